@@ -1,0 +1,68 @@
+# Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
+#   make demo       a guided run on the light core: no model, no key, no network once installed
+#   make test       the tests, at most 15 minutes on two cores
+#   make test-full  the tests and the full-size figures
+#   make lint       ruff, pyright, the import contracts
+#   make bench      the benchmarks; each prints a table and its JSON
+#   make clean      remove .venv, builds and caches
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?= -n 2
+BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
+
+# The constraints also bind what pip installs to build our own wheel.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
+METADATA := pyproject.toml constraints.txt
+
+.PHONY: demo test test-full lint bench clean constraints
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.core
+	$(BIN)/memagent demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-full: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.dev
+	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Where Python comes without ensurepip, its own pip fills the new environment.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "memagent needs Python 3.11 or newer; say make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -qq pip; }
+
+$(VENV)/.core: $(METADATA) | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+# torch goes first and by itself: with the pinned version in place nothing later asks for another build of it.
+$(VENV)/.dev: $(METADATA) | $(BIN)/python
+	$(INSTALL) torch
+	$(INSTALL) -e '.[dev,llm,qdrant,minilm]'
+	@touch $(VENV)/.core $@
+
+# Renew the pins: install everything into a fresh environment and write down what came.
+constraints:
+	rm -rf build/pins
+	$(PYTHON) -m venv build/pins
+	PIP_CONSTRAINT= build/pins/bin/python -m pip install -qq 'torch==2.13.0'
+	PIP_CONSTRAINT= build/pins/bin/python -m pip install -qq hatchling editables '.[all,dev]'
+	$(PYTHON) scripts/freeze.py build/pins/bin/python > constraints.txt

@@ -1,0 +1,208 @@
+"""The agent: a design, a model, a memory bank and tools, as one small frozen value.
+
+Serving, evaluation and rollouts hold this same class and call the same methods; `with_model` and `at` give copies that share what they
+can. `remember` stores the raw turns before any model is asked, then runs the ingest graph chunk by chunk and picks up where an
+earlier try stopped. `ask` runs the answer graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from memagent.core.answers import Answer, Filter, Hit, Question
+from memagent.core.errors import ModelError
+from memagent.core.exchange import Role, Sampling, Usage
+from memagent.core.records import Chunk, Session, Trust, Turn, content_id
+from memagent.core.reports import ChunkReport, IngestReport
+from memagent.core.snapshot import Commit, MemorySnapshot
+from memagent.designs.base import MemoryDesign, Proposal
+from memagent.memory.bank import MemoryBank, system_clock
+from memagent.memory.chunking import split_session
+from memagent.memory.facade import Memory
+from memagent.memory.timetravel import as_of
+from memagent.protocols import ChatModel, Clock, Embedder
+
+if TYPE_CHECKING:
+    from memagent.graphs.state import AgentContext, Tool
+
+
+class Graphs:
+    """The agent's two compiled LangGraph graphs; give either an `AgentContext` from `AsyncAgent.context`."""
+
+    @property
+    def ingest(self) -> Any:
+        """extract -> relate -> decide -> validate -> commit -> index, for one chunk."""
+        from memagent.graphs.ingest import INGEST
+
+        return INGEST
+
+    @property
+    def answer(self) -> Any:
+        """retrieve -> answer (<-> tools) -> cite, for one question."""
+        from memagent.graphs.answer import ANSWER
+
+        return ANSWER
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncAgent:
+    """An agent with a memory. Open one with `memagent.build.open_agent`."""
+
+    design: MemoryDesign
+    model: ChatModel
+    bank: MemoryBank
+    clock: Clock = system_clock
+    tools: tuple[Tool, ...] = ()
+    sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
+    tracing: bool = False
+    """Whether LangSmith may trace the graphs."""
+
+    @property
+    def memory(self) -> Memory:
+        """Direct verbs on the memory."""
+        return Memory(self.bank)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The bank's embedder."""
+        return self.bank.embedder
+
+    @property
+    def graphs(self) -> Graphs:
+        """The LangGraph graphs, for use as subgraphs and for streaming."""
+        return Graphs()
+
+    @property
+    def context(self) -> AgentContext:
+        """What the nodes of the graphs need at run time."""
+        from memagent.graphs.state import AgentContext
+
+        return AgentContext(
+            design=self.design, model=self.model, bank=self.bank, clock=self.clock, tools=self.tools, sampling=self.sampling
+        )
+
+    def with_model(self, model: ChatModel) -> AsyncAgent:
+        """The same agent with another model."""
+        return replace(self, model=model)
+
+    def at(self, snapshot: MemorySnapshot) -> AsyncAgent:
+        """The same agent on a private memory that starts from a snapshot."""
+        return replace(self, bank=self.bank.at(snapshot))
+
+    def snapshot(self) -> MemorySnapshot:
+        """The memory as last read or written; O(1)."""
+        return self.bank.snapshot()
+
+    async def remember(self, session: Session) -> IngestReport:
+        """Store a session's turns, then let the design remember them, chunk by chunk.
+
+        A model failure ends the run with the failure in the report: the turns are stored, and the next call with the same session
+        goes on with the first chunk that is not done. Raises `InputError` for a session that clashes with a stored one.
+        """
+        fresh = await self.bank.store_session(session)
+        chunks = split_session(session, chunk_turns=self.design.chunk_turns)
+        done = self.bank.state.done.get(session.id, frozenset())
+        reports: list[ChunkReport] = []
+        for chunk in chunks:
+            if chunk.index in done:
+                continue
+            report = await self._remember_chunk(session, chunk)
+            reports.append(report)
+            if report.failure is not None:
+                break
+        return IngestReport(
+            session_id=session.id,
+            stored_turns=len(session.turns) if fresh else 0,
+            skipped=not fresh and not reports,
+            chunks=tuple(reports),
+            usage=sum((report.usage for report in reports), Usage()),
+        )
+
+    async def _remember_chunk(self, session: Session, chunk: Chunk) -> ChunkReport:
+        from memagent.graphs.running import run_graph
+
+        try:
+            state = await run_graph(self.graphs.ingest, {"session": session, "chunk": chunk}, context=self.context, tracing=self.tracing)
+        except ModelError as failure:
+            return ChunkReport(chunk_id=chunk.id, session_id=session.id, index=chunk.index, failure=f"{type(failure).__name__}: {failure}")
+        return _chunk_report(chunk, state)
+
+    async def ask(self, question: Question | str) -> Answer:
+        """Answer a question from memory, with citations; abstains when nothing fits. Raises `ModelError` when the model fails."""
+        from memagent.graphs.running import run_graph
+
+        agent, asked = await self._placed(question)
+        state = await run_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing)
+        answer: Answer = state["answer"]
+        return answer
+
+    async def stream(self, question: Question | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The answer graph's steps as they finish: (node, what it put into the state); the last is `cite` with the answer."""
+        from memagent.graphs.running import stream_graph
+
+        agent, asked = await self._placed(question)
+        async for step in stream_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing):
+            yield step
+
+    async def _placed(self, question: Question | str) -> tuple[AsyncAgent, Question]:
+        """The agent at the question's point in time, and the question as asked there."""
+        asked = Question(text=question) if isinstance(question, str) else question
+        if asked.asked_at is None:
+            asked = asked.model_copy(update={"asked_at": self.clock()})
+        if asked.as_of.now:
+            return self, asked
+        return replace(self, bank=await as_of(self.bank, asked.as_of)), asked
+
+    async def chat(self, text: str, *, speaker: str = "user") -> Answer:
+        """Answer from memory, then remember the exchange; the answer's own words are kept but never read as new facts."""
+        answer = await self.ask(text)
+        await self.remember(exchange_session(text, answer, at=self.clock(), speaker=speaker))
+        return answer
+
+    async def unfinished(self) -> list[Session]:
+        """Stored sessions of which some chunk was never remembered (a crash or a model failure), oldest first."""
+        state = await self.bank.sync()
+        return [
+            session
+            for session in await self.memory.sessions()
+            if len(state.done.get(session.id, ())) < len(split_session(session, chunk_turns=self.design.chunk_turns))
+        ]
+
+    async def resume(self) -> list[IngestReport]:
+        """Remember what earlier runs left unfinished."""
+        return [await self.remember(session) for session in await self.unfinished()]
+
+    async def search(self, text: str, *, k: int = 10, where: Filter | None = None) -> list[Hit]:
+        """The k best items for a text, best first."""
+        return await self.memory.search(text, k=k, where=where)
+
+
+def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:
+    """A question and its answer as a session of two turns; the second is marked as recalled."""
+    session_id = content_id("ses", at.isoformat(), speaker, text)
+    said = Turn(id=f"{session_id}:1", speaker=speaker, text=text)
+    replied = Turn(id=f"{session_id}:2", speaker="assistant", text=answer.text, trust=Trust.ASSISTANT, recalled=True)
+    return Session(id=session_id, at=at, turns=(said, replied))
+
+
+def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
+    commit: Commit = state["commit"]
+    parts: Sequence[Proposal[Any]] = [part for name in ("facts", "proposal") if (part := state.get(name)) is not None]
+    responses = tuple(response for part in parts for response in part.responses)
+    facts: Proposal[Any] | None = state.get("facts")
+    return ChunkReport(
+        chunk_id=chunk.id,
+        session_id=chunk.session_id,
+        index=chunk.index,
+        facts=facts.values if facts is not None else (),
+        shown_ids=tuple(dict.fromkeys(hit.id for related in state.get("related", ()) for hit in related.hits)),
+        applied=commit.ops,
+        rejected=commit.rejected,
+        parse=tuple(status for part in parts for status in part.parse),
+        responses=responses,
+        commit_id=commit.id,
+        usage=sum((response.usage for response in responses), Usage()),
+    )

@@ -1,0 +1,155 @@
+"""Settings, as frozen records; no logic. Units are in the names.
+
+`load_settings` is the one place where a file or the environment is read: a TOML file (`memagent.toml`), then variables that start with
+`MEMAGENT_` (`MEMAGENT_STORE__PATH`, `MEMAGENT_MODEL__MODEL`), which win. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memagent.core.errors import ConfigError
+from memagent.core.exchange import Role, Sampling
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class StaticEmbedderSettings(Settings):
+    """The shipped table: no download, no torch."""
+
+    type: Literal["static"] = "static"
+
+
+class HashingEmbedderSettings(Settings):
+    """Deterministic hashing; for tests."""
+
+    type: Literal["hashing"] = "hashing"
+    dim: Annotated[int, Field(ge=8)] = 256
+
+
+class MiniLMEmbedderSettings(Settings):
+    """The packaged all-MiniLM-L6-v2 (extra `minilm`)."""
+
+    type: Literal["minilm"] = "minilm"
+
+
+class SentenceTransformerSettings(Settings):
+    """Any sentence-transformers model (extra `embeddings`)."""
+
+    type: Literal["sentence-transformers"] = "sentence-transformers"
+    model: str
+    """Hub id or local folder."""
+    offline: bool = False
+
+
+class PluginEmbedderSettings(Settings):
+    """An embedder from a plug-in: an entry-point name or `package.module:attribute`, called with `options`."""
+
+    type: Literal["plugin"] = "plugin"
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+EmbedderSettings = Annotated[
+    StaticEmbedderSettings | HashingEmbedderSettings | MiniLMEmbedderSettings | SentenceTransformerSettings | PluginEmbedderSettings,
+    Field(discriminator="type"),
+]
+
+
+class ModelSettings(Settings):
+    """A chat model behind litellm (extra `llm`)."""
+
+    model: str
+    """litellm's name, for example `openai/gpt-4o-mini` or `ollama_chat/qwen3`."""
+    api_base: str | None = None
+    api_key: str | None = Field(default=None, repr=False)
+    """Key; by default the provider's own environment variable is used by litellm."""
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    attempts: Annotated[int, Field(ge=1)] = 4
+    """Tries of a call that fails in a retryable way."""
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    """Hard budget of this agent; a call past it is not made."""
+    extra: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Passed to the provider as it is."""
+
+
+class SqliteSettings(Settings):
+    """One SQLite file; `path` None means `memory.db` in the user's data directory."""
+
+    type: Literal["sqlite"] = "sqlite"
+    path: Path | None = None
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    """FULL survives power loss, NORMAL a crash of the process."""
+
+
+class MemoryStoreSettings(Settings):
+    """Nothing on disk; gone when the process ends."""
+
+    type: Literal["memory"] = "memory"
+
+
+StoreSettings = Annotated[SqliteSettings | MemoryStoreSettings, Field(discriminator="type")]
+
+
+class QdrantSettings(Settings):
+    """A Qdrant server that proposes candidates (extra `qdrant`)."""
+
+    type: Literal["qdrant"] = "qdrant"
+    url: str
+    api_key: str | None = Field(default=None, repr=False)
+    collection: str = "memagent"
+
+
+class AgentSettings(Settings):
+    """Everything an agent is built from."""
+
+    design: str = "auto"
+    """Name of a memory design, or `package.module:attribute`; `auto` is `memory_r2` with a model and `verbatim` without."""
+    embedder: EmbedderSettings = StaticEmbedderSettings()
+    model: ModelSettings | None = None
+    roles: dict[Role, ModelSettings] = Field(default_factory=dict[Role, ModelSettings])
+    """Another model for single roles."""
+    sampling: dict[Role, Sampling] = Field(default_factory=dict[Role, Sampling])
+    store: StoreSettings = SqliteSettings()
+    index: QdrantSettings | None = None
+    tracing: bool = False
+    """Whether LangSmith may trace the graphs; off, whatever its variables say."""
+
+
+def load_settings(path: Path | None = None) -> AgentSettings:
+    """Settings from a TOML file (optional) and `MEMAGENT_*` variables. Raises `ConfigError` naming the field and what is wrong."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as exc:
+            raise ConfigError(f"settings file {path} cannot be read: {exc.strerror or exc}") from exc
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
+    from pydantic_settings import BaseSettings, SettingsConfigDict
+
+    class _FromEnvironment(AgentSettings, BaseSettings):
+        model_config = SettingsConfigDict(
+            frozen=True, extra="forbid", env_prefix="MEMAGENT_", env_nested_delimiter="__", nested_model_default_partial_update=True
+        )
+
+        @classmethod
+        def settings_customise_sources(cls, settings_cls: type[BaseSettings], **sources: Any) -> tuple[Any, ...]:
+            return sources["env_settings"], sources["init_settings"]
+
+    try:
+        loaded = _FromEnvironment(**values)
+    except ValidationError as exc:
+        problems = "; ".join(f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in exc.errors())
+        raise ConfigError(f"wrong settings{f' in {path}' if path else ''}: {problems}") from exc
+    return AgentSettings.model_validate(loaded.model_dump())

@@ -1,0 +1,151 @@
+"""Questions, hits and answers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from memagent.core.exchange import Usage
+from memagent.core.records import Event, Id, MemoryItem, Moment, NodeKind, Record, Relation, Text, TimeSpan
+
+
+class AsOf(Record):
+    """A point on each time axis, all optional and composable.
+
+    `recorded` shows what the journal held then; `said` what had been said by then; `valid` what held at that moment of the
+    told world.
+    """
+
+    recorded: int | Moment | None = None
+    """A moment, or a journal sequence number."""
+    said: Moment | None = None
+    valid: Moment | None = None
+
+    @property
+    def now(self) -> bool:
+        """Whether no axis is set."""
+        return self.recorded is None and self.said is None and self.valid is None
+
+
+class Filter(Record):
+    """Which items may be found; every given field must match (an item matches a set if it has one of its members)."""
+
+    speakers: frozenset[str] = frozenset()
+    subjects: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    session_ids: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
+    valid: TimeSpan | None = None
+    """Keep items whose valid span overlaps this one (items without a span are left out)."""
+    said: TimeSpan | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is filtered."""
+        return self == _NO_FILTER
+
+
+_NO_FILTER = Filter()
+
+
+class Query(Record):
+    """A search over one bank."""
+
+    text: Text
+    where: Filter = Filter()
+    arms: frozenset[str] = frozenset({"dense", "lexical"})
+    """Which retrieval arms take part: `dense`, `lexical`."""
+
+
+class Question(Record):
+    """A question to the answer agent."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=20_000)]
+    id: Text | None = None
+    asked_at: Moment | None = None
+    """When it is asked; relative phrases in the question resolve against it. Defaults to the agent's clock."""
+    where: Filter = Filter()
+    as_of: AsOf = AsOf()
+    k: Annotated[int, Field(ge=1, le=1_000)] = 30
+
+
+class Relevance(Record):
+    """Why a hit is there: its rank and score in each arm, and the edge it was reached by."""
+
+    arms: dict[str, float] = Field(default_factory=dict[str, float])
+    """Raw score per arm (`dense` is a cosine, `lexical` a BM25 score)."""
+    ranks: dict[str, int] = Field(default_factory=dict[str, int])
+    """Rank per arm from 1."""
+    via: tuple[tuple[str, Relation, bool], ...] = ()
+    """Path of (node id, relation, forward?) by which a walk reached it, seed first."""
+
+
+class Hit(Record):
+    """One item or event found, with its score (higher is better; comparable within one search only)."""
+
+    id: Id
+    kind: NodeKind = NodeKind.ITEM
+    score: float
+    item: MemoryItem | None = None
+    event: Event | None = None
+    why: Relevance = Relevance()
+
+    @property
+    def text(self) -> str:
+        """What the hit says."""
+        if self.item is not None:
+            return self.item.text
+        return self.event.summary if self.event is not None else ""
+
+    @property
+    def source_turn_ids(self) -> tuple[str, ...]:
+        """Turns the hit rests on."""
+        if self.item is not None:
+            return self.item.source_turn_ids
+        return self.event.source_turn_ids if self.event is not None else ()
+
+
+class Verdict(StrEnum):
+    """How an answer stands to its evidence."""
+
+    SUPPORTED = "supported"
+    UNSUPPORTED = "unsupported"
+    """The model answered without citing anything that it was shown."""
+    ABSTAINED = "abstained"
+
+
+class Citation(Record):
+    """Evidence behind an answer: a hit that was shown, the turn it rests on and a verbatim quote."""
+
+    hit_id: Id
+    version: int | None = None
+    turn_id: Text | None = None
+    session_id: Text | None = None
+    speaker: Text | None = None
+    said_at: Moment | None = None
+    quote: Text = ""
+
+
+class Answer(Record):
+    """An answer with its evidence. Abstaining is an answer, not an error."""
+
+    text: Text
+    citations: tuple[Citation, ...] = ()
+    verdict: Verdict = Verdict.SUPPORTED
+    when: TimeSpan | None = None
+    """The time the answer names, for questions about time."""
+    notes: tuple[Text, ...] = ()
+    """What the reader should know: no model configured, citations dropped, contradictions and their dates."""
+    hits: tuple[Hit, ...] = ()
+    """What the answerer was shown, in the order shown."""
+    usage: Usage = Usage()
+    response_ids: tuple[str, ...] = ()
+    question: Question | None = None
+
+    @property
+    def abstained(self) -> bool:
+        """Whether no answer was given."""
+        return self.verdict is Verdict.ABSTAINED

@@ -1,0 +1,159 @@
+"""The error tree.
+
+What a model did is data (`Rejected`, `ParseStatus`, an abstained `Answer`); what the world did is one of these errors.
+
+    MemAgentError
+    +-- ConfigError(ValueError)       wrong or conflicting settings; names the field and the fix
+    |   +-- UnknownPlugin             unknown plug-in name; lists close matches
+    |   +-- MissingExtra              an optional dependency is absent; names the exact pip command
+    +-- InputError(ValueError)        what the caller handed in cannot be stored as it is
+    +-- ModelError                    a model provider failed; `.retryable`
+    |   +-- ModelTimeout, ModelRateLimited, ContextOverflow, ModelAuthError, BudgetExceeded
+    +-- EmbeddingError                an embedder failed or answered with unusable vectors; `.retryable`
+    +-- StoreError                    the store failed; `.retryable`
+        +-- StoreUnavailable, StoreCorrupt, StoreReadOnly, VersionConflict, MemoryNotFound(KeyError),
+            SnapshotMismatch, StoreLocked, WrongLoop
+
+`environments` and `train` add `EnvironmentFault` and `TrainFault` below the same root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+class MemAgentError(Exception):
+    """Root of every error memagent raises on purpose."""
+
+    retryable: bool = False
+
+
+class ConfigError(MemAgentError, ValueError):
+    """Settings are wrong or contradict each other."""
+
+
+class UnknownPlugin(ConfigError):
+    """No plug-in of that name is installed in that group."""
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, *, needed_for: str, cause: str = "") -> None:
+        self.extra = extra
+        reason = f" ({cause})" if cause else ""
+        super().__init__(f'{needed_for} needs an optional dependency: run  pip install "memagent[{extra}]"{reason}')
+
+
+class InputError(MemAgentError, ValueError):
+    """What the caller handed in cannot be stored as it is; nothing was written."""
+
+
+class ModelError(MemAgentError):
+    """A model provider failed. `retryable` says whether the same call may succeed later."""
+
+
+class ModelTimeout(ModelError):
+    """The provider did not answer in time."""
+
+    retryable = True
+
+
+class ModelRateLimited(ModelError):
+    """The provider asked us to slow down."""
+
+    retryable = True
+
+
+class ModelUnavailable(ModelError):
+    """The provider answered with a server-side failure or could not be reached."""
+
+    retryable = True
+
+
+class ContextOverflow(ModelError):
+    """The prompt is longer than the model's context window."""
+
+
+class ModelAuthError(ModelError):
+    """The provider refused the credentials."""
+
+
+class BudgetExceeded(ModelError):
+    """The hard budget of this model wrapper is spent; the call was not made."""
+
+
+class EmbeddingError(MemAgentError):
+    """An embedder failed or gave vectors that cannot be used (wrong width, not finite, all zero)."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class StoreError(MemAgentError):
+    """The store failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached or written now (disk full, server down); nothing was acknowledged."""
+
+    retryable = True
+
+
+class StoreCorrupt(StoreError):
+    """The database file is damaged or is not a memagent store."""
+
+
+class StoreReadOnly(StoreError):
+    """A write was asked of a store opened for reading only."""
+
+
+class VersionConflict(StoreError):
+    """Another writer appended first: `expected` is the sequence we built on, `actual` the one found."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class MemoryNotFound(StoreError, KeyError):
+    """No memory, session or commit with that id is visible in this scope."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else "not found"
+
+
+class SnapshotMismatch(StoreError):
+    """A snapshot or an export does not fit this store (digest, format or embedder differ)."""
+
+
+class StoreLocked(StoreError):
+    """Another process is the writer of this store."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+class WrongLoop(StoreError):
+    """A bank was used from an event loop other than the one it belongs to."""
+
+
+@contextmanager
+def boundary(kind: type[MemAgentError], where: str) -> Iterator[None]:
+    """Attribute whatever extension code raises to `kind`, naming `where` it happened and keeping the cause.
+
+    Errors of our own tree pass unchanged; so do cancellation and keyboard interrupts.
+    """
+    try:
+        yield
+    except MemAgentError:
+        raise
+    except Exception as exc:
+        raise kind(f"{where} failed: {type(exc).__name__}: {exc}") from exc

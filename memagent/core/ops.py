@@ -1,0 +1,146 @@
+"""What a manager may do to memory, as values: ADD, UPDATE, DELETE, NOOP, and the verdict of validation.
+
+A `MemoryOp` is what a model or a caller *proposes*. `validate_ops` turns proposals into an `OpBatch`; nothing else writes.
+The empty batch is legal and is still journalled, so a chunk in which nothing was worth keeping is known to be done.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from memagent.core.records import MAX_TURN_CHARS, Fact, Id, Record, Text, TimeSpan
+
+T = TypeVar("T")
+
+
+class _Op(Record):
+    reason: Text = ""
+    """Why the manager chose this op, in its own words."""
+
+
+class Add(_Op):
+    """Remember a new fact as an item of its own."""
+
+    op: Literal["ADD"] = "ADD"
+    fact: Fact
+    id: Id | None = None
+    """Explicit item id; only direct callers may set it, a model's is refused."""
+    tags: tuple[Text, ...] = ()
+    metadata: dict[str, str | int | float | bool | None] = Field(default_factory=dict[str, str | int | float | bool | None])
+
+
+class Update(_Op):
+    """Write a new version of an item; the old one stays readable."""
+
+    op: Literal["UPDATE"] = "UPDATE"
+    id: Id
+    version: int | None = None
+    """The version the proposer saw; None means the one it was shown."""
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    source_turn_ids: tuple[Id, ...] = ()
+    valid: TimeSpan | None = None
+
+
+class Delete(_Op):
+    """Take an item out of memory, leaving a restorable tombstone."""
+
+    op: Literal["DELETE"] = "DELETE"
+    id: Id
+    version: int | None = None
+    source_turn_ids: tuple[Id, ...] = ()
+
+
+class Noop(_Op):
+    """Change nothing; `id` names the item that already says it, if any."""
+
+    op: Literal["NOOP"] = "NOOP"
+    id: Id | None = None
+    fact: Fact | None = None
+    """The fact judged to be known already or not worth keeping."""
+
+
+MemoryOp = Annotated[Add | Update | Delete | Noop, Field(discriminator="op")]
+"""One proposed change."""
+
+
+class RejectReason(StrEnum):
+    """Why a proposed op was not carried out."""
+
+    NOT_AN_OBJECT = "not_an_object"
+    UNKNOWN_OP = "unknown_op"
+    INVALID_FIELDS = "invalid_fields"
+    UNKNOWN_ID = "unknown_id"
+    NOT_SHOWN = "not_shown"
+    STALE_VERSION = "stale_version"
+    DUPLICATE_TARGET = "duplicate_target"
+    DUPLICATE_TEXT = "duplicate_text"
+    EMPTY_TEXT = "empty_text"
+    UNCHANGED = "unchanged"
+    FOREIGN_SPEAKER = "foreign_speaker"
+    FOREIGN_TURN = "foreign_turn"
+    SYSTEM_METADATA = "system_metadata"
+    ID_NOT_ALLOWED = "id_not_allowed"
+    LOW_TRUST = "low_trust"
+    TOO_MANY_OPS = "too_many_ops"
+    TEXT_TOO_LONG = "text_too_long"
+    UNRESOLVED = "unresolved"
+
+
+class Rejected(Record):
+    """A proposed op that was not carried out, with the reason; kept in the journal beside the accepted ones."""
+
+    reason: RejectReason
+    detail: Text = ""
+    op: MemoryOp | None = None
+    """The op, when it could be read at all."""
+    raw: Text = ""
+    """What the model wrote, shortened, when no op could be read."""
+
+
+class ParseStatus(StrEnum):
+    """How a model's text was read."""
+
+    STRICT = "strict"
+    """Valid JSON of the expected shape."""
+    REPAIRED = "repaired"
+    """Usable after stripping fences or repairing the JSON."""
+    PARTIAL = "partial"
+    """Some entries were usable, some were not."""
+    FAILED = "failed"
+    """Nothing could be read."""
+    EMPTY = "empty"
+    """The model wrote nothing."""
+
+
+class Parsed(Record, Generic[T]):
+    """Entries read from a model's text, with what could not be read."""
+
+    status: ParseStatus
+    values: tuple[T, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    detail: Text = ""
+
+
+class OpLimits(Record):
+    """Bounds on what one chunk may write."""
+
+    max_ops: Annotated[int, Field(ge=1)] = 64
+    """Ops taken from one batch; the rest are rejected."""
+    max_text_chars: Annotated[int, Field(ge=1)] = 2_000
+    """Longest item text."""
+    allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset({"ADD", "UPDATE", "DELETE", "NOOP"})
+    """Kinds of ops a design may use."""
+    allow_explicit_ids: bool = False
+    """Whether ADD may name its own id (direct callers only)."""
+    require_sources: bool = True
+    """Whether ADD and UPDATE must cite at least one turn of the chunk; a missing citation is filled only when unambiguous."""
+
+
+class OpBatch(Record):
+    """The verdict on one chunk's proposals: what will be written and what will not, each with its reason."""
+
+    accepted: tuple[MemoryOp, ...] = ()
+    rejected: tuple[Rejected, ...] = ()

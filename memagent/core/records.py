@@ -1,0 +1,353 @@
+"""The records that cross every boundary: turns, sessions, chunks, facts, items, events, edges, spans of time.
+
+All are frozen pydantic models that refuse unknown fields. Three axes of time never mix:
+`valid` is when something happened (a half-open span with a granularity), `said_at` is the date of the turn that told it,
+`recorded_at` is when the journal wrote it. Every datetime is aware; readers turn naive ones into UTC.
+The surprise: text is kept as given except for lone surrogates, which no database can hold; `clean_text` replaces them once, at
+the border, so that digests agree everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_TURN_CHARS = 200_000
+"""Longest text of one turn, in characters; a longer one is refused with a hint to split it."""
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, closed, compared by value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def clean_text(text: str) -> str:
+    """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD; anything else stays as it is."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def as_utc(moment: datetime) -> datetime:
+    """The same moment in UTC; a naive datetime is taken to be UTC already."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _parse_moment(value: object) -> object:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, str):
+        try:
+            return as_utc(datetime.fromisoformat(value))
+        except ValueError:
+            return value
+    return value
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+"""A string that any UTF-8 store can hold."""
+Moment = Annotated[AwareDatetime, BeforeValidator(_parse_moment), AfterValidator(as_utc)]
+"""An aware datetime, normalised to UTC; naive input is read as UTC."""
+Id = Annotated[Text, Field(min_length=1, max_length=256)]
+"""An opaque id."""
+
+
+def content_id(prefix: str, *parts: str) -> str:
+    """`prefix` + `_` + 20 hex digits of the SHA-256 over length-prefixed parts: equal parts give equal ids anywhere."""
+    digest = hashlib.sha256(prefix.encode())
+    for part in parts:
+        data = part.encode("utf-8", "replace")
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return f"{prefix}_{digest.hexdigest()[:20]}"
+
+
+class Granularity(StrEnum):
+    """How precise a span of time is."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    WEEKEND = "weekend"
+    WEEK = "week"
+    MONTH = "month"
+    SEASON = "season"
+    YEAR = "year"
+    DECADE = "decade"
+    RANGE = "range"
+
+
+class TimeSpan(Record):
+    """A half-open span `[start, end)`; a missing bound is open. `text` is the phrase it was read from, if any."""
+
+    start: Moment | None = None
+    end: Moment | None = None
+    granularity: Granularity = Granularity.DAY
+    text: Text | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise ValueError(f"a span must end after it starts: {self.start.isoformat()} .. {self.end.isoformat()}")
+        return self
+
+    def contains(self, moment: datetime) -> bool:
+        """Whether the moment lies in the span."""
+        return (self.start is None or self.start <= moment) and (self.end is None or moment < self.end)
+
+    def overlaps(self, other: TimeSpan) -> bool:
+        """Whether the two spans share any moment."""
+        return (self.start is None or other.end is None or self.start < other.end) and (
+            other.start is None or self.end is None or other.start < self.end
+        )
+
+    def precedes(self, other: TimeSpan) -> bool:
+        """Whether this span ends at or before the other's start; open bounds never precede."""
+        return self.end is not None and other.start is not None and self.end <= other.start
+
+
+class Scope(Record):
+    """Whose memory: a user, optionally narrowed to one agent and one run. Every journal row belongs to exactly one scope."""
+
+    user_id: Id = "default"
+    agent_id: Id | None = None
+    run_id: Id | None = None
+
+    @property
+    def key(self) -> str:
+        """One unambiguous string for the scope, used as its key in stores."""
+        return "\x1f".join((self.user_id, self.agent_id or "", self.run_id or ""))
+
+
+class Trust(StrEnum):
+    """Where a record's words come from; a derived record has the lowest trust of its inputs. Highest first."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    UNTRUSTED = "untrusted"
+
+    @property
+    def rank(self) -> int:
+        """0 is the highest trust."""
+        return list(Trust).index(self)
+
+
+def lowest_trust(levels: Iterable[Trust]) -> Trust:
+    """The lowest trust among `levels`; `Trust.USER` when there are none."""
+    return max(levels, key=lambda level: level.rank, default=Trust.USER)
+
+
+class Turn(Record):
+    """One utterance."""
+
+    id: Id
+    speaker: Id
+    text: Annotated[Text, Field(max_length=MAX_TURN_CHARS)]
+    at: Moment | None = None
+    """When it was said, if known more precisely than the session's date."""
+    image_caption: Annotated[Text, Field(max_length=MAX_TURN_CHARS)] | None = None
+    """What an attached image shows, as the source describes it."""
+    trust: Trust = Trust.USER
+    recalled: bool = False
+    """True for words made from recalled memory (an assistant's answer): kept for the record, never read as new facts."""
+
+    @property
+    def said(self) -> str:
+        """Text and image caption in one string."""
+        return self.text if not self.image_caption else f"{self.text} [image: {self.image_caption}]".strip()
+
+
+class Session(Record):
+    """A dated run of turns; turn ids are unique within a user's memory."""
+
+    id: Id
+    at: Moment | None = None
+    """When the session began; without it relative dates stay unresolved."""
+    turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _unique_turns(self) -> Self:
+        seen: set[str] = set()
+        for turn in self.turns:
+            if turn.id in seen:
+                raise ValueError(f"turn id {turn.id!r} occurs twice in session {self.id!r}; turn ids must be unique")
+            seen.add(turn.id)
+        return self
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """Distinct speakers in order of first appearance."""
+        return tuple(dict.fromkeys(turn.speaker for turn in self.turns))
+
+    def date_of(self, turn: Turn) -> datetime | None:
+        """When the turn was said: its own date, else the session's."""
+        return turn.at or self.at
+
+
+class Chunk(Record):
+    """A balanced, contiguous part of a session: what one manager pass reads."""
+
+    id: Id
+    session_id: Id
+    index: int
+    count: int
+    at: Moment | None = None
+    turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        """Ids of the chunk's turns in order."""
+        return tuple(turn.id for turn in self.turns)
+
+
+class Fact(Record):
+    """One atomic, self-contained statement taken from a chunk."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    subject: Text | None = None
+    """Who or what the statement is about."""
+    speaker: Text | None = None
+    """Who said it."""
+    source_turn_ids: tuple[Id, ...] = ()
+    valid: TimeSpan | None = None
+    """When it happened or began to hold."""
+    said_at: Moment | None = None
+    kind: Text = "fact"
+    """`fact`, `event`, `preference`, `plan`, `turn` (a verbatim turn), or a design's own word."""
+    trust: Trust = Trust.USER
+
+
+class ItemStatus(StrEnum):
+    """Whether an item is part of the memory now."""
+
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+class MemoryItem(Record):
+    """One remembered statement at one version. Old versions stay readable; a deleted item is a restorable tombstone."""
+
+    id: Id
+    version: Annotated[int, Field(ge=1)] = 1
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    kind: Text = "fact"
+    subject: Text | None = None
+    speaker: Text | None = None
+    source_turn_ids: tuple[Id, ...] = ()
+    """Turns that this version rests on, earlier versions' sources included."""
+    session_id: Text | None = None
+    op_id: Text = ""
+    """The op that made this version."""
+    valid: TimeSpan | None = None
+    """When it happened or began to hold."""
+    said_at: Moment | None = None
+    """Date of the latest source turn."""
+    trust: Trust = Trust.USER
+    status: ItemStatus = ItemStatus.ACTIVE
+    tags: tuple[Text, ...] = ()
+    metadata: dict[str, str | int | float | bool | None] = Field(default_factory=dict[str, str | int | float | bool | None])
+    """The caller's own keys; keys starting with `_` are reserved for the system."""
+    embedding_missing: bool = False
+    """True when the embedder failed: the item is found by keyword only until it is embedded again."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the item is part of the memory (not deleted)."""
+        return self.status is ItemStatus.ACTIVE
+
+
+class ItemStats(Record):
+    """What use has taught about one item; changed only through a journalled `StatsDelta`, never by reading."""
+
+    q_value: float = 0.0
+    uses: int = 0
+    last_reward: float | None = None
+
+
+class SourceRef(Record):
+    """Where a commit came from."""
+
+    session_id: Text | None = None
+    chunk_id: Text | None = None
+    chunk_index: int | None = None
+    chunk_count: int | None = None
+    turn_ids: tuple[Id, ...] = ()
+    response_ids: tuple[str, ...] = ()
+    """Model responses that led to the ops."""
+    actor: Text = "agent"
+    """`agent`, `user` (a direct edit), `import`, `undo`, or a caller's own word."""
+
+
+class Relation(StrEnum):
+    """Kinds of edges of the event graph. Inverses are derived, so a walk can go both ways."""
+
+    CAUSES = "causes"
+    MOTIVATES = "motivates"
+    ENABLES = "enables"
+    FOLLOWS = "follows"
+    BEFORE = "before"
+    AFTER = "after"
+    CONTRASTS = "contrasts"
+    PART_OF = "part_of"
+    PARALLEL = "parallel"
+    ELABORATES = "elaborates"
+    SAME_AS = "same_as"
+    SUPERSEDES = "supersedes"
+    CONTAINS = "contains"
+    MENTIONS = "mentions"
+    RELATED = "related"
+
+
+class NodeKind(StrEnum):
+    """What a node of the event graph stands for."""
+
+    ITEM = "item"
+    EVENT = "event"
+    ENTITY = "entity"
+    TOPIC = "topic"
+
+
+class Event(Record):
+    """A complete unit of experience, or another node of the event graph (item, entity, topic)."""
+
+    id: Id
+    kind: NodeKind = NodeKind.EVENT
+    summary: Annotated[Text, Field(max_length=4_000)] = ""
+    people: tuple[Text, ...] = ()
+    source_turn_ids: tuple[Id, ...] = ()
+    time_text: Text | None = None
+    valid: TimeSpan | None = None
+    said_at: Moment | None = None
+    session_id: Text | None = None
+    order: int = 0
+    """Place among the events of its session, from 0."""
+    aliases: tuple[Text, ...] = ()
+    closed: bool = False
+    """True for a tombstone: the node no longer takes part in walks."""
+
+
+class EventEdge(Record):
+    """A typed, directed edge; (source, target, relation, label) is its identity and `count` how often it was stated."""
+
+    source: Id
+    target: Id
+    relation: Relation
+    label: Text = ""
+    """Free words for `RELATED` edges."""
+    evidence_turn_ids: tuple[Id, ...] = ()
+    confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    valid: TimeSpan | None = None
+    count: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def key(self) -> str:
+        """The edge's key between its two nodes."""
+        return self.relation.value if not self.label else f"{self.relation.value}:{self.label}"

@@ -1,0 +1,54 @@
+"""What happened while a session was remembered, joined to model responses by their ids."""
+
+from __future__ import annotations
+
+from memagent.core.exchange import ModelResponse, Usage
+from memagent.core.ops import ParseStatus, Rejected
+from memagent.core.records import Fact, Id, Record, Text
+from memagent.core.snapshot import AppliedOp
+
+
+class ChunkReport(Record):
+    """One pass of the ingest graph over one chunk."""
+
+    chunk_id: Id
+    session_id: Id
+    index: int
+    facts: tuple[Fact, ...] = ()
+    shown_ids: tuple[str, ...] = ()
+    """Items and events the manager saw."""
+    applied: tuple[AppliedOp, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    parse: tuple[ParseStatus, ...] = ()
+    """Parse status of each model call in order."""
+    responses: tuple[ModelResponse, ...] = ()
+    commit_id: Text | None = None
+    usage: Usage = Usage()
+    failure: Text | None = None
+    """Why the chunk was not processed (a model failure); its turns are stored and it is retried by the next `remember`."""
+
+
+class IngestReport(Record):
+    """What `remember` did with one session."""
+
+    session_id: Id
+    stored_turns: int
+    skipped: bool = False
+    """True when the session had been remembered before and nothing was left to do."""
+    chunks: tuple[ChunkReport, ...] = ()
+    usage: Usage = Usage()
+
+    @property
+    def op_counts(self) -> dict[str, int]:
+        """How many ops of each kind were applied, and how many were rejected."""
+        counts = {"ADD": 0, "UPDATE": 0, "DELETE": 0, "NOOP": 0, "REJECTED": 0}
+        for chunk in self.chunks:
+            for applied in chunk.applied:
+                counts[applied.op.op] += 1
+            counts["REJECTED"] += len(chunk.rejected)
+        return counts
+
+    @property
+    def failed_chunks(self) -> tuple[ChunkReport, ...]:
+        """Chunks that a failure kept from being processed."""
+        return tuple(chunk for chunk in self.chunks if chunk.failure)

@@ -1,0 +1,287 @@
+"""What the journal holds and what a snapshot is.
+
+Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that follows from them), `GraphDelta` (what a design's
+own calls add to the event graph), `StatsDelta`, `Restored`, `Erased`. Each carries the *effects* it had, so replay is a fold of plain
+assignments and needs no model, no clock and no rule that may change later.
+
+The digest is a SHA-256 over four roots: items, graph, statistics, id counter. Each root is an additive multiset hash (Bellare and
+Micciancio's AdHash with a 4,096-bit modulus: elements are expanded by SHAKE-256 and added), so it is kept per edit in constant time
+and cannot depend on insertion order. It leaves out scope, journal sequence, wall clock, usage, op ids and embedding state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from memagent.core.ops import MemoryOp, Rejected
+from memagent.core.records import Event, EventEdge, Id, ItemStats, MemoryItem, Moment, Record, Session, SourceRef, Text
+
+_HASH_BYTES = 512
+_MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
+_NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
+
+
+class ItemChange(Record):
+    """One item's new state. `archive` None pushes the present version onto the item's past; otherwise the past is set exactly."""
+
+    id: Id
+    after: MemoryItem | None
+    """The item after the change; None takes it out altogether (only when an ADD is undone)."""
+    archive: tuple[MemoryItem, ...] | None = None
+    """Older versions, oldest first."""
+
+
+class AppliedOp(Record):
+    """An accepted op with the item version that it made (None for NOOP)."""
+
+    op_id: Id
+    op: MemoryOp
+    item_id: Text | None = None
+    version: int | None = None
+
+
+class GraphDelta(Record):
+    """Assignments to the event graph: nodes and edges as they are afterwards, and what is taken out (undo only)."""
+
+    kind: Literal["graph"] = "graph"
+    nodes: tuple[Event, ...] = ()
+    edges: tuple[EventEdge, ...] = ()
+    removed_nodes: tuple[Id, ...] = ()
+    removed_edges: tuple[tuple[str, str, str], ...] = ()
+    """(source, target, key) of edges taken out."""
+    session_id: Text | None = None
+    rejected: tuple[Text, ...] = ()
+    """Edges or nodes proposed and refused, with reasons."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.nodes or self.edges or self.removed_nodes or self.removed_edges)
+
+
+class SessionStored(Record):
+    """Raw turns, written before any model is asked."""
+
+    kind: Literal["session"] = "session"
+    session: Session
+
+
+class Commit(Record):
+    """One chunk's (or one direct edit's) ops with their effects on items and graph, written in one append."""
+
+    kind: Literal["commit"] = "commit"
+    id: Id
+    ops: tuple[AppliedOp, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    changes: tuple[ItemChange, ...] = ()
+    graph: GraphDelta = GraphDelta()
+    ordinals: tuple[tuple[str, int], ...] = ()
+    """Id counter after the commit, for the source keys that changed; 0 clears one (undo only)."""
+    source: SourceRef = SourceRef()
+    undoes: Text | None = None
+    """Id of the commit whose effects this one takes back."""
+
+
+class StatsDelta(Record):
+    """Item statistics as they are afterwards; None clears one."""
+
+    kind: Literal["stats"] = "stats"
+    updates: tuple[tuple[str, ItemStats | None], ...] = ()
+
+
+class Restored(Record):
+    """The memory was set back (or forward) to a snapshot; carries the difference, so replay needs no older state."""
+
+    kind: Literal["restored"] = "restored"
+    digest: Text
+    changes: tuple[ItemChange, ...] = ()
+    graph: GraphDelta = GraphDelta()
+    ordinals: tuple[tuple[str, int], ...] = ()
+    stats: tuple[tuple[str, ItemStats | None], ...] = ()
+    done: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Chunks that count as remembered afterwards, for the sessions where that changed."""
+    sessions: tuple[Session, ...] = ()
+    """Sessions the snapshot has and this memory lacked (an import)."""
+
+
+class Erased(Record):
+    """Everything before this entry was erased: the scope starts anew and older payloads are gone from the store."""
+
+    kind: Literal["erased"] = "erased"
+    reason: Text = ""
+
+
+Entry = Annotated[
+    SessionStored | Commit | GraphDelta | StatsDelta | Restored | Erased,
+    Field(discriminator="kind"),
+]
+"""One journal entry."""
+
+
+class HistoryEntry(Record):
+    """One change of one item, with where it came from."""
+
+    seq: int
+    recorded_at: Moment
+    commit_id: Text
+    """Commit id, or `restored` when a whole snapshot was put back."""
+    op: MemoryOp | None = None
+    """The op that made it; None for undo, restore and import."""
+    item: MemoryItem | None = None
+    """The item afterwards; None when the change took it out altogether."""
+    source: SourceRef = SourceRef()
+    undoes: Text | None = None
+
+
+class SnapshotDiff(Record):
+    """What changed from one snapshot to another."""
+
+    added: tuple[MemoryItem, ...] = ()
+    removed: tuple[MemoryItem, ...] = ()
+    """Items active before and not active, or not there, after."""
+    changed: tuple[tuple[MemoryItem, MemoryItem], ...] = ()
+    """(before, after) of items active in both."""
+    edges_added: tuple[EventEdge, ...] = ()
+    edges_removed: tuple[EventEdge, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the two memories hold the same."""
+        return not (self.added or self.removed or self.changed or self.edges_added or self.edges_removed)
+
+
+class JournalRow(Record):
+    """An entry with its place in the scope's log."""
+
+    seq: Annotated[int, Field(ge=1)]
+    recorded_at: Moment
+    entry: Entry
+
+
+def element_hash(domain: str, key: str, body: bytes) -> int:
+    """The 4,096-bit hash of one element of a domain's map."""
+    head = f"memagent/1/{domain}/{len(key)}/{key}/".encode("utf-8", "replace")
+    return int.from_bytes(hashlib.shake_256(head + body).digest(_HASH_BYTES), "big")
+
+
+def add_hash(root: int, element: int) -> int:
+    """The root after an element came in."""
+    return (root + element) & _MODULUS_MASK
+
+
+def sub_hash(root: int, element: int) -> int:
+    """The root after an element went out."""
+    return (root - element) & _MODULUS_MASK
+
+
+def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
+    """Hash of an item with its past; two lists of versions that differ in any content differ here."""
+    body = b"\x1e".join(one.model_dump_json(exclude=set(_NOT_CONTENT)).encode() for one in (*archive, item))
+    return element_hash("item", item.id, body)
+
+
+def node_hash(node: Event) -> int:
+    """Hash of one node of the event graph."""
+    return element_hash("node", node.id, node.model_dump_json().encode())
+
+
+def edge_hash(edge: EventEdge) -> int:
+    """Hash of one edge of the event graph."""
+    return element_hash("edge", f"{edge.source}\x1f{edge.target}\x1f{edge.key}", edge.model_dump_json().encode())
+
+
+def stats_hash(item_id: str, stats: ItemStats) -> int:
+    """Hash of one item's statistics."""
+    return element_hash("stats", item_id, stats.model_dump_json().encode())
+
+
+def ordinal_hash(source_key: str, count: int) -> int:
+    """Hash of one entry of the id counter."""
+    return element_hash("ordinal", source_key, str(count).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The four multiset hashes under a digest."""
+
+    items: int = 0
+    graph: int = 0
+    stats: int = 0
+    ordinals: int = 0
+
+    def digest(self) -> str:
+        """Domain-separated SHA-256 over the roots, as 64 hex digits."""
+        outer = hashlib.sha256(b"memagent/snapshot/1")
+        for name, root in (("items", self.items), ("graph", self.graph), ("stats", self.stats), ("ordinals", self.ordinals)):
+            outer.update(hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest())
+        return outer.hexdigest()
+
+
+
+
+class GraphContent(Protocol):
+    """The nodes and edges of an event graph, whatever holds them."""
+
+    def all_nodes(self) -> Iterator[Event]:
+        """Every node, in no particular order."""
+        ...
+
+    def all_edges(self) -> Iterator[EventEdge]:
+        """Every edge, in no particular order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainGraph:
+    """Graph content held in two tuples."""
+
+    nodes: tuple[Event, ...] = ()
+    edges: tuple[EventEdge, ...] = ()
+
+    def all_nodes(self) -> Iterator[Event]:
+        """Every node."""
+        return iter(self.nodes)
+
+    def all_edges(self) -> Iterator[EventEdge]:
+        """Every edge."""
+        return iter(self.edges)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemorySnapshot:
+    """An immutable, content-addressed value of one memory. Equal digests mean equal content.
+
+    The mappings are shared with the bank it came from (persistent maps), so taking one costs nothing. `live` is an opaque handle
+    that lets a bank of the same process search it at once; it is None for snapshots read from a file.
+    """
+
+    digest: str
+    items: Mapping[str, MemoryItem] = field(default_factory=dict[str, MemoryItem])
+    archive: Mapping[str, tuple[MemoryItem, ...]] = field(default_factory=dict[str, tuple[MemoryItem, ...]])
+    sessions: Mapping[str, Session] = field(default_factory=dict[str, Session])
+    graph: GraphContent = field(default_factory=PlainGraph)
+    stats: Mapping[str, ItemStats] = field(default_factory=dict[str, ItemStats])
+    ordinals: Mapping[str, int] = field(default_factory=dict[str, int])
+    done: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    """Session id to indexes of the chunks already remembered (not part of the digest)."""
+    seq: int = 0
+    """Journal sequence it was taken at (not part of the digest)."""
+    live: object = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemorySnapshot) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"MemorySnapshot(digest={self.digest[:12]!r}, items={len(self.items)}, seq={self.seq})"
+
+
+EMPTY = MemorySnapshot(digest=Roots().digest())
+"""The snapshot of a memory in which nothing was ever written."""

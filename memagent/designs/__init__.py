@@ -1,0 +1,1 @@
+"""Memory designs: slot protocols in `base`, reusable fillings in `parts`, one short file for each design."""

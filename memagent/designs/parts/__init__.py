@@ -1,0 +1,1 @@
+"""Reusable fillings of the slots of a design."""

@@ -1,0 +1,48 @@
+"""An embedder for tests: each word hashes to a fixed random direction, a text is the unit sum of its words.
+
+Texts that share words are near each other and all others are near orthogonal, on every machine alike, so tests of
+storage and search need no weights. It knows nothing of meaning: synonyms are strangers. A text without words hashes
+as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from memagent.core.errors import ConfigError
+from memagent.embed.vectors import hashed_direction, readable, unit_rows
+from memagent.protocols import Matrix
+
+_WORD = re.compile(r"\w+")
+
+
+class HashEmbedder:
+    """Deterministic bag-of-words hashing."""
+
+    def __init__(self, *, dim: int = 256) -> None:
+        """Raises `ConfigError` when dim is below 8, where unrelated words would collide."""
+        if dim < 8:
+            raise ConfigError(f"dim must be at least 8, got {dim}")
+        self._dim = dim
+
+    @property
+    def id(self) -> str:
+        """`hash-<dim>-v1`."""
+        return f"hash-{self._dim}-v1"
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self._dim
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Unit rows (N, dim) float32; never fails."""
+        rows: Matrix = np.zeros((len(texts), self._dim), dtype=np.float32)
+        keys = [readable(text) for text in texts]
+        for row, text in zip(rows, keys, strict=True):
+            for word in _WORD.findall(text.lower()):
+                row += hashed_direction(word, self._dim)
+        return unit_rows(rows, fallback_keys=keys)

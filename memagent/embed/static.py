@@ -1,0 +1,132 @@
+"""The default embedder: a table of word-piece vectors distilled from MiniLM, summed over the text.
+
+Each piece has one vector, already weighted by how rare the piece is (`scripts/distill_static.py` makes the table and
+explains the recipe). A text is the unit sum of its pieces, so it costs look-ups and additions in numpy: about 0.1 ms,
+no model, no download. Word order is lost; a keyword search beside it and a transformer behind an extra are the ways
+to have more.
+
+No text is without a vector. A word the table does not know counts with a fixed random direction of its own, so equal
+unknown words still find each other, and a text with no words at all (empty, only punctuation) takes the direction of
+its whole text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.errors import ConfigError
+from memagent.embed.vectors import hashed_direction, readable, unit_rows
+from memagent.embed.wordpiece import WordPiece
+from memagent.protocols import Matrix
+
+TABLE_FOLDER = Path(__file__).parent / "data"
+"""Where the shipped table lies."""
+MAX_CHARS = 32_768
+"""A text is read up to this many characters; a mean over more words says nothing new."""
+
+_INLINE_CHARS = 32_768
+_GATHER_PIECES = 8_192
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """A loaded table of V pieces; read-only and shared by all embedders of the process."""
+
+    id: str
+    vectors: npt.NDArray[np.int8]
+    """(V, D), each row scaled to the full range."""
+    scales: npt.NDArray[np.float32]
+    """(V,) factor that gives a row its true length; 0 for pieces that carry no meaning."""
+    tokeniser: WordPiece
+    unknown_length: float
+    """Length of an unknown word's vector: that of a middling rare piece."""
+
+
+@lru_cache(maxsize=4)
+def open_table(folder: Path = TABLE_FOLDER) -> StaticTable:
+    """Load a table (about 20 ms the first time). Raises `ConfigError` when a file is missing or does not fit the others."""
+    try:
+        about = cast(dict[str, object], json.loads((folder / "table.json").read_text("utf-8")))
+        pieces = (folder / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
+        vectors: npt.NDArray[np.int8] = np.load(folder / "vectors.npy", allow_pickle=False)
+        scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False).astype(np.float32)
+        table_id, dim, length = str(about["id"]), about["dim"], float(cast(float, about["unknown_length"]))
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(
+            f"the static embedding table in {folder} cannot be read ({type(exc).__name__}: {exc}); reinstall memagent"
+        ) from exc
+    if vectors.shape != (len(pieces), dim) or vectors.dtype != np.int8 or scales.shape != (len(pieces),):
+        raise ConfigError(
+            f"the static embedding table in {folder} is damaged: its files differ in size; reinstall memagent"
+        )
+    vectors.flags.writeable = scales.flags.writeable = False
+    return StaticTable(id=table_id, vectors=vectors, scales=scales, tokeniser=WordPiece(pieces), unknown_length=length)
+
+
+class StaticEmbedder:
+    """Mean of static word-piece vectors; safe to share between tasks and threads."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Use the shipped table, or another made by the same script. Raises `ConfigError` when it cannot be read."""
+        self._table = open_table(TABLE_FOLDER if folder is None else folder)
+
+    @property
+    def id(self) -> str:
+        """The table's id."""
+        return self._table.id
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self._table.vectors.shape[1])
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Unit rows (N, dim) float32; never fails. Large batches run in a worker thread."""
+        if sum(min(len(text), MAX_CHARS) for text in texts) <= _INLINE_CHARS:
+            return self.encode(texts)
+        return await asyncio.to_thread(self.encode, texts)
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        """`embed` without a loop."""
+        sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
+        kept = [readable(text[:MAX_CHARS]) for text in texts]
+        rows: list[int] = []
+        owners: list[int] = []
+        starts: list[int] = []
+        for position, text in enumerate(kept):
+            start = len(rows)
+            self._read(text, rows, sums[position])
+            if len(rows) > start:
+                owners.append(position)
+                starts.append(start)
+            if len(rows) >= _GATHER_PIECES:
+                self._add(sums, rows, owners, starts)
+                rows, owners, starts = [], [], []
+        self._add(sums, rows, owners, starts)
+        return unit_rows(sums, fallback_keys=kept)
+
+    def _read(self, text: str, rows: list[int], unknown_sum: npt.NDArray[np.float32]) -> None:
+        """Append the text's known pieces to `rows`; add its unknown words to `unknown_sum` (D,)."""
+        pieces = self._table.tokeniser.pieces
+        for word in self._table.tokeniser.words(text):
+            known = pieces(word)
+            if known:
+                rows.extend(known)
+            else:
+                unknown_sum += hashed_direction(word, self.dim) * np.float32(self._table.unknown_length)
+
+    def _add(self, sums: Matrix, rows: list[int], owners: list[int], starts: list[int]) -> None:
+        """Add each owner's pieces, `rows` from its start to the next one's, to its row of `sums` (N, D)."""
+        if rows:
+            picked = np.asarray(rows)
+            weighted = np.multiply(self._table.vectors[picked], self._table.scales[picked, None], dtype=np.float32)
+            sums[owners] += np.add.reduceat(weighted, starts, axis=0)

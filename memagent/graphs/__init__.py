@@ -1,0 +1,1 @@
+"""The two LangGraph graphs: `ingest` for one chunk, `answer` for one question."""

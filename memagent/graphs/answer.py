@@ -1,0 +1,104 @@
+"""The answer graph: retrieve, answer, cite; with tools, the answerer may ask for them in between.
+
+    retrieve -> answer -> cite
+                 ^   |
+                 tools
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, cast
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+
+from memagent.core.answers import Answer, Question
+from memagent.core.errors import ModelError, boundary
+from memagent.core.exchange import Message, Usage
+from memagent.designs.base import ToolsWanted
+from memagent.graphs.state import AgentContext, AnswerState
+from memagent.memory.citing import cite as checked_citations
+
+
+async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+    """Question to hits."""
+    context = runtime.context
+    with boundary(ModelError, f"retriever of {context.design.name}"):
+        hits = await context.design.retriever(_question(state), context.slot())
+    return {"hits": hits, "transcript": (), "pending": None, "rounds": 0, "usage": Usage()}
+
+
+async def answer(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+    """Hits to an answer, or to a request for tools."""
+    context = runtime.context
+    rounds = state.get("rounds", 0)
+    slot = context.slot(tools=rounds < context.tool_rounds, transcript=state.get("transcript", ()))
+    try:
+        with boundary(ModelError, f"answerer of {context.design.name}"):
+            found = await context.design.answerer(_question(state), state.get("hits", []), slot)
+    except ModelError as failure:
+        wanted = failure.__cause__
+        if not isinstance(wanted, ToolsWanted):
+            raise
+        asked = wanted.response
+        request = Message(role="assistant", content=asked.text, tool_calls=asked.tool_calls)
+        return {"pending": request, "rounds": rounds + 1, "usage": state.get("usage", Usage()) + asked.usage}
+    return {"answer": found, "pending": None}
+
+
+async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+    """Requested tools to their results, through LangGraph's `ToolNode`; a failing tool's error text is its result."""
+    from langchain_core.messages import AIMessage, ToolMessage
+
+    request = state.get("pending")
+    if request is None:
+        return {}
+    calls = [{"name": call.name, "args": _arguments(call.arguments), "id": call.id, "type": "tool_call"} for call in request.tool_calls]
+    out = cast("dict[str, list[ToolMessage]]", await runtime.context.toolbox.ainvoke({"messages": [AIMessage(content=request.content, tool_calls=calls)]}))
+    results = [Message(role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id)) for message in out["messages"]]
+    return {"transcript": (*state.get("transcript", ()), request, *results), "pending": None}
+
+
+async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+    """Only citations to hits that were shown survive."""
+    found = state.get("answer")
+    if found is None:
+        raise ModelError("the answer graph reached cite without an answer")
+    done: Answer = checked_citations(found, state.get("hits", []), runtime.context.bank)
+    return {"answer": done.model_copy(update={"question": _question(state), "usage": done.usage + state.get("usage", Usage())})}
+
+
+def _after_answer(state: AnswerState) -> Literal["tools", "cite"]:
+    return "tools" if state.get("pending") is not None else "cite"
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {"_unparsed": text}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_unparsed": text}
+
+
+def _question(state: AnswerState) -> Question:
+    question = state.get("question")
+    if question is None:
+        raise ModelError("the answer graph needs a `question` in its input state")
+    return question
+
+
+def _build() -> Any:
+    graph = StateGraph(AnswerState, context_schema=AgentContext)
+    for node in (retrieve, answer, tools, cite):
+        graph.add_node(node.__name__, node)
+    graph.add_edge(START, "retrieve")
+    graph.add_edge("retrieve", "answer")
+    graph.add_conditional_edges("answer", _after_answer)
+    graph.add_edge("tools", "answer")
+    graph.add_edge("cite", END)
+    return graph.compile(name="memagent.answer")
+
+
+ANSWER = _build()
+"""The compiled graph: input `{"question"}`, context `AgentContext`."""

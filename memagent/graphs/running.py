@@ -1,0 +1,31 @@
+"""Running a compiled graph without telling anyone: LangSmith tracing is off unless the agent was told otherwise.
+
+A set `LANGSMITH_TRACING` variable would otherwise post users' text to a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from memagent.graphs.state import AgentContext
+
+
+async def run_graph(graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool) -> dict[str, Any]:
+    """The graph's final state."""
+    from langsmith import tracing_context
+
+    with tracing_context(enabled=tracing):
+        return dict(await graph.ainvoke(state, context=context))
+
+
+async def stream_graph(
+    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """(node, its update of the state) as each node finishes."""
+    from langsmith import tracing_context
+
+    with tracing_context(enabled=tracing):
+        async for update in graph.astream(state, context=context, stream_mode="updates"):
+            for node, values in update.items():
+                yield str(node), dict(values or {})

@@ -1,0 +1,389 @@
+"""Any provider that litellm knows, as a `StreamingChatModel`. The only module that imports litellm, and only when first called.
+
+Invariants: one request over the wire per call, but for a refused schema (`RetryingModel` is the one layer of retries); every response
+carries tokens, price if known, and seconds; every failure is a `ModelError` with the vendor's exception as its cause.
+Nothing but the request itself leaves the machine: no telemetry, no callbacks, no download of price lists or tokenizers.
+Surprises: the vendor import takes seconds and runs in a thread; it would also read a `.env` file, which is turned off; where
+the vendor's exception repeats a credential, it is left out of the chain instead of being kept as the cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Literal, Protocol, cast
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from memagent.core.errors import (
+    ConfigError,
+    ContextOverflow,
+    MissingExtra,
+    ModelAuthError,
+    ModelError,
+    ModelRateLimited,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
+from memagent.core.records import content_id
+from memagent.llm.chat_format import (
+    JsonObject,
+    ThoughtFilter,
+    chat_messages,
+    count_of,
+    find_text,
+    find_tool_calls,
+    finish_reason,
+    request_body,
+)
+from memagent.llm.wrappers import RETRY_AFTER, aclose_stream
+
+_OWN_KEYS = frozenset(
+    {"model", "messages", "stream", "stream_options", "tools", "response_format", "timeout", "api_base", "api_key"}
+    | {"num_retries", "max_retries"}
+)
+_SECRET = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf)[-_](?=[\w*.-]*[\d*])[\w*.-]{16,}|\bAIza[\w-]{20,}|(?i:bearer)\s+[\w.~+/=-]{8,}"
+)
+_SECRET_NAME = re.compile(r"key|token|secret|auth|password", re.IGNORECASE)
+_SCHEMA_REFUSED = re.compile(r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE)
+_TOO_LONG = re.compile(r"context.?(?:length|window|size)", re.IGNORECASE)
+_MAX_MESSAGE_CHARS = 600
+_TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
+"""Where this module exists, any tool sends a call through it, and it fails for want of packages that litellm does not install; the flag
+by which it calls itself keeps our calls out."""
+
+
+class _Dumps(Protocol):
+    def model_dump(self, *, warnings: bool) -> JsonObject: ...
+
+
+class _Vendor(Protocol):
+    """What is used of the litellm module."""
+
+    suppress_debug_info: bool
+    telemetry: bool
+    disable_hf_tokenizer_download: bool | None
+    in_memory_llm_clients_cache: _ClientCache
+    acompletion: Callable[..., Awaitable[object]]
+    completion_cost: Callable[..., float]
+    token_counter: Callable[..., int]
+    stream_chunk_builder: Callable[..., _Dumps | None]
+
+
+class _ClientCache(Protocol):
+    cache_dict: dict[str, object]
+
+    def delete_cache(self, key: str) -> None: ...
+
+
+class LiteLLMModel:
+    """A hosted or local model by its litellm name, for example `openai/gpt-4o-mini` or `ollama_chat/qwen3`.
+
+    `timeout_s` bounds a whole call, and for streams the wait for each piece. `extra` goes to the provider call as it is
+    (`reasoning_effort`, `extra_headers`, `input_cost_per_token`, ...); what a request sets itself comes first.
+    `json_schema="auto"` sends the request's schema and, where the provider refuses it, asks once more without it and remembers
+    that for this schema; `"always"` turns the refusal into an error; `"never"` sends none.
+    Raises `MissingExtra` when litellm is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        extra: Mapping[str, JsonValue] | None = None,
+        json_schema: Literal["auto", "always", "never"] = "auto",
+    ) -> None:
+        if not model.strip():
+            raise ConfigError("model must name a provider and a model, for example 'openai/gpt-4o-mini'")
+        if timeout_s <= 0:
+            raise ConfigError(f"timeout_s must be above 0 seconds, not {timeout_s}")
+        if clash := sorted(_OWN_KEYS & set(extra or {})):
+            raise ConfigError(
+                f"extra must not set {', '.join(clash)}: these come from the request or from LiteLLMModel's arguments"
+            )
+        if importlib.util.find_spec("litellm") is None:
+            raise MissingExtra("llm", needed_for="LiteLLMModel")
+        self._model = model
+        self._api_base = api_base
+        self._api_key = api_key
+        self._timeout_s = float(timeout_s)
+        self._extra: JsonObject = dict(extra or {})
+        self._json_schema = json_schema
+        self._refused_schemas: set[str] = set()
+        self._secrets = tuple(_secrets({"api_key": api_key, **self._extra}))
+
+    def __repr__(self) -> str:
+        return f"LiteLLMModel({self._model!r})"
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request. Raises a `ModelError`; an empty or malformed text is an answer."""
+        vendor = await _vendor()
+        started = time.perf_counter()
+        answer = cast(_Dumps | None, await self._call(vendor, request, stream=False))
+        return self._response(vendor, request, answer, started)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Yield pieces of the answer as they come; the last one carries the whole `ModelResponse`. Raises a `ModelError`."""
+        vendor = await _vendor()
+        started = time.perf_counter()
+        source = cast(AsyncIterator[_Dumps], await self._call(vendor, request, stream=True))
+        chunks: list[_Dumps] = []
+        shown: list[str] = []
+        thoughts = ThoughtFilter()
+        try:
+            while (chunk := await self._next_chunk(source)) is not None:
+                chunks.append(chunk)
+                if piece := thoughts.feed(_delta_text(chunk.model_dump(warnings=False))):
+                    shown.append(piece)
+                    yield Delta(text=piece)
+        finally:
+            await aclose_stream(source)
+        response = self._response(vendor, request, self._join(vendor, request, chunks), started)
+        if not _saw_finish(source):
+            if not response.text and not response.tool_calls:
+                raise ModelUnavailable(f"{self._model}: the stream ended without an answer")
+            response = response.model_copy(update={"finish": FinishReason.OTHER})
+        sent = "".join(shown)
+        if not response.text.startswith(sent):
+            response = response.model_copy(update={"text": sent})
+        yield Delta(text=response.text[len(sent) :], response=response)
+
+    async def aclose(self) -> None:
+        """Close the connections that litellm keeps open for the running event loop; later calls open new ones.
+
+        The vendor shares connections between models, so call this at the end of a loop's work, not between calls.
+        """
+        vendor = await _vendor()
+        cache = vendor.in_memory_llm_clients_cache
+        ending = f"-{id(asyncio.get_running_loop())}"
+        for key in [key for key in cache.cache_dict if key.endswith(ending)]:
+            client = cache.cache_dict[key]
+            cache.delete_cache(key)
+            close: object = getattr(client, "close", None)
+            if callable(close):
+                closing = cast(Callable[[], object], close)()
+                if inspect.isawaitable(closing):
+                    await closing
+        await asyncio.sleep(0)
+
+    async def _call(self, vendor: _Vendor, request: ModelRequest, *, stream: bool) -> object:
+        digest = "" if request.schema_ is None else content_id("sch", repr(request.schema_))
+        with_schema = self._json_schema != "never" and digest not in self._refused_schemas
+        try:
+            return await self._send(vendor, request, stream=stream, with_schema=with_schema)
+        except ModelError as error:
+            refused = with_schema and digest and type(error) is ModelError and _SCHEMA_REFUSED.search(str(error))
+            if self._json_schema != "auto" or not refused:
+                raise
+        answer = await self._send(vendor, request, stream=stream, with_schema=False)
+        self._refused_schemas.add(digest)
+        return answer
+
+    async def _send(self, vendor: _Vendor, request: ModelRequest, *, stream: bool, with_schema: bool) -> object:
+        body: dict[str, object] = {
+            "model": self._model,
+            "api_base": self._api_base,
+            "api_key": self._api_key,
+            "timeout": self._timeout_s,
+            "num_retries": 0,
+            "max_retries": 0,
+            "drop_params": True,
+            **self._extra,
+            **request_body(request, with_schema=with_schema),
+        }
+        if request.tools and importlib.util.find_spec(_TOOL_DETOUR) is not None:
+            body["_skip_mcp_handler"] = True
+        if self._json_schema == "always":
+            body["allowed_openai_params"] = ["response_format"]
+        if stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await vendor.acompletion(**body)
+        except Exception as exc:
+            raise self._error(exc) from self._safe_cause(exc)
+
+    async def _next_chunk(self, source: AsyncIterator[_Dumps]) -> _Dumps | None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await anext(source, None)
+        except Exception as exc:
+            raise self._error(exc) from self._safe_cause(exc)
+
+    def _join(self, vendor: _Vendor, request: ModelRequest, chunks: list[_Dumps]) -> _Dumps | None:
+        try:
+            return vendor.stream_chunk_builder(chunks, messages=chat_messages(request.messages))
+        except Exception as exc:
+            raise self._error(exc) from self._safe_cause(exc)
+
+    def _response(self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, started: float) -> ModelResponse:
+        raw = answer.model_dump(warnings=False) if answer is not None else {}
+        choices = raw.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(choice, dict) or not isinstance(message, dict):
+            raise ModelUnavailable(f"{self._model}: the provider answered without a message")
+        calls = find_tool_calls(message)
+        text = find_text(message)
+        return ModelResponse(
+            id=f"res_{uuid4().hex}",
+            text=text,
+            tool_calls=calls,
+            finish=finish_reason(choice.get("finish_reason"), asked_for_tools=bool(calls)),
+            usage=self._usage(vendor, request, answer, raw, text).model_copy(
+                update={"seconds": time.perf_counter() - started}
+            ),
+            model=str(raw.get("model") or self._model),
+        )
+
+    def _usage(
+        self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, raw: JsonObject, text: str
+    ) -> Usage:
+        """Tokens and price as the provider tells them; tokens it does not count are estimated, without a price."""
+        prompt, completion = (count_of(raw.get("usage"), name) for name in ("prompt_tokens", "completion_tokens"))
+        cost: float | None = None
+        try:
+            if prompt or completion:
+                cost = vendor.completion_cost(completion_response=answer, model=self._model)
+            else:
+                prompt = vendor.token_counter(model=self._model, messages=chat_messages(request.messages))
+                completion = vendor.token_counter(model=self._model, text=text)
+        except Exception:  # the vendor raises its own kinds for a model without a known price
+            cost = None
+        return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+    def _error(self, exc: Exception) -> ModelError:
+        """The vendor's exception as one of ours, naming the model and never repeating a credential."""
+        inner = _unwrap(exc)
+        status = getattr(inner, "status_code", None)
+        said = _scrub(str(inner), self._secrets) or type(inner).__name__
+        if isinstance(inner, TimeoutError):
+            said = f"no answer within {self._timeout_s:g} s"
+        error = _kind(inner, status if isinstance(status, int) else 0)(f"{self._model}: {said[:_MAX_MESSAGE_CHARS]}")
+        if isinstance(error, ModelRateLimited) and "insufficient_quota" in f"{inner} {_body(inner)}":
+            error.retryable = False
+        if (wait_s := _retry_after_s(inner)) is not None:
+            setattr(error, RETRY_AFTER, wait_s)
+        return error
+
+    def _safe_cause(self, exc: BaseException) -> BaseException | None:
+        """`exc` if it and everything it was raised from can be shown, else None."""
+        link: BaseException | None = exc
+        while link is not None:
+            if _scrub(str(link), self._secrets) != str(link):
+                return None
+            link = link.__cause__ or link.__context__
+        return exc
+
+
+async def _vendor() -> _Vendor:
+    """The litellm module, imported in a thread at first use and told to stay quiet and offline."""
+    return _ready.get("litellm") or await asyncio.to_thread(_load)
+
+
+_ready: dict[str, _Vendor] = {}
+
+
+def _load() -> _Vendor:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # otherwise the import loads a .env file into the environment
+    try:
+        vendor = cast(_Vendor, importlib.import_module("litellm"))
+    except ImportError as exc:
+        raise MissingExtra("llm", needed_for="LiteLLMModel", cause=str(exc)) from exc
+    vendor.suppress_debug_info = True
+    vendor.telemetry = False
+    vendor.disable_hf_tokenizer_download = True
+    _ready["litellm"] = vendor
+    return vendor
+
+
+def _kind(exc: Exception, status: int) -> type[ModelError]:
+    """Which of our errors fits: by the vendor's class name where it says more than the status, else by the status."""
+    names = {one.__name__ for one in type(exc).__mro__}
+    if "ContextWindowExceededError" in names or (status in (400, 413) and _TOO_LONG.search(f"{exc} {_body(exc)}")):
+        return ContextOverflow
+    if isinstance(exc, TimeoutError) or "Timeout" in names or status in (408, 504):
+        return ModelTimeout
+    if status == 429:
+        return ModelRateLimited
+    if status in (401, 403):
+        return ModelAuthError
+    if status >= 500 or "APIConnectionError" in names:
+        return ModelUnavailable
+    return ModelError
+
+
+def _body(exc: Exception) -> str:
+    return repr(getattr(exc, "body", ""))
+
+
+def _unwrap(exc: Exception) -> Exception:
+    """The provider's failure inside the vendor's wrapper for failures in the middle of a stream."""
+    inner = getattr(exc, "original_exception", None)
+    return inner if isinstance(inner, Exception) else exc
+
+
+def _secrets(settings: Mapping[str, JsonValue], *, named: bool = False) -> Iterator[str]:
+    """Values of settings whose names speak of keys, tokens and the like, at any depth."""
+    for name, value in settings.items():
+        secret = named or _SECRET_NAME.search(name) is not None
+        if isinstance(value, dict):
+            yield from _secrets(value, named=secret)
+        elif isinstance(value, str) and secret and len(value) >= 6:
+            yield value
+
+
+def _scrub(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "[key]")
+    return _SECRET.sub("[key]", text)
+
+
+def _retry_after_s(exc: Exception) -> float | None:
+    """Seconds from a `Retry-After` header, given as a number or as a date; None when there is none."""
+    for headers in (
+        getattr(exc, "litellm_response_headers", None),
+        getattr(getattr(exc, "response", None), "headers", None),
+    ):
+        value = cast(Mapping[str, str], headers).get("retry-after") if isinstance(headers, Mapping) else None
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value))
+        except ValueError:
+            pass
+        try:
+            return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
+def _delta_text(chunk: JsonObject) -> str:
+    choices = chunk.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    delta = choice.get("delta") if isinstance(choice, dict) else None
+    content = delta.get("content") if isinstance(delta, dict) else None
+    return content if isinstance(content, str) else ""
+
+
+def _saw_finish(source: object) -> bool:
+    """Whether the provider itself said why it stopped; the vendor makes up a `stop` when a stream just ends."""
+    return any(
+        getattr(source, name, None) is not None for name in ("received_finish_reason", "intermittent_finish_reason")
+    )

@@ -1,0 +1,344 @@
+"""Wrappers around a `ChatModel`: retry, hard budget, recording and replay, a model per role, a concurrency limit.
+
+Each adds one behaviour, is itself a `StreamingChatModel`, and knows nothing of the others; they nest in any order. A wrapped
+model that cannot stream is streamed as one piece. The surprise: order carries meaning. `RetryingModel(BudgetedModel(m))`
+charges every attempt, `BudgetedModel(RetryingModel(m))` charges a call once however often it was tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import threading
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+
+from memagent.core.errors import BudgetExceeded, ConfigError, ModelError, ModelUnavailable
+from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Role, Usage
+from memagent.core.records import content_id
+from memagent.protocols import ChatModel, StreamingChatModel
+
+_T = TypeVar("_T")
+
+RETRY_AFTER = "retry_after"
+"""Name of the attribute, in seconds, by which a `ModelError` passes on how long the provider asked to wait."""
+
+
+async def aclose_stream(stream: object) -> None:
+    """Close a stream now instead of when it is collected; anything without `aclose` is left alone."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+    """The model's stream, closed with this generator; one piece holding the whole response if it cannot stream."""
+    if not isinstance(model, StreamingChatModel):
+        response = await model.complete(request)
+        yield Delta(text=response.text, response=response)
+        return
+    stream = model.stream(request)
+    try:
+        async for delta in stream:
+            yield delta
+    finally:
+        await aclose_stream(stream)
+
+
+def request_digest(request: ModelRequest) -> str:
+    """Digest of what decides an answer: role, messages, schema, tools and sampling; not the step or the prompt's file."""
+    plain = request.model_dump(mode="json", by_alias=True, exclude={"step", "prompt_digest"})
+    return content_id("req", json.dumps(plain, sort_keys=True, separators=(",", ":")))
+
+
+class RetryingModel:
+    """Tries again after retryable `ModelError`s, with exponential waits and jitter, and raises the last one in the end.
+
+    A provider's `retry_after` lengthens the wait. No attempt begins later than `deadline_s` seconds after the first began.
+    A stream is tried again only before its first piece. `sleep` is for tests.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        attempts: int = 4,
+        deadline_s: float = 120.0,
+        first_wait_s: float = 0.5,
+        longest_wait_s: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if attempts < 1:
+            raise ConfigError(f"attempts must be at least 1, not {attempts}")
+        self._model = model
+        self._attempts = attempts
+        self._deadline_s = deadline_s
+        self._first_wait_s = first_wait_s
+        self._longest_wait_s = longest_wait_s
+        self._sleep = sleep
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """The first answer that comes."""
+        return await self._tried(self._model.complete, request)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """The first stream that starts."""
+        first, rest = await self._tried(self._start, request)
+        async with aclosing(rest):
+            yield first
+            async for delta in rest:
+                yield delta
+
+    async def _start(self, request: ModelRequest) -> tuple[Delta, AsyncGenerator[Delta, None]]:
+        stream = stream_of(self._model, request)
+        first = await anext(stream, None)
+        if first is None:
+            raise ModelUnavailable("the stream ended before its first piece")
+        return first, stream
+
+    async def _tried(self, call: Callable[[ModelRequest], Awaitable[_T]], request: ModelRequest) -> _T:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
+            wait=self._wait_s,
+            stop=self._give_up,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return await retrying(call, request)
+
+    def _wait_s(self, state: RetryCallState) -> float:
+        asked = getattr(_failure(state), RETRY_AFTER, None)
+        backoff = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
+        return max(min(backoff, self._longest_wait_s), asked if isinstance(asked, int | float) else 0.0)
+
+    def _give_up(self, state: RetryCallState) -> bool:
+        spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
+        return stop_after_attempt(self._attempts)(state) or spent_s + state.upcoming_sleep > self._deadline_s
+
+
+def _failure(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
+
+
+class BudgetedModel:
+    """Refuses calls once a cap is spent: calls begun, prompt plus completion tokens, or US dollars.
+
+    Calls are counted when they begin, so that cap holds exactly under concurrency. Tokens and money are known only afterwards:
+    calls already in flight when a cap is reached still finish. A stream that is given up is charged by its length, four
+    characters a token. A cap in dollars also refuses once an answer of unknown price was paid for.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        max_usd: float | None = None,
+    ) -> None:
+        if max_calls is None and max_tokens is None and max_usd is None:
+            raise ConfigError("a budget needs at least one of max_calls, max_tokens, max_usd")
+        self._model = model
+        self._max_calls = max_calls
+        self._max_tokens = max_tokens
+        self._max_usd = max_usd
+        self._spent = Usage()
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> Usage:
+        """Calls begun so far, and the tokens, dollars and seconds of those that ended."""
+        return self._spent
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer within the budget. Raises `BudgetExceeded` before the call."""
+        self._begin()
+        response = await self._model.complete(request)
+        self._charge(response.usage)
+        return response
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream within the budget. Raises `BudgetExceeded` before the call."""
+        self._begin()
+        characters = 0
+        usage: Usage | None = None
+        try:
+            async with aclosing(stream_of(self._model, request)) as deltas:
+                async for delta in deltas:
+                    characters += len(delta.text)
+                    usage = delta.response.usage if delta.response is not None else None
+                    yield delta
+        finally:
+            if usage is None and characters:
+                prompt = sum(len(message.content) for message in request.messages)
+                usage = Usage(prompt_tokens=prompt // 4 + 1, completion_tokens=characters // 4 + 1)
+            self._charge(usage or Usage())
+
+    def _begin(self) -> None:
+        with self._lock:
+            spent = self._spent
+            tokens = spent.prompt_tokens + spent.completion_tokens
+            if self._max_calls is not None and spent.calls >= self._max_calls:
+                raise BudgetExceeded(f"the budget of {self._max_calls} calls is spent")
+            if self._max_tokens is not None and tokens >= self._max_tokens:
+                raise BudgetExceeded(f"the budget of {self._max_tokens} tokens is spent: {tokens} used")
+            if self._max_usd is not None and spent.cost_usd is None:
+                raise BudgetExceeded(
+                    f"the budget of {self._max_usd} US dollars cannot be kept: the provider's price is unknown; "
+                    "cap max_calls or max_tokens instead"
+                )
+            if self._max_usd is not None and (spent.cost_usd or 0.0) >= self._max_usd:
+                raise BudgetExceeded(f"the budget of {self._max_usd} US dollars is spent: {spent.cost_usd:.4f} used")
+            self._spent = spent + Usage(calls=1)
+
+    def _charge(self, usage: Usage) -> None:
+        with self._lock:
+            self._spent = self._spent + usage.model_copy(update={"calls": 0})
+
+
+class RecordingModel:
+    """Keeps every request with its answer, in memory and, with a `path`, as one JSON line each, appended.
+
+    The file holds prompts as they were sent, so it is created readable by its owner alone. `ReplayingModel` answers from it.
+    """
+
+    def __init__(self, model: ChatModel, path: str | Path | None = None) -> None:
+        self._model = model
+        self._path = Path(path) if path is not None else None
+        self._exchanges: list[tuple[ModelRequest, ModelResponse]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def exchanges(self) -> tuple[tuple[ModelRequest, ModelResponse], ...]:
+        """Requests and answers in the order the answers came."""
+        return tuple(self._exchanges)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer and keep the answer; failures are not kept."""
+        response = await self._model.complete(request)
+        self._keep(request, response)
+        return response
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream and keep the whole answer at its end."""
+        async with aclosing(stream_of(self._model, request)) as deltas:
+            async for delta in deltas:
+                if delta.response is not None:
+                    self._keep(request, delta.response)
+                yield delta
+
+    def _keep(self, request: ModelRequest, response: ModelResponse) -> None:
+        with self._lock:
+            self._exchanges.append((request, response))
+            if self._path is None:
+                return
+            row = {
+                "request": request.model_dump(mode="json", by_alias=True),
+                "response": response.model_dump(mode="json"),
+            }
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(handle, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+class ReplayingModel:
+    """Answers from recorded exchanges: a `RecordingModel`'s file or its `exchanges`, found by `request_digest`.
+
+    Equal requests get their answers in recorded order, and after the last one that one again under a new id. Raises
+    `ModelError` for a request that was never recorded, `ConfigError` for a file that cannot be read.
+    """
+
+    def __init__(self, source: str | Path | Iterable[tuple[ModelRequest, ModelResponse]]) -> None:
+        exchanges = _read_exchanges(Path(source)) if isinstance(source, str | Path) else source
+        self._answers: defaultdict[str, list[ModelResponse]] = defaultdict(list)
+        self._given: defaultdict[str, int] = defaultdict(int)
+        for request, response in exchanges:
+            self._answers[request_digest(request)].append(response)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """The recorded answer."""
+        digest = request_digest(request)
+        answers = self._answers.get(digest)
+        if not answers:
+            last = request.messages[-1].content[-80:] if request.messages else ""
+            raise ModelError(
+                f"no recorded answer for request {digest} (role {request.role.value}, {len(request.messages)} messages, ending in {last!r})"
+            )
+        given = self._given[digest]
+        self._given[digest] = given + 1
+        if given < len(answers):
+            return answers[given]
+        return answers[-1].model_copy(update={"id": f"{answers[-1].id}~{given}"})
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """The recorded answer in one piece."""
+        response = await self.complete(request)
+        yield Delta(text=response.text, response=response)
+
+
+def _read_exchanges(path: Path) -> Iterable[tuple[ModelRequest, ModelResponse]]:
+    try:
+        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    except OSError as exc:
+        raise ConfigError(f"the recording {path} cannot be read: {exc.strerror}") from exc
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            yield ModelRequest.model_validate(row["request"]), ModelResponse.model_validate(row["response"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise ConfigError(f"line {number} of the recording {path} is no recorded exchange") from exc
+
+
+class RoutedModel:
+    """Sends each request to the model of its role, and to `default` where a role has none."""
+
+    def __init__(self, models: Mapping[Role, ChatModel], *, default: ChatModel) -> None:
+        self._models = dict(models)
+        self._default = default
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer by the role's model."""
+        return await self._of(request).complete(request)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream from the role's model."""
+        return stream_of(self._of(request), request)
+
+    def _of(self, request: ModelRequest) -> ChatModel:
+        return self._models.get(request.role, self._default)
+
+
+class ConcurrencyLimitedModel:
+    """Lets at most `limit` calls run at once on each event loop; the others wait their turn. A stream holds its place."""
+
+    def __init__(self, model: ChatModel, *, limit: int) -> None:
+        if limit < 1:
+            raise ConfigError(f"limit must be at least 1, not {limit}")
+        self._model = model
+        self._limit = limit
+        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer when there is a place."""
+        async with self._place():
+            return await self._model.complete(request)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream when there is a place."""
+        async with self._place(), aclosing(stream_of(self._model, request)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncGenerator[None, None]:
+        places = self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._limit))
+        async with places:
+            yield

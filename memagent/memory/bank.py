@@ -1,0 +1,395 @@
+"""The memory bank: one scope's memory, written through a journal and read through projections.
+
+A bank keeps a `BankState` (a value), an `IndexView` (a value) and the items the view has yet to catch up with. A write is one journal
+append, then the fold; the view follows before the next search. Every read first replays what other writers appended. A fork shares
+everything and journals to itself, so a thousand rollouts may start from one bank.
+Rules: one bank belongs to one event loop (`WrongLoop`); writes of one bank are serial; an optimistic sequence number guards against other
+writers, and ops are re-checked against the state they are really applied to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Self
+
+from rpds import HashTrieSet
+from rpds import List as PersistentList
+
+from memagent.core.answers import Filter, Hit, Query
+from memagent.core.errors import InputError, MemoryNotFound, StoreError, StoreReadOnly, VersionConflict, WrongLoop
+from memagent.core.ops import OpBatch
+from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
+from memagent.core.snapshot import Commit, Entry, GraphDelta, JournalRow, MemorySnapshot, SessionStored, StatsDelta
+from memagent.memory.consequences import plan_commit
+from memagent.memory.graph_rules import checked_delta
+from memagent.memory.lexical import K1, B, query_terms
+from memagent.memory.projection import Projector
+from memagent.memory.ranking import fuse
+from memagent.memory.state import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
+from memagent.protocols import Clock, Embedder, IndexRow, Journal, Vector, VectorIndex
+from memagent.stores.adjacency import Path
+from memagent.stores.memory_index import IndexView, Scored
+from memagent.stores.segments import CONTEXT, OWN
+
+_ATTEMPTS = 8
+_POOL = 50
+ARM_WEIGHTS = {"dense": 0.5, "dense_context": 0.5, "lexical": 0.25, "lexical_context": 2.0}
+"""Weights of the four arms in the fusion: words in context find most, the other arms settle what they leave open."""
+
+
+def system_clock() -> datetime:
+    """The present moment in UTC."""
+    return datetime.now(UTC)
+
+
+class _Live:
+    """What a snapshot of this process carries so that a bank can continue from it at once."""
+
+    __slots__ = ("pending", "projector", "state", "view")
+
+    def __init__(self, state: BankState, view: IndexView, pending: HashTrieSet[str], projector: Projector) -> None:
+        self.state, self.view, self.pending, self.projector = state, view, pending, projector
+
+
+class MemoryBank:
+    """One scope's memory. Make one with `open_bank` of `memagent.build`, `fork`, or `restore`."""
+
+    __slots__ = (
+        "_base",
+        "_clock",
+        "_journal",
+        "_lock",
+        "_log",
+        "_loop",
+        "_pending",
+        "_projector",
+        "_remote",
+        "_state",
+        "_view",
+        "read_only",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        *,
+        embedder: Embedder | Projector,
+        scope: Scope | None = None,
+        journal: Journal | None = None,
+        index: VectorIndex | None = None,
+        clock: Clock = system_clock,
+        read_only: bool = False,
+    ) -> None:
+        """A bank over a journal (replayed at first use), or a private one in memory when `journal` is None.
+
+        `index` is a networked vector index that proposes candidates for the head of the journal; forks never touch it.
+        """
+        self.scope = scope or Scope()
+        self.read_only = read_only
+        self._projector = embedder if isinstance(embedder, Projector) else Projector(embedder)
+        self._journal = journal
+        self._remote = index
+        self._clock = clock
+        self._base = EMPTY_STATE
+        self._state = EMPTY_STATE
+        self._view = IndexView(self._projector.arena)
+        self._pending: HashTrieSet[str] = HashTrieSet()
+        self._log: PersistentList[JournalRow] = PersistentList()
+        self._lock: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> BankState:
+        """The state as last read or written; `await sync()` first to see what other writers appended."""
+        return self._state
+
+    @property
+    def base(self) -> BankState:
+        """The state this bank's own log begins from: empty, unless it is a fork."""
+        return self._base
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of this bank and its forks."""
+        return self._projector.embedder
+
+    @property
+    def degraded(self) -> str | None:
+        """Why search is by keyword only at present, or None."""
+        return str(self._projector.failure) if self._projector.failure else None
+
+    def now(self) -> datetime:
+        """The bank's clock."""
+        return self._clock()
+
+    async def sync(self) -> BankState:
+        """Replay what was appended since the last look. Raises `WrongLoop` from a foreign event loop."""
+        self._own_loop()
+        if self._journal is not None and await self._journal.head(self.scope) > self._state.seq:
+            async for row in self._journal.since(self.scope, self._state.seq):
+                self._advance(row)
+        return self._state
+
+    async def get(self, item_id: str) -> MemoryItem:
+        """The present version of an item. Raises `MemoryNotFound` for unknown and deleted ones."""
+        item = (await self.sync()).items.get(item_id)
+        if item is None or not item.active:
+            raise MemoryNotFound(f"no memory {item_id!r} for user {self.scope.user_id!r}")
+        return item
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """A stored turn, or None."""
+        return self._state.turn(turn_id)
+
+    def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
+        """A stored turn with its session, or None."""
+        place = self._state.turns.get(turn_id)
+        if place is None:
+            return None
+        session = self._state.sessions[place[0]]
+        return session.turns[place[1]], session
+
+    def rows(self, *, after: int = 0) -> AsyncIterator[JournalRow]:
+        """Journal rows after a sequence, oldest first; a fork has those written since it was made."""
+        if self._journal is not None:
+            return self._journal.since(self.scope, after)
+        return self._own_rows(after)
+
+    async def _own_rows(self, after: int) -> AsyncIterator[JournalRow]:
+        for row in reversed(list(self._log)):
+            if row.seq > after:
+                yield row
+
+    async def state_at(self, seq: int) -> BankState:
+        """The state right after journal entry `seq`. Raises `StoreError` for a time before a fork began."""
+        await self.sync()
+        if seq < self._base.seq:
+            raise StoreError(f"this fork began at sequence {self._base.seq}; it cannot show sequence {seq}")
+        if seq >= self._state.seq:
+            return self._state
+        state = self._base
+        async for row in self.rows(after=self._base.seq):
+            if row.seq > seq:
+                break
+            state = apply(state, row)
+        return state
+
+    # -- searching -------------------------------------------------------------------------------------------------
+
+    async def search(self, query: Query, *, k: int) -> list[Hit]:
+        """The k best items by fused rank of its arms, best first, ties by id; [] when nothing matches."""
+        return (await self.search_many([query], k=k))[0]
+
+    async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
+        """`search` for several queries with one embedding batch; for the past, search a bank from `timetravel.as_of`."""
+        await self.refresh()
+        if not queries or not len(self._view):
+            return [[] for _ in queries]
+        dense = [query for query in queries if "dense" in query.arms]
+        vectors = iter(await self._projector.query_vectors([query.text or " " for query in dense])) if dense else iter(())
+        return [await self._search(query, next(vectors) if "dense" in query.arms else None, k) for query in queries]
+
+    async def _search(self, query: Query, vector: Vector | None, k: int) -> list[Hit]:
+        where = None if query.where.empty else query.where
+        pool = max(_POOL, 2 * k)
+        arms: dict[str, list[Scored]] = {}
+        if vector is not None:
+            arms["dense"] = await self._dense(vector, pool, where)
+            arms["dense_context"] = self._view.nearest(vector, k=pool, field=CONTEXT, where=where)
+        if "lexical" in query.arms:
+            terms = self._projector.arena.known_terms(query_terms(query.text))
+            arms["lexical"] = self._view.lexical(terms, k=pool, field=OWN, where=where, k1=K1, b=B)
+            arms["lexical_context"] = self._view.lexical(terms, k=pool, field=CONTEXT, where=where, k1=K1, b=B)
+        return fuse(arms, k=k, weights=ARM_WEIGHTS)
+
+    async def _dense(self, vector: Vector, k: int, where: Filter | None) -> list[Scored]:
+        if self._remote is None:
+            return self._view.nearest(vector, k=k, where=where)
+        candidates = await self._remote.search(vector, k=k, where=where)
+        ids = frozenset(hit.id for hit in candidates if hit.id in self._view)
+        return self._view.nearest(vector, k=k, where=(where or Filter()).model_copy(update={"ids": ids})) if ids else []
+
+    async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
+        """The k items of highest cosine with a unit vector (D,), best first, ties by id."""
+        await self.refresh()
+        return self._view.nearest(vector, k=k, where=where)
+
+    def walk(self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation] | None = None, limit: int | None = None) -> list[tuple[str, Path]]:
+        """Graph nodes within `hops` of the seeds, nearest first, each with the path that led to it."""
+        return self._state.graph.walk(seeds, hops=hops, relations=relations, limit=limit)
+
+    async def refresh(self) -> None:
+        """Bring the search view up to date (embeds what is new)."""
+        await self.sync()
+        while len(self._pending):
+            state, pending = self._state, self._pending
+            view = await self._projector.catch_up(self._view, state, pending)
+            if self._remote is not None:
+                await self._push(state, pending)
+            if self._pending is pending:
+                self._view, self._pending = view, HashTrieSet()
+
+    async def _push(self, state: BankState, changed: HashTrieSet[str]) -> None:
+        assert self._remote is not None
+        texts: list[tuple[MemoryItem, int]] = []
+        gone: list[str] = []
+        for item_id in sorted(changed):
+            item = state.items.get(item_id)
+            row = self._projector.row_of(state, item) if item is not None and item.active else -1
+            if item is not None and row >= 0:
+                texts.append((item, row))
+            else:
+                gone.append(item_id)
+        await self._remote.upsert([IndexRow(item, self._projector.arena.matrix[row]) for item, row in texts])
+        await self._remote.remove(gone)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def store_session(self, session: Session) -> bool:
+        """Journal a session's raw turns; False when the same session is stored already. Raises `InputError` on a clash of ids."""
+
+        def entry(state: BankState) -> Entry | None:
+            known = state.sessions.get(session.id)
+            if known == session:
+                return None
+            if known is not None:
+                raise InputError(
+                    f"session {session.id!r} is stored already with other content; give the new one another id "
+                    f"(it has {len(session.turns)} turns, the stored one {len(known.turns)})"
+                )
+            for turn in session.turns:
+                if turn.id in state.turns:
+                    raise InputError(f"turn id {turn.id!r} of session {session.id!r} is taken by session {state.turns[turn.id][0]!r}; turn ids must be unique")
+            return SessionStored(session=session)
+
+        return await self.append(entry) is not None
+
+    async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
+        """Carry out a batch in one journal append; ops that no longer fit come back in `rejected`."""
+        row = await self.append(lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}"))
+        assert row is not None and isinstance(row.entry, Commit)
+        return row.entry
+
+    async def index(self, delta: GraphDelta) -> GraphDelta:
+        """Journal what a design adds to the event graph; edges that break a rule are left out, with the reason in `rejected`."""
+        row = await self.append(lambda state: _unless_empty(checked_delta(state.graph, delta)))
+        return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
+
+    async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
+        """Journal item statistics; the only way they change."""
+        known = tuple((item_id, stats) for item_id, stats in updates if item_id in self._state.items)
+        if known:
+            await self.append(lambda _: StatsDelta(updates=known))
+
+    async def append(self, make: Callable[[BankState], Entry | None]) -> JournalRow | None:
+        """Append the entry `make` gives for the present state; asked again when another writer was first. None writes nothing."""
+        if self.read_only:
+            raise StoreReadOnly(f"the memory of user {self.scope.user_id!r} is open for reading only")
+        self._own_loop()
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            for attempt in range(1, _ATTEMPTS + 1):
+                state = await self.sync()
+                entry = make(state)
+                if entry is None:
+                    return None
+                try:
+                    row = await self._write(entry, state.seq)
+                except VersionConflict:
+                    if attempt == _ATTEMPTS:
+                        raise
+                    continue
+                self._advance(row)
+                return row
+        return None
+
+    async def replay(self, rows: Sequence[JournalRow]) -> None:
+        """Append rows of an export with their dates, all or nothing. Raises `VersionConflict` when another writer was first."""
+        if self.read_only:
+            raise StoreReadOnly(f"the memory of user {self.scope.user_id!r} is open for reading only")
+        state = await self.sync()
+        entries, dates = [row.entry for row in rows], [row.recorded_at for row in rows]
+        if self._journal is not None:
+            written = await self._journal.append_many(self.scope, entries, expect=state.seq, recorded_at=dates)
+        else:
+            written = [row.model_copy(update={"seq": state.seq + i}) for i, row in enumerate(rows, 1)]
+            for row in written:
+                self._log = self._log.push_front(row)
+        for row in written:
+            self._advance(row)
+
+    async def _write(self, entry: Entry, seq: int) -> JournalRow:
+        if self._journal is not None:
+            return await self._journal.append(self.scope, entry, expect=seq)
+        row = JournalRow(seq=seq + 1, recorded_at=self._clock(), entry=entry)
+        self._log = self._log.push_front(row)
+        return row
+
+    def _advance(self, row: JournalRow) -> None:
+        if row.seq <= self._state.seq:
+            return
+        before = self._state
+        self._state = apply(before, row)
+        if row.entry.kind == "erased":
+            self._view, self._pending = IndexView(self._projector.arena), HashTrieSet()
+        else:
+            for item_id in changed_items(row.entry):
+                self._pending = self._pending.insert(item_id)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> MemorySnapshot:
+        """The memory as an immutable value; O(1). Shows what this bank last read or wrote."""
+        return snapshot_of(self._state, _Live(self._state, self._view, self._pending, self._projector))
+
+    def fork(self) -> MemoryBank:
+        """A private copy in memory that shares everything; O(1), writes never reach this bank."""
+        return self.at(self.snapshot())
+
+    def at(self, snapshot: MemorySnapshot) -> MemoryBank:
+        """A private bank in memory that starts from a snapshot; O(1) for a snapshot of this process with the same embedder."""
+        live = snapshot.live
+        mine = isinstance(live, _Live) and live.projector is self._projector
+        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock)
+        if isinstance(live, _Live):
+            bank._state = live.state
+            bank._view = live.view if mine else bank._view
+            bank._pending = live.pending if mine else HashTrieSet(live.state.items)
+        else:
+            bank._state = rebuilt(snapshot)
+            bank._pending = HashTrieSet(bank._state.items)
+        bank._base = bank._state
+        return bank
+
+    @classmethod
+    def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> Self:
+        """A bank in memory with a snapshot's content. Raises `SnapshotMismatch` when its content does not fit its digest."""
+        bank = cls(embedder=embedder)
+        other = bank.at(snapshot)
+        bank._state, bank._base, bank._view, bank._pending = other._state, other._base, other._view, other._pending
+        return bank
+
+    def showing(self, state: BankState) -> MemoryBank:
+        """A read-only bank over a past or filtered state, searchable on its own."""
+        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock, read_only=True)
+        bank._state = bank._base = state
+        bank._pending = HashTrieSet(state.items)
+        return bank
+
+    def _own_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise WrongLoop(
+                f"the memory of user {self.scope.user_id!r} belongs to another event loop; open one agent a loop, or use the synchronous Agent"
+            )
+
+
+def _unless_empty(delta: GraphDelta) -> GraphDelta | None:
+    return None if delta.empty and not delta.rejected else delta

@@ -1,0 +1,31 @@
+"""Cutting a session into balanced, contiguous chunks."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from memagent.core.records import Chunk, Session
+
+
+def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...]:
+    """Chunks of at most `chunk_turns` turns whose sizes differ by at most one; never an empty one. Ids are `{session}#{index}`.
+
+    Turns made from recalled memory are left out, so memory never feeds on itself; () when nothing else is left.
+    """
+    turns = tuple(turn for turn in session.turns if not turn.recalled)
+    total = len(turns)
+    if not total:
+        return ()
+    count = ceil(total / chunk_turns)
+    bounds = [round(i * total / count) for i in range(count + 1)]
+    return tuple(
+        Chunk(
+            id=f"{session.id}#{i}",
+            session_id=session.id,
+            index=i,
+            count=count,
+            at=session.at,
+            turns=turns[lo:hi],
+        )
+        for i, (lo, hi) in enumerate(zip(bounds, bounds[1:], strict=False))
+    )

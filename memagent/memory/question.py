@@ -1,0 +1,174 @@
+"""What a question asks for, read from its words alone: kind of answer, now or then, people, time, content.
+
+Pure, English and cautious: a question that no rule knows is `OTHER`, about `ANY` time, with all its words as content, and answering
+it then rests on search alone. The surprise: people are told from places by grammar ("did Anna", "Anna's"), not from a list of
+names, so a person named only after a preposition counts as content unless the caller says who the speakers are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from memagent.core.records import Record, Text, TimeSpan
+from memagent.memory.lexical import tokenize
+from memagent.memory.state import folded
+from memagent.memory.temporal import find_times
+
+
+class QuestionKind(StrEnum):
+    """What kind of answer a question wants."""
+
+    WHEN = "when"
+    HOW_LONG = "how_long"
+    HOW_MANY = "how_many"
+    WHO = "who"
+    WHERE = "where"
+    YES_NO = "yes_no"
+    OTHER = "other"
+
+
+class Period(StrEnum):
+    """Which state of the told world a question asks about."""
+
+    NOW = "now"
+    THEN = "then"
+    ANY = "any"
+
+
+class QuestionView(Record):
+    """A question as the rules read it."""
+
+    kind: QuestionKind
+    period: Period
+    people: tuple[Text, ...] = ()
+    """Whom it names, in order: speakers the caller knows, and names used as a subject or possessor."""
+    terms: tuple[Text, ...] = ()
+    """Distinct index terms of its content: no speakers, no time phrases, no words that only pose the question."""
+    span: TimeSpan | None = None
+    """The time it names, if any."""
+    ahead: bool = False
+    """Whether it asks about something to come."""
+
+
+def read_question(text: str, *, speakers: Iterable[str] = (), asked_at: datetime | None = None) -> QuestionView:
+    """Read a question. `speakers` are known names; `asked_at` anchors relative phrases ("last summer"). Never raises."""
+    kind = _kind(text)
+    known = list(speakers)
+    people = _people(text, known)
+    times = find_times(text, anchor=asked_at)
+    left = text
+    for mention in reversed(times):
+        left = f"{left[: mention.start]} {left[mention.end :]}"
+    spans = [mention.span for mention in times]
+    return QuestionView(
+        kind=kind,
+        period=_period(text, kind),
+        people=tuple(people),
+        terms=content_terms(left, names=[name for name in people if name in known], frame=_FRAME[kind]),
+        span=spans[0] if spans else None,
+        ahead=bool(_AHEAD.search(text)),
+    )
+
+
+def content_terms(text: str, *, names: Iterable[str] = (), frame: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Distinct index terms of a text without the names, and without the words of `frame` as long as others are left."""
+    own = {term for name in names for term in tokenize(name, keep_stop_words=True)}
+    terms = [term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in _POSING]
+    return tuple(term for term in terms if term not in frame) or tuple(terms)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+_UNIT = r"(?:dates?|days?|weeks?|weekends?|months?|years?|times?|seasons?|summers?|winters?|decades?)"
+_WHEN = re.compile(
+    rf"\bwhen\b|\b(?:what|which)(?:\s+\w+)?\s+{_UNIT}\b(?!\s+of\s+(?:music|art|day))|\bhow\s+(?:long\s+ago|recently)\b|\bsince\s+when\b|\bwhat\s+was\s+the\s+date\b",
+    re.I,
+)
+_WHEN_CLAUSE = re.compile(r"^\s*(?:what|who|whom|whose|where|why|how|which)\b(?!\s+\w*\s*(?:date|day|week|month|year|time)).*\bwhen\b", re.I)
+_HOW_LONG = re.compile(
+    r"\bhow\s+long\b|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b(?!\s+(?:has|have|had|did|does|do)\s+\w+\s+(?:been\s+to|visit|go|went|win|won))|\bfor\s+how\s+(?:long|many)\b",
+    re.I,
+)
+_HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often)\b|\bwhat\s+number\b", re.I)
+_WHO = re.compile(r"^\s*(?:with\s+|to\s+|from\s+|by\s+|for\s+)?(?:who|whom|whose)\b", re.I)
+_WHERE = re.compile(
+    r"^\s*(?:(?:from|to|in|at)\s+)?(?:where\b|(?:what|which)\s+(?:city|town|country|countries|state|place|places|location|venue|restaurant)\b)", re.I
+)
+_AUXILIARY = (
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|will|would|can|could|should|shall|may|might|isn['’]t|aren['’]t|wasn['’]t|doesn['’]t|didn['’]t)"
+)
+_YES_NO = re.compile(rf"^\s*{_AUXILIARY}\b", re.I)
+_NOW = re.compile(
+    r"\b(?:now|nowadays|currently|presently|these\s+days|at\s+(?:the\s+moment|present)|right\s+now|today|still|any\s*more|latest|most\s+recent(?:ly)?|current)\b",
+    re.I,
+)
+_THEN = re.compile(
+    r"\b(?:used?\s+to|previous(?:ly)?|former(?:ly)?|originally|original|initial(?:ly)?|back\s+then|at\s+first|at\s+that\s+time|in\s+the\s+past|earlier|before)\b",
+    re.I,
+)
+_AHEAD = re.compile(r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b", re.I)
+_NAME = r"[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*)?"
+_SUBJECT = re.compile(
+    rf"\b(?i:{_AUXILIARY})\s+({_NAME})((?:\s*,\s*{_NAME})*)(?:,?\s+and\s+(?:(?:his|her|their)\b|({_NAME})))?|\b({_NAME})(?:['’]s?\b|['’](?=\s))"
+)
+_POSSESSIVE = re.compile(r"['’]s?$")
+_NOT_PEOPLE = frozenset(
+    "i what when where who whom whose which why how is are was were do does did has have had will would can could should the a an in on at "
+    "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november "
+    "december christmas easter halloween thanksgiving internet god english french spanish german chinese japanese italian".split()
+)
+
+
+def _stems(words: str) -> frozenset[str]:
+    return frozenset(tokenize(words, keep_stop_words=True))
+
+
+_POSING = _stems(
+    "when what which who whom whose where why how much many often long ago recently happen happened happening tell name type kind sort during before "
+    "after about some any other another than while besides besides since until have having get got getting do doing done something someone thing things "
+    "one use using used might may likely now currently nowadays still more back time times also too each both up out there"
+)
+_FRAME: dict[QuestionKind, frozenset[str]] = {
+    QuestionKind.WHEN: _stems("date day week weekend month year time season start started begin began go went get take place"),
+    QuestionKind.HOW_LONG: _stems("day week month year time pass passed between after"),
+    QuestionKind.HOW_MANY: _stems("number times time"),
+    QuestionKind.WHO: frozenset(),
+    QuestionKind.WHERE: _stems("place city town location go went"),
+    QuestionKind.YES_NO: frozenset(),
+    QuestionKind.OTHER: frozenset(),
+}
+
+
+def _kind(text: str) -> QuestionKind:
+    if _HOW_LONG.search(text) and not re.search(r"\bhow\s+long\s+ago\b", text, re.I):
+        return QuestionKind.HOW_LONG
+    if _WHEN.search(text) and not _WHEN_CLAUSE.search(text):
+        return QuestionKind.WHEN
+    rules = ((_HOW_MANY, QuestionKind.HOW_MANY), (_WHO, QuestionKind.WHO), (_WHERE, QuestionKind.WHERE), (_YES_NO, QuestionKind.YES_NO))
+    return next((kind for rule, kind in rules if rule.search(text)), QuestionKind.OTHER)
+
+
+def _period(text: str, kind: QuestionKind) -> Period:
+    if kind is not QuestionKind.WHEN and _THEN.search(text):
+        return Period.THEN
+    return Period.NOW if _NOW.search(text) else Period.ANY
+
+
+def _people(text: str, speakers: list[str]) -> list[str]:
+    """Names in order of appearance, each once; a known speaker is given in the speaker's own spelling."""
+    found: dict[str, tuple[int, str]] = {}
+    for speaker in speakers:
+        for name in dict.fromkeys((speaker, speaker.split()[0] if speaker.split() else speaker)):
+            at = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.I)
+            if at is not None and len(name) > 1:
+                found.setdefault(folded(speaker), (at.start(), speaker))
+    known = set(found) | {part for name in found for part in name.split()}
+    for match in _SUBJECT.finditer(text):
+        listed = [match[1], *(match[2] or "").split(","), match[3], match[4]]
+        for name in (_POSSESSIVE.sub("", part.strip()) for part in listed if part):
+            if name and not {folded(word) for word in name.split()} & (_NOT_PEOPLE | known):
+                found.setdefault(folded(name), (text.index(name, match.start()), name))
+    return [name for _, name in sorted(found.values())]

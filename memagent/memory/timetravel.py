@@ -1,0 +1,290 @@
+"""History, undo, restore, `as_of` and diff: everything that the journal makes possible, as functions over a bank.
+
+Undo and restore append entries like any write, so they can be undone in turn and nothing is lost. Undoing the last commit gives the digest
+from before it, exactly; undoing an older one is refused when a later commit changed the same items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from memagent.core.answers import AsOf
+from memagent.core.errors import MemoryNotFound, StoreError
+from memagent.core.ops import Update
+from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
+from memagent.core.snapshot import (
+    AppliedOp,
+    Commit,
+    Entry,
+    GraphDelta,
+    HistoryEntry,
+    ItemChange,
+    JournalRow,
+    MemorySnapshot,
+    Restored,
+    SnapshotDiff,
+)
+from memagent.memory.bank import MemoryBank
+from memagent.memory.consequences import item_node
+from memagent.memory.state import BankState, apply
+from memagent.stores.adjacency import GraphState, graph_delta_between
+
+# -- history -------------------------------------------------------------------------------------------------------
+
+
+async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
+    """Every change of an item, oldest first. Raises `MemoryNotFound` when the journal never held it."""
+    state = await bank.sync()
+    touched = state.touched.get(item_id)
+    if not touched:
+        raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
+    found: list[HistoryEntry] = []
+    for seq in touched:
+        row = await _row(bank, seq)
+        if row is not None and isinstance(row.entry, Commit | Restored):
+            found.append(_history_entry(row, row.entry, item_id))
+    return tuple(found)
+
+
+def _history_entry(row: JournalRow, entry: Commit | Restored, item_id: str) -> HistoryEntry:
+    after = next((change.after for change in entry.changes if change.id == item_id), None)
+    if isinstance(entry, Restored):
+        return HistoryEntry(seq=row.seq, recorded_at=row.recorded_at, commit_id="restored", item=after)
+    op = next((applied.op for applied in entry.ops if applied.item_id == item_id and applied.version is not None), None)
+    return HistoryEntry(
+        seq=row.seq,
+        recorded_at=row.recorded_at,
+        commit_id=entry.id,
+        op=op,
+        item=after,
+        source=entry.source,
+        undoes=entry.undoes,
+    )
+
+
+async def _row(bank: MemoryBank, seq: int) -> JournalRow | None:
+    async for row in bank.rows(after=seq - 1):
+        return row if row.seq == seq else None
+    return None
+
+
+# -- undo ----------------------------------------------------------------------------------------------------------
+
+
+async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
+    """Take back a commit, by default the last one not yet undone. Raises `MemoryNotFound`, or `StoreError` when later ones build on it."""
+    await bank.sync()
+    target = await _commit_to_undo(bank, commit_id)
+    before = await bank.state_at(target.seq - 1)
+    commit = target.entry
+    assert isinstance(commit, Commit)
+    row = await bank.append(lambda state: _inverse(state, before, commit))
+    assert row is not None and isinstance(row.entry, Commit)
+    return row.entry
+
+
+async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow:
+    undone: set[str] = set()
+    candidates: dict[str, JournalRow] = {}
+    async for row in bank.rows():
+        if isinstance(row.entry, Commit):
+            if row.entry.undoes is not None:
+                undone.add(row.entry.undoes)
+            if row.entry.changes:
+                candidates[row.entry.id] = row
+    if commit_id is not None:
+        if commit_id in undone:
+            raise StoreError(f"commit {commit_id} was undone already; undo its undo to bring it back")
+        if commit_id not in candidates:
+            raise MemoryNotFound(f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}")
+        return candidates[commit_id]
+    for row in reversed(candidates.values()):
+        if isinstance(row.entry, Commit) and row.entry.id not in undone and row.entry.undoes is None:
+            return row
+    raise MemoryNotFound(f"nothing to undo for user {bank.scope.user_id!r}")
+
+
+def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
+    changes: list[ItemChange] = []
+    for change in reversed(commit.changes):
+        if state.items.get(change.id) != change.after:
+            later = state.touched.get(change.id, ())[-1]
+            raise StoreError(f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; undo that first")
+        changes.append(ItemChange(id=change.id, after=before.items.get(change.id), archive=before.archive.get(change.id, ())))
+    ordinals = tuple((key, before.ordinals.get(key, 0)) for key, count in commit.ordinals if state.ordinals.get(key, 0) == count)
+    return Commit(
+        id=f"c{state.seq + 1}",
+        changes=tuple(changes),
+        graph=_inverse_graph(state.graph, before.graph, commit.graph),
+        ordinals=ordinals,
+        source=SourceRef(actor="undo"),
+        undoes=commit.id,
+    )
+
+
+def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> GraphDelta:
+    """What takes a delta back where nothing later has built on it."""
+    removed_edges: list[tuple[str, str, str]] = []
+    edges = [edge for key in delta.removed_edges if (edge := before.edge(*key)) is not None]
+    for edge in delta.edges:
+        if now.edge(edge.source, edge.target, edge.key) == edge:
+            old = before.edge(edge.source, edge.target, edge.key)
+            if old is None:
+                removed_edges.append((edge.source, edge.target, edge.key))
+            else:
+                edges.append(old)
+    taken = set(removed_edges)
+    nodes = [old for node in delta.nodes if now.node(node.id) == node and (old := before.node(node.id)) is not None]
+    nodes += [old for node_id in delta.removed_nodes if now.node(node_id) is None and (old := before.node(node_id)) is not None]
+    removed_nodes = [
+        node.id
+        for node in delta.nodes
+        if before.node(node.id) is None and all((e.source, e.target, e.key) in taken for _, e, _ in now.edges_of(node.id))
+    ]
+    kept = set(removed_nodes)
+    return GraphDelta(
+        nodes=tuple(nodes),
+        edges=tuple(edge for edge in edges if not {edge.source, edge.target} & kept),
+        removed_nodes=tuple(removed_nodes),
+        removed_edges=tuple(removed_edges),
+    )
+
+
+# -- restore -------------------------------------------------------------------------------------------------------
+
+
+async def undelete(bank: MemoryBank, item_id: str) -> Commit:
+    """Bring a deleted item back as a new version of its last text. Raises `MemoryNotFound` when there is no such tombstone."""
+
+    def entry(state: BankState) -> Entry:
+        item = state.items.get(item_id)
+        if item is None or item.active:
+            raise MemoryNotFound(f"no deleted memory {item_id!r} for user {bank.scope.user_id!r}")
+        commit_id = f"c{state.seq + 1}"
+        after = item.model_copy(update={"version": item.version + 1, "status": ItemStatus.ACTIVE, "op_id": f"{commit_id}.0"})
+        op = Update(id=item_id, version=item.version, text=item.text, reason="restored")
+        return Commit(
+            id=commit_id,
+            ops=(AppliedOp(op_id=f"{commit_id}.0", op=op, item_id=item_id, version=after.version),),
+            changes=(ItemChange(id=item_id, after=after),),
+            graph=GraphDelta(nodes=(item_node(after),)),
+            source=SourceRef(actor="user"),
+        )
+
+    row = await bank.append(entry)
+    assert row is not None and isinstance(row.entry, Commit)
+    return row.entry
+
+
+async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
+    """Make the memory equal to a snapshot, in one journal entry; the digest is the snapshot's afterwards."""
+    target = bank.at(snapshot).state
+    await bank.append(lambda state: restoring_entry(state, target))
+
+
+def restoring_entry(state: BankState, target: BankState) -> Restored:
+    """The entry that turns one state into another."""
+    gone = [ItemChange(id=item_id, after=None, archive=()) for item_id in sorted(state.items) if item_id not in target.items]
+    changed = [
+        ItemChange(id=item.id, after=item, archive=target.archive.get(item.id, ()))
+        for item in sorted(target.items.values(), key=lambda item: item.id)
+        if state.items.get(item.id) != item or state.archive.get(item.id, ()) != target.archive.get(item.id, ())
+    ]
+    return Restored(
+        digest=target.digest(),
+        changes=(*gone, *changed),
+        graph=graph_delta_between(state.graph, target.graph),
+        ordinals=tuple((key, target.ordinals.get(key, 0)) for key in _differing(state.ordinals, target.ordinals)),
+        stats=tuple((key, target.stats.get(key)) for key in _differing(state.stats, target.stats)),
+        done=tuple((key, tuple(sorted(target.done.get(key, ())))) for key in _differing(state.done, target.done)),
+        sessions=tuple(session for key, session in target.sessions.items() if key not in state.sessions),
+    )
+
+
+def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
+    return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))
+
+
+# -- as of ---------------------------------------------------------------------------------------------------------
+
+
+async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
+    """A read-only bank that shows the memory at a point on each given axis of time.
+
+    `recorded` replays the journal; `said` keeps, of every item, the last version told by then (undated ones always count); `valid`
+    keeps the version that held at that moment: from when it began, or else was said, until the next version began.
+    """
+    state = await _recorded_state(bank, when.recorded)
+    for moment, begins in ((when.said, _said), (when.valid, _began)):
+        if moment is not None:
+            state = _filtered(state, moment, begins)
+    return bank.showing(state)
+
+
+async def _recorded_state(bank: MemoryBank, recorded: datetime | int | None) -> BankState:
+    state = await bank.sync()
+    if recorded is None:
+        return state
+    if isinstance(recorded, int):
+        return await bank.state_at(recorded)
+    base = bank.base
+    async for row in bank.rows(after=base.seq):
+        if row.recorded_at > recorded:
+            break
+        base = apply(base, row)
+    return base
+
+
+def _said(item: MemoryItem) -> datetime | None:
+    return item.said_at
+
+
+def _began(item: MemoryItem) -> datetime | None:
+    return item.valid.start if item.valid is not None and item.valid.start is not None else item.said_at
+
+
+def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]) -> BankState:
+    changes: list[ItemChange] = []
+    nodes = {node.id: node for node in state.graph.all_nodes()}
+    gone = {node.id for node in nodes.values() if node.kind is not NodeKind.ENTITY and node.said_at and node.said_at > moment}
+    reopened: list[MemoryItem] = []
+    for item_id in state.items:
+        kept = [one for one in state.versions(item_id) if (start := begins(one)) is None or start <= moment]
+        if not kept:
+            gone.add(item_id)
+        elif kept[-1] != state.items[item_id]:
+            gone.discard(item_id)
+            reopened.append(kept[-1])
+        else:
+            gone.discard(item_id)
+        after = kept[-1] if kept else None
+        if after is None or after != state.items[item_id]:
+            changes.append(ItemChange(id=item_id, after=after, archive=tuple(kept[:-1])))
+    delta = GraphDelta(
+        nodes=tuple(item_node(item) for item in reopened if item.id in nodes),
+        removed_nodes=tuple(sorted(gone & nodes.keys())),
+    )
+    seq = state.seq
+    row = JournalRow(seq=max(seq, 1), recorded_at=moment, entry=Restored(digest="", changes=tuple(changes), graph=delta))
+    return replace(apply(state, row), seq=seq)
+
+
+# -- diff ----------------------------------------------------------------------------------------------------------
+
+
+def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
+    """What changed between two snapshots, items in order of id."""
+    old = {item.id: item for item in before.items.values() if item.active}
+    new = {item.id: item for item in after.items.values() if item.active}
+    old_edges = {(e.source, e.target, e.key): e for e in before.graph.all_edges()}
+    new_edges = {(e.source, e.target, e.key): e for e in after.graph.all_edges()}
+    return SnapshotDiff(
+        added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
+        removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
+        changed=tuple((old[key], new[key]) for key in sorted(old.keys() & new.keys()) if old[key] != new[key]),
+        edges_added=tuple(new_edges[key] for key in sorted(new_edges.keys() - old_edges.keys())),
+        edges_removed=tuple(old_edges[key] for key in sorted(old_edges.keys() - new_edges.keys())),
+    )
+

@@ -1,0 +1,135 @@
+"""One portable, lossless file of a memory: JSON lines, a header, every journal row, and a footer that seals them.
+
+Importing replays the rows with their dates, so history, undo and `as_of` work as before and the digest is the same. No pickle, no vectors:
+they are a cache and are made again. A file that was cut short or altered is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memagent.core.errors import InputError, SnapshotMismatch
+from memagent.core.records import Record, Text
+from memagent.core.snapshot import JournalRow
+from memagent.memory.bank import MemoryBank
+from memagent.memory.state import EMPTY_STATE, apply
+from memagent.memory.timetravel import restoring_entry
+
+FORMAT = "memagent-export/1"
+_PAGE = 500
+
+
+class ExportReport(Record):
+    """What an export wrote or an import read."""
+
+    path: Text
+    rows: int
+    items: int
+    sessions: int
+    digest: Text
+
+
+async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
+    """Write the memory to a file, replacing it only when all is written."""
+    state = await bank.sync()
+    report = ExportReport(
+        path=str(path),
+        rows=0,
+        items=sum(1 for _ in state.active()),
+        sessions=len(state.sessions),
+        digest=state.digest(),
+    )
+    seal = hashlib.sha256()
+    partial = path.with_name(path.name + ".partial")
+    rows = 0
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+
+            def put(line: str) -> None:
+                seal.update(line.encode() + b"\n")
+                file.write(line + "\n")
+
+            put(json.dumps({"format": FORMAT, "scope": bank.scope.model_dump(), "digest": report.digest, "seq": state.seq}))
+            if bank.base.seq:
+                entry = restoring_entry(EMPTY_STATE, state)
+                put(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
+                rows = 1
+            else:
+                async for row in bank.rows():
+                    if row.seq > state.seq:
+                        break
+                    put(row.model_dump_json())
+                    rows += 1
+            file.write(json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return report.model_copy(update={"rows": rows})
+
+
+async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
+    """Replay an export into an empty memory. Raises `SnapshotMismatch` when the memory is not empty or the file does not hold what it says."""
+    if (await bank.sync()).seq:
+        raise SnapshotMismatch(
+            f"the memory of user {bank.scope.user_id!r} is not empty; import into a new user, or erase this one first with reset()"
+        )
+    header, rows = _checked(path)
+    state = EMPTY_STATE
+    for number, row in enumerate(rows, 1):
+        state = apply(state, row.model_copy(update={"seq": number}))
+    if state.digest() != header["digest"]:
+        raise SnapshotMismatch(f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}")
+    for start in range(0, len(rows), _PAGE):
+        page = rows[start : start + _PAGE]
+        await bank.replay(page)
+    return ExportReport(
+        path=str(path),
+        rows=len(rows),
+        items=sum(1 for _ in state.active()),
+        sessions=len(state.sessions),
+        digest=state.digest(),
+    )
+
+
+def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
+    lines = list(_lines(path))
+    if len(lines) < 2:
+        raise InputError(f"{path}: not a memagent export: it has {len(lines)} lines, a header and a footer are the least")
+    header, footer = _object(path, 1, lines[0]), _object(path, len(lines), lines[-1])
+    if header.get("format") != FORMAT:
+        raise InputError(f"{path}: format {header.get('format')!r} is not {FORMAT!r}")
+    seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
+    if footer.get("sha256") != seal:
+        raise SnapshotMismatch(f"{path}: the file was cut short or altered (its seal does not fit its content); nothing was imported")
+    rows: list[JournalRow] = []
+    for number, line in enumerate(lines[1:-1], 2):
+        try:
+            rows.append(JournalRow.model_validate_json(line))
+        except ValidationError as exc:
+            raise InputError(f"{path}, line {number}: not a journal row: {exc.errors()[0]['msg']}") from exc
+    return header, rows
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"{path}: cannot be read: {exc}") from exc
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as exc:
+        raise InputError(f"{path}, line {number}: not JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise InputError(f"{path}, line {number}: a JSON object was expected")
+    return {str(key): item for key, item in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

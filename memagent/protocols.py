@@ -1,0 +1,142 @@
+"""The seams: structural protocols of one to four methods. Nothing to inherit; `memagent.testing` ships a checker for each.
+
+Shapes: N texts, D dimensions. Vectors are float32 and of unit length, so a dot product is a cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.answers import Filter, Hit
+from memagent.core.exchange import Delta, ModelRequest, ModelResponse
+from memagent.core.records import MemoryItem, Relation, Scope
+from memagent.core.snapshot import Entry, GraphDelta, JournalRow
+
+Vector = npt.NDArray[np.float32]
+"""(D,) float32."""
+Matrix = npt.NDArray[np.float32]
+"""(N, D) float32."""
+
+
+class Clock(Protocol):
+    """Tells the time as an aware UTC datetime."""
+
+    def __call__(self) -> datetime: ...
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """A model that answers one request."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request. Raises a `ModelError`; malformed text is an answer, not an error."""
+        ...
+
+
+@runtime_checkable
+class StreamingChatModel(ChatModel, Protocol):
+    """A model that can also stream its text."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Yield pieces of text; the last piece carries the whole `ModelResponse`."""
+        ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def id(self) -> str:
+        """Stable name of weights and recipe; part of every cache key."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Vectors (N, D) in the order of the texts. Raises `EmbeddingError`; never answers with a zero row."""
+        ...
+
+
+class EmbeddingCache(Protocol):
+    """Vectors kept by (embedder id, text digest). Thread-safe."""
+
+    def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
+        """Known vectors (D,) by digest; unknown digests are left out."""
+        ...
+
+    def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
+        """Keep vectors; writing one again is harmless."""
+        ...
+
+
+class IndexRow:
+    """One item version with its vector, for a vector index."""
+
+    __slots__ = ("item", "vector")
+
+    def __init__(self, item: MemoryItem, vector: Vector) -> None:
+        self.item = item
+        self.vector = vector
+
+
+class VectorIndex(Protocol):
+    """A nearest-neighbour index over active items of one scope."""
+
+    async def upsert(self, rows: Sequence[IndexRow]) -> None:
+        """Write rows; idempotent by (item id, version). Raises `EmbeddingError` on a wrong width."""
+        ...
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Take items out; unknown ids are ignored."""
+        ...
+
+    async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
+        """The k best by cosine, ties by id ascending; fewer when fewer match, [] when none."""
+        ...
+
+
+class EventGraph(Protocol):
+    """A typed, directed multigraph of events, items, entities and topics."""
+
+    async def apply(self, delta: GraphDelta) -> None:
+        """Assign the delta's nodes and edges; idempotent."""
+        ...
+
+    async def walk(self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]) -> list[Hit]:
+        """Nodes within `hops` edges of the seeds, either way along the relations, nearest first, ties by id; seeds left out."""
+        ...
+
+
+class Journal(Protocol):
+    """The append-only truth, one log a scope, sequences from 1 without gaps. Thread-safe."""
+
+    async def append(self, scope: Scope, entry: Entry, *, expect: int) -> JournalRow:
+        """Append durably as `expect + 1`. Raises `VersionConflict` when the head is not `expect`; `StoreError` otherwise."""
+        ...
+
+    async def append_many(
+        self, scope: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime] | None = None
+    ) -> list[JournalRow]:
+        """Append several entries as one, all or nothing; `recorded_at` keeps the dates of an import. Raises as `append`."""
+        ...
+
+    def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
+        """Rows after `seq` in order. Rows whose payload was erased are left out."""
+        ...
+
+    async def head(self, scope: Scope) -> int:
+        """Sequence of the last row, 0 when the scope is empty. Cheap: called before every read."""
+        ...
+
+    async def scopes(self) -> list[Scope]:
+        """Every scope that has rows, in order of key."""
+        ...

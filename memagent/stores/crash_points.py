@@ -1,0 +1,66 @@
+"""Named places at which a test process can kill itself, to prove that a crash anywhere loses nothing acknowledged.
+
+The stores call `reach(name)` as they pass each place; unless `kill_at` was called in this very process that is one comparison.
+Nothing but the function call arms a point: no environment variable, no setting.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+CRASH_POINTS: Final = (
+    "lock.acquired",
+    "schema.created",
+    "schema.migrated",
+    "append.enqueued",
+    "append.taken",
+    "transaction.begun",
+    "headers.written",
+    "payloads.written",
+    "heads.written",
+    "cache.written",
+    "erase.deleted",
+    "commit.before",
+    "commit.after",
+    "ack.before",
+    "erase.committed",
+    "erase.scrubbed",
+    "checkpoint.before",
+    "checkpoint.after",
+    "close.drained",
+    "lock.releasing",
+)
+"""Every name that `reach` is called with, in the order of a journal's life."""
+
+_hook: Callable[[str], None] | None = None
+
+
+def reach(name: str) -> None:
+    """Say that the place called `name` has been reached."""
+    if _hook is not None:
+        _hook(name)
+
+
+def watch(hook: Callable[[str], None] | None) -> None:
+    """Call `hook` at every place from now on in this process; None ends it. It runs in whichever thread gets there."""
+    global _hook
+    _hook = hook
+
+
+def kill_at(name: str, *, visit: int = 1) -> None:
+    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1). Raises `ValueError` for an unknown name."""
+    if name not in CRASH_POINTS:
+        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(CRASH_POINTS)}")
+    left = visit
+
+    def hook(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    watch(hook)

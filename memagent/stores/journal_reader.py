@@ -1,0 +1,193 @@
+"""The reading side of a SQL journal: read-only connections, pages, and a head that costs microseconds.
+
+`head()` asks SQLite's `data_version`, a counter in shared memory that moves when any other connection commits, and looks a head up only
+when it has moved. Pages are single statements that end with the page, so a reader that pauses between rows holds up neither checkpoint
+nor erasure. A database without tables yet (its writer has only just begun) reads as empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic_core import ValidationError
+from sqlalchemy import Connection
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+
+from memagent.core.errors import StoreError
+from memagent.core.records import Scope
+from memagent.core.snapshot import JournalRow
+from memagent.stores.journal_rows import ScopeKey, StoredResponse, decode_entry, from_microseconds, scope_digest
+from memagent.stores.journal_statements import (
+    SELECT_LAST_ERASURE,
+    SELECT_PAGE,
+    SELECT_RESPONSE,
+    SELECT_SCOPES,
+    SELECT_VECTORS,
+    Sql,
+)
+from memagent.stores.schema import SCHEMA_REVISION
+from memagent.stores.schema_state import SchemaState, schema_state
+from memagent.stores.sqlite_engine import corrupt, reading_engine, store_error
+
+_PAGE_ROWS: Final = 512
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_MAX_HEADS: Final = 65_536
+_VECTORS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A run of rows of one scope."""
+
+    rows: tuple[JournalRow, ...]
+    last_seq: int
+    """Where the next page begins, erased rows counted."""
+    complete: bool
+    """Whether the log ended with this page."""
+
+
+class JournalReader:
+    """Reads the database at `path`; thread-safe. Raises `StoreError`s; a database of another schema is refused on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = reading_engine(path)
+        self._ready = False
+        self._lock = threading.Lock()
+        self._watch: DBAPIConnection | None = None
+        self._version = -1
+        self._heads: dict[ScopeKey, int] = {}
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
+        self._engine.dispose()
+
+    @contextmanager
+    def _connected(self) -> Generator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except (DBAPIError, sqlite3.Error) as exc:
+            raise store_error(exc, self.path, "reading") from exc
+
+    def ready(self) -> bool:
+        """Whether there are tables to read. Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this version."""
+        if not self._ready:
+            with self._connected() as connection:
+                state = schema_state(connection, self.path)
+            if state is SchemaState.OLDER:
+                raise StoreError(
+                    f"{self.path} has an older schema than revision {SCHEMA_REVISION}; open it once for writing to bring it up to date"
+                )
+            self._ready = state is SchemaState.CURRENT
+        return self._ready
+
+    def head(self, scope: ScopeKey) -> int:
+        """Sequence of the scope's last row; 0 when it has none."""
+        if not self.ready():
+            return 0
+        try:
+            with self._lock:
+                return self._watched_head(scope)
+        except (DBAPIError, sqlite3.Error) as exc:
+            raise store_error(exc, self.path, "reading") from exc
+
+    def _watched_head(self, scope: ScopeKey) -> int:
+        if self._watch is None:
+            self._watch = self._engine.raw_connection().dbapi_connection
+        connection = self._watch
+        assert isinstance(connection, sqlite3.Connection)
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._heads) > _MAX_HEADS:
+            self._heads.clear()
+            self._version = version
+        head = self._heads.get(scope)
+        if head is None:
+            row = connection.execute(Sql.head, (scope_digest(scope),)).fetchone()
+            head = self._heads[scope] = 0 if row is None else row[0]
+        return head
+
+    def page(self, scope: ScopeKey, after: int) -> Page:
+        """The rows after a sequence, at most a page of them. Raises `StoreCorrupt` for a row that is missing or cannot be read."""
+        if not self.ready():
+            return Page((), after, complete=True)
+        digest = scope_digest(scope)
+        found: list[tuple[int, int, bytes]] = []
+        last_seq, size_bytes, complete = after, 0, True
+        with self._connected() as connection:
+            result = connection.execute(SELECT_PAGE, {"digest": digest, "after": after, "rows": _PAGE_ROWS})
+            for seq, recorded_us, body in result:
+                complete = False
+                if body is None:
+                    erasure: int = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
+                    if seq >= erasure:
+                        raise corrupt(self.path, f"the payload of row {seq} of scope {scope} is missing")
+                    last_seq = erasure - 1
+                    break
+                found.append((seq, recorded_us, body))
+                last_seq = seq
+                size_bytes += len(body)
+                if size_bytes >= _PAGE_BYTES:
+                    break
+            else:
+                complete = len(found) < _PAGE_ROWS
+            result.close()
+        return Page(tuple(self._row(scope, *row) for row in found), last_seq, complete)
+
+    def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
+        try:
+            return JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body))
+        except ValidationError as exc:
+            raise corrupt(
+                self.path, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
+            ) from exc
+
+    def scopes(self) -> list[Scope]:
+        """Every scope with rows, in order of key."""
+        if not self.ready():
+            return []
+        with self._connected() as connection:
+            rows = connection.execute(SELECT_SCOPES).all()
+        found = [Scope(user_id=user_id, agent_id=agent_id, run_id=run_id) for user_id, agent_id, run_id in rows]
+        return sorted(found, key=lambda scope: scope.key)
+
+    def response(self, scope: ScopeKey, key: str) -> StoredResponse | None:
+        """The first response kept under an idempotency key."""
+        if not self.ready():
+            return None
+        with self._connected() as connection:
+            row = connection.execute(SELECT_RESPONSE, {"digest": scope_digest(scope), "key": key}).first()
+        return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
+
+    def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """Known vectors as little-endian float32; rows of the wrong length are left out."""
+        known: dict[str, bytes] = {}
+        if not digests or not self.ready():
+            return known
+        with self._connected() as connection:
+            for start in range(0, len(digests), _VECTORS_AT_ONCE):
+                part = list(digests[start : start + _VECTORS_AT_ONCE])
+                for digest, dim, blob in connection.execute(SELECT_VECTORS, {"embedder": embedder_id, "digests": part}):
+                    if len(blob) == 4 * dim:
+                        known[digest] = blob
+        return known
+
+    def verify(self, scope: ScopeKey) -> list[str]:
+        """What is wrong with the scope's log; see `audit_scope`."""
+        from memagent.stores.journal_audit import audit_scope
+
+        if not self.ready():
+            return []
+        with self._connected() as connection:
+            return audit_scope(connection, scope)

@@ -1,0 +1,144 @@
+"""What a journal row is made of, without any database: encoding, digests and the hash chain.
+
+A row has a header and a payload. The payload is the entry as JSON with a random salt; the header holds a digest over both and a chain
+hash over itself and the header before. The salt lies beside the payload and goes with it, so that after an erasure the chain still
+proves the order of things while the digest that is left can no longer be guessed from likely words.
+The surprise: `encode_entry` reads back what it wrote and refuses an entry that comes out different (a NaN becomes null in JSON), because
+a row that cannot be replayed would lock its owner out of the whole memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, ValidationError
+
+from memagent.core.errors import InputError, StoreError, VersionConflict
+from memagent.core.records import Scope, as_utc
+from memagent.core.snapshot import Entry
+
+ScopeKey: TypeAlias = tuple[str, str | None, str | None]
+"""(user id, agent id, run id)."""
+
+SALT_BYTES: Final = 16
+ERASED: Final = "erased"
+"""The kind of an `Erased` entry."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_ENTRY: Final[TypeAdapter[Entry]] = TypeAdapter(Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """The first answer to a request that carried an idempotency key."""
+
+    key: str
+    body_digest: str
+    """Digest of the request's body, as the caller made it."""
+    response_json: str
+
+
+class IdempotencyKeyUsed(StoreError):
+    """An append came with an idempotency key that its scope has seen; nothing was written. `.response` is the first answer."""
+
+    def __init__(self, response: StoredResponse) -> None:
+        super().__init__(f"idempotency key {response.key!r} was used before in this scope; nothing was written again")
+        self.response = response
+
+
+def system_clock() -> datetime:
+    """The present moment in UTC."""
+    return datetime.now(UTC)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Microseconds since 1970 in UTC; exact."""
+    return (as_utc(moment) - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(microseconds: int) -> datetime:
+    """The inverse of `to_microseconds`."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def scope_key(scope: Scope) -> ScopeKey:
+    """The scope as a plain tuple, quick to hash."""
+    return (scope.user_id, scope.agent_id, scope.run_id)
+
+
+def scope_digest(key: ScopeKey) -> str:
+    """64 hex digits that name a scope; no two scopes share them, whatever characters their ids have."""
+    return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()
+
+
+def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
+    """The error for an append that built on a head which is no longer the last."""
+    return VersionConflict(
+        f"scope {key} is at sequence {actual}, not at {expected}: read what was written in between and try again",
+        expected=expected,
+        actual=actual,
+    )
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The entry as UTF-8 JSON. Raises `InputError` when reading it back would not give the same entry."""
+    try:
+        body = entry.model_dump_json().encode()
+        same = _ENTRY.validate_json(body) == entry
+    except (PydanticSerializationError, ValidationError, UnicodeError) as exc:
+        raise InputError(f"this {entry.kind!r} entry cannot be written as JSON and read back: {exc}") from exc
+    if not same:
+        raise InputError(
+            f"this {entry.kind!r} entry would change when written as JSON: look for NaN or infinite numbers in it"
+        )
+    return body
+
+
+def decode_entry(body: bytes) -> Entry:
+    """The inverse of `encode_entry`. Raises `pydantic_core.ValidationError` for anything else."""
+    return _ENTRY.validate_json(body)
+
+
+def payload_digest(salt: bytes, body: bytes) -> bytes:
+    """32 bytes over salt and payload."""
+    return hashlib.sha256(salt + body).digest()
+
+
+def first_chain(digest: str) -> bytes:
+    """The chain hash before the first row of the scope with that digest (32 bytes)."""
+    return hashlib.sha256(b"memagent/journal/1/" + digest.encode()).digest()
+
+
+def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest: bytes) -> bytes:
+    """The chain hash of a header that follows one with the chain hash `previous` (32 bytes)."""
+    label = kind.encode()
+    return hashlib.sha256(previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEntry:
+    """An entry ready to be written: all that does not depend on its place in the log."""
+
+    kind: str
+    recorded_us: int
+    salt: bytes
+    body: bytes
+    digest: bytes
+
+
+def prepare_entries(entries: Sequence[Entry], recorded_at: datetime) -> tuple[PreparedEntry, ...]:
+    """Encode and digest entries. Raises `InputError` as `encode_entry` does."""
+    recorded_us = to_microseconds(recorded_at)
+    prepared: list[PreparedEntry] = []
+    for entry in entries:
+        body, salt = encode_entry(entry), os.urandom(SALT_BYTES)
+        prepared.append(PreparedEntry(entry.kind, recorded_us, salt, body, payload_digest(salt, body)))
+    return tuple(prepared)

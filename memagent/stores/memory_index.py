@@ -1,0 +1,292 @@
+"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex` adapter around one.
+
+A view is a value: a few segments, marks for their dead documents, and a short tail of documents not yet sealed. Adding, replacing and
+removing give a new view that shares everything else, so a fork costs nothing and is searchable at once. Sealed segments merge when the
+newer is at least a quarter of the older, which keeps their number logarithmic.
+Scores do not depend on how documents are spread over segments: BM25 uses exact counts over live documents, and the best cosines are
+recomputed row by row in float64 before they are ordered, ties by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from rpds import HashTrieMap
+
+from memagent.core.answers import Filter, Hit, Relevance
+from memagent.core.errors import EmbeddingError
+from memagent.core.records import MemoryItem, TimeSpan
+from memagent.protocols import IndexRow, Matrix, Vector
+from memagent.stores.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, filter_keys, make_doc
+
+_TAIL: Final = 32
+_MARGIN: Final = 16
+_DECIMALS: Final = 6
+Scored = tuple[MemoryItem, float]
+_LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    segment: Segment
+    dead: Mask | None = None
+    dead_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexView:
+    """An immutable set of indexed items. `totals` are the summed lengths of both fields in tokens."""
+
+    arena: Arena
+    parts: tuple[_Part, ...] = ()
+    tail: HashTrieMap[str, Doc] = HashTrieMap()
+    places: HashTrieMap[str, tuple[int, int]] = HashTrieMap()
+    """Item id to (identity of its segment, position)."""
+    totals: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        return len(self.places) + len(self.tail)
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self.places or item_id in self.tail
+
+    def put(self, docs: Sequence[Doc]) -> IndexView:
+        """The view with these documents added or replaced, by item id."""
+        view = self.drop([doc.item.id for doc in docs])
+        totals = (
+            view.totals[0] + sum(doc.lengths[0] for doc in docs),
+            view.totals[1] + sum(doc.lengths[1] for doc in docs),
+        )
+        if len(view.tail) + len(docs) < _TAIL:
+            tail = view.tail
+            for doc in docs:
+                tail = tail.insert(doc.item.id, doc)
+            return replace(view, tail=tail, totals=totals)
+        sealed = Segment.of(sorted([*view.tail.values(), *docs], key=lambda doc: doc.item.id))
+        return replace(view, tail=HashTrieMap(), totals=totals)._with_segment(sealed)
+
+    def drop(self, ids: Iterable[str]) -> IndexView:
+        """The view without these items; unknown ids are ignored."""
+        tail, places, parts = self.tail, self.places, {id(part.segment): part for part in self.parts}
+        own, context = self.totals
+        marked: dict[int, Mask] = {}
+        for item_id in ids:
+            doc = tail.get(item_id)
+            if doc is not None:
+                tail = tail.remove(item_id)
+                own, context = own - doc.lengths[0], context - doc.lengths[1]
+                continue
+            place = places.get(item_id)
+            if place is None:
+                continue
+            places = places.remove(item_id)
+            key, at = place
+            segment = parts[key].segment
+            if key not in marked:
+                old = parts[key].dead
+                marked[key] = np.zeros(len(segment), bool) if old is None else old.copy()
+            marked[key][at] = True
+            own -= int(segment.postings[0].lengths[at])
+            context -= int(segment.postings[1].lengths[at])
+        for key, dead in marked.items():
+            parts[key] = _Part(parts[key].segment, dead, int(dead.sum()))
+        return replace(self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context))
+
+    def _with_segment(self, fresh: Segment) -> IndexView:
+        parts = [*self.parts, _Part(fresh)]
+        while len(parts) > 1 and 4 * _live(parts[-1]) >= _live(parts[-2]):
+            newer, older = parts.pop(), parts.pop()
+            parts.append(_Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)])))
+        places = self.places
+        last = parts[-1].segment
+        for at, item in enumerate(last.items):
+            places = places.insert(item.id, (id(last), at))
+        return replace(self, parts=tuple(parts), places=places)
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    def nearest(self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
+        """The k items of highest cosine in a field, best first, ties by id. Raises `EmbeddingError` on a wrong width."""
+        if vector.shape != (self.arena.dim,):
+            raise EmbeddingError(f"the query vector has shape {vector.shape}, this index holds vectors of width {self.arena.dim}")
+        matrix = self.arena.matrix
+        items: list[MemoryItem] = []
+        rows: list[int] = []
+        for part in self.parts:
+            at = _kept(part, where)
+            scores = part.segment.rows[field].scores(matrix, vector, at)
+            for i in _top(scores, part.segment.ranks if at is None else part.segment.ranks[at], k + _MARGIN):
+                position = int(i if at is None else at[i])
+                items.append(part.segment.items[position])
+                rows.append(int(part.segment.rows[field].rows[position]))
+        for doc in self.tail.values():
+            if doc.rows[field] != NO_ROW and (where is None or matches(doc.item, where)):
+                items.append(doc.item)
+                rows.append(doc.rows[field])
+        return _exact(items, matrix[np.asarray(rows, dtype=np.int64)] if rows else matrix[:0], vector, k)
+
+    def lexical(self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float) -> list[Scored]:
+        """The k items of highest BM25 score in a field for the query terms, best first, ties by id; only scores above 0."""
+        count = len(self)
+        if not count or not terms:
+            return []
+        mean = max(self.totals[field] / count, 1e-9)
+        tail = [doc for doc in self.tail.values() if doc.terms[field]]
+        found = [[_posting(part, field, term) for term in terms] for part in self.parts]
+        idf: list[float] = []
+        for j, term in enumerate(terms):
+            df = sum(len(column[j][0]) for column in found) + sum(1 for doc in tail if term in doc.terms[field])
+            idf.append(log(1.0 + (count - df + 0.5) / (df + 0.5)))
+        best: list[Scored] = []
+        for part, column in zip(self.parts, found, strict=True):
+            segment = part.segment
+            scores = np.zeros(len(segment))
+            lengths = segment.postings[field].lengths
+            for weight, (docs, tfs) in zip(idf, column, strict=True):
+                if len(docs):
+                    scores[docs] += weight * tfs * (k1 + 1.0) / (tfs + k1 * (1.0 - b + b * lengths[docs] / mean))
+            at = _kept(part, where) if where is not None else None
+            chosen = scores if at is None else scores[at]
+            for i in _top(chosen, segment.ranks if at is None else segment.ranks[at], k, floor=0.0):
+                position = int(i if at is None else at[i])
+                best.append((segment.items[position], float(scores[position])))
+        for doc in tail:
+            norm = k1 * (1.0 - b + b * doc.lengths[field] / mean)
+            score = sum(w * tf * (k1 + 1.0) / (tf + norm) for w, t in zip(idf, terms, strict=True) if (tf := doc.terms[field].get(t)))
+            if score > 0 and (where is None or matches(doc.item, where)):
+                best.append((doc.item, score))
+        return ordered(best, k)
+
+
+def _live(part: _Part) -> int:
+    return len(part.segment) - part.dead_count
+
+
+def _posting(part: _Part, field: int, term: int) -> tuple[Ints, npt.NDArray[np.float64]]:
+    docs, tfs = part.segment.postings[field].of(term)
+    if part.dead is None or not len(docs):
+        return docs, tfs
+    alive = ~part.dead[docs]
+    return docs[alive], tfs[alive]
+
+
+def _kept(part: _Part, where: Filter | None) -> Ints | None:
+    """Positions of live documents that pass the filter; None means all of an undamaged segment."""
+    if where is None or where.empty:
+        return None if part.dead is None else np.flatnonzero(~part.dead).astype(np.int32)
+    segment = part.segment
+    at: Ints | None = None
+    for name in _LISTED:
+        wanted: frozenset[str] = getattr(where, name)
+        if wanted:
+            lists = [segment.filed[key] for value in wanted if (key := (name, value)) in segment.filed]
+            some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0] if lists else np.zeros(0, np.int32)
+            at = some if at is None else np.intersect1d(at, some, assume_unique=True)
+    if at is None:
+        at = np.arange(len(segment), dtype=np.int32)
+    if part.dead is not None:
+        at = at[~part.dead[at]]
+    if where.ids:
+        at = at[[segment.items[i].id in where.ids for i in at]] if len(at) else at
+    if where.valid is not None:
+        lo, hi = _bounds(where.valid)
+        at = at[(segment.valid[at, 0] < hi) & (segment.valid[at, 1] > lo)]
+    if where.said is not None:
+        lo, hi = _bounds(where.said)
+        at = at[(segment.said[at] >= lo) & (segment.said[at] < hi)]
+    return at
+
+
+def _bounds(span: TimeSpan) -> tuple[float, float]:
+    return (
+        -np.inf if span.start is None else span.start.timestamp(),
+        np.inf if span.end is None else span.end.timestamp(),
+    )
+
+
+def matches(item: MemoryItem, where: Filter) -> bool:
+    """Whether an item passes a filter."""
+    keys = filter_keys(item)
+    for name in _LISTED:
+        wanted: frozenset[str] = getattr(where, name)
+        if wanted and not any(field == name and value in wanted for field, value in keys):
+            return False
+    if where.ids and item.id not in where.ids:
+        return False
+    if where.valid is not None and (item.valid is None or not item.valid.overlaps(where.valid)):
+        return False
+    return where.said is None or (item.said_at is not None and where.said.contains(item.said_at))
+
+
+def _top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -np.inf) -> Ints:
+    """Positions of the k highest scores above the floor; among equals at the cut, those of the lowest rank."""
+    if len(scores) <= k:
+        return np.flatnonzero(scores > floor).astype(np.int32)
+    cut = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > max(cut, floor))
+    if not cut > floor:
+        return above.astype(np.int32)
+    tied = np.flatnonzero(scores == cut)
+    room = k - len(above)
+    if len(tied) > room:
+        tied = tied[np.argpartition(ranks[tied], room - 1)[:room]]
+    return np.concatenate([above, tied]).astype(np.int32)
+
+
+def _exact(items: Sequence[MemoryItem], rows: Matrix, vector: Vector, k: int) -> list[Scored]:
+    if not items:
+        return []
+    scores = (rows.astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
+    return ordered(list(zip(items, scores.tolist(), strict=True)), k)
+
+
+def ordered(scored: Sequence[Scored], k: int) -> list[Scored]:
+    """The k best of scored items, scores rounded to six decimals, ties by id."""
+    rounded = [(item, round(score, _DECIMALS)) for item, score in scored]
+    return sorted(rounded, key=lambda pair: (-pair[1], pair[0].id))[:k]
+
+
+class NumpyIndex:
+    """`VectorIndex` in memory: exact cosine over all rows that pass the filter."""
+
+    def __init__(self, dim: int) -> None:
+        self._view = IndexView(Arena(dim))
+        self._serial = 0
+
+    async def upsert(self, rows: Sequence[IndexRow]) -> None:
+        """Write rows; a row of the same item replaces the older one."""
+        docs: list[Doc] = []
+        for row in rows:
+            if row.vector.shape != (self._view.arena.dim,):
+                raise EmbeddingError(
+                    f"item {row.item.id} has a vector of shape {row.vector.shape}, this index holds vectors of width {self._view.arena.dim}; "
+                    "embed the store again with `memagent reembed`"
+                )
+            self._serial += 1
+            key = f"{row.item.id}\x1f{self._serial}"
+            self._view.arena.put([key], row.vector[None, :])
+            docs.append(make_doc(row.item, (key, ""), ((), ()), self._view.arena))
+        self._view = self._view.put(list({doc.item.id: doc for doc in docs}.values()))
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Take items out; unknown ids are ignored."""
+        self._view = self._view.drop(ids)
+
+    async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
+        """The k best by cosine, ties by id."""
+        return cosine_hits(self._view.nearest(vector, k=k, where=where))
+
+
+def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
+    """Hits of a single dense search, with rank and score in `why`."""
+    return [
+        Hit(id=item.id, score=score, item=item, why=Relevance(arms={"dense": score}, ranks={"dense": rank}))
+        for rank, (item, score) in enumerate(scored, 1)
+    ]
+
+

@@ -1,0 +1,82 @@
+"""Bringing a database to the schema this version knows: make a new one, migrate an older one, refuse the rest.
+
+Whatever is refused has not been written to. Making and migrating are one transaction each, so a crash leaves the old state or the new.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from memagent.core.errors import StoreError
+from memagent.stores import crash_points
+from memagent.stores.schema import FORMAT, KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, meta, metadata, version
+from memagent.stores.sqlite_engine import corrupt, store_error
+
+
+class SchemaState(StrEnum):
+    """Where a database stands."""
+
+    EMPTY = "empty"
+    """It has no tables yet."""
+    OLDER = "older"
+    """It is ours, of an earlier revision."""
+    CURRENT = "current"
+
+
+def schema_state(connection: Connection, path: Path) -> SchemaState:
+    """Where the database stands. Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a newer one."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return SchemaState.EMPTY
+    if VERSION_TABLE not in tables:
+        raise corrupt(path, f"not a memagent store (it holds {', '.join(sorted(tables)[:5])})")
+    revision = connection.execute(select(version.c.version_num)).scalar()
+    if revision is not None and revision not in KNOWN_REVISIONS:
+        raise StoreError(
+            f"{path} was written by a newer memagent (schema revision {revision}); this version knows revisions up to {SCHEMA_REVISION}: "
+            "install the newer version"
+        )
+    if revision != SCHEMA_REVISION:
+        return SchemaState.OLDER
+    missing = set(metadata.tables) - set(tables)
+    if missing:
+        raise corrupt(path, f"tables are missing: {', '.join(sorted(missing))}")
+    found = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
+    if found != FORMAT:
+        raise corrupt(path, f"its format is {found!r}, not {FORMAT!r}")
+    return SchemaState.CURRENT
+
+
+def prepare_schema(engine: Engine, path: Path) -> None:
+    """Make or migrate the schema where needed; the caller holds the writer's lock. Raises as `schema_state` does."""
+    try:
+        with engine.connect() as connection:
+            state = schema_state(connection, path)
+            connection.commit()
+            if state is SchemaState.EMPTY:
+                with connection.begin():
+                    _create(connection)
+                    crash_points.reach("schema.created")
+            elif state is SchemaState.OLDER:
+                with connection.begin():
+                    _migrate(connection)
+                    crash_points.reach("schema.migrated")
+    except DBAPIError as exc:
+        raise store_error(exc, path, "opening") from exc
+
+
+def _create(connection: Connection) -> None:
+    metadata.create_all(connection)
+    version.create(connection)
+    connection.execute(insert(version).values(version_num=SCHEMA_REVISION))
+    connection.execute(insert(meta).values(key="format", value=FORMAT))
+
+
+def _migrate(connection: Connection) -> None:
+    from memagent.stores.migrations.upgrade import upgrade_to_head
+
+    upgrade_to_head(connection)

@@ -1,0 +1,232 @@
+"""Immutable columnar blocks of indexed items, in the manner of a log-structured index.
+
+Legend: n documents of a segment, D dimensions, m distinct terms. A document is one item version with two fields: `own` (its text) and
+`context` (its source turns with their neighbours). Vectors are rows of a shared, append-only arena; a segment holds row numbers, so
+merging segments and forking banks copy no vector. Equal texts share a row, whichever fork wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.records import MemoryItem
+from memagent.protocols import Matrix, Vector
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+OWN: Final = 0
+CONTEXT: Final = 1
+FIELDS: Final = (OWN, CONTEXT)
+NO_ROW: Final = -1
+"""Row number of a text that could not be embedded."""
+
+
+class Arena:
+    """Vectors (rows, D) and the vocabulary shared by a bank and all its forks; both only grow."""
+
+    __slots__ = ("_count", "_matrix", "_rows", "_terms", "dim")
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self._matrix: Matrix = np.zeros((0, dim), dtype=np.float32)
+        self._count = 0
+        self._rows: dict[str, int] = {}
+        self._terms: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def matrix(self) -> Matrix:
+        """All rows so far (rows, D)."""
+        return self._matrix[: self._count]
+
+    def row(self, text: str) -> int:
+        """Row of a text, `NO_ROW` when it has none yet."""
+        return self._rows.get(text, NO_ROW)
+
+    def put(self, texts: Sequence[str], vectors: Matrix) -> None:
+        """Append vectors (N, D) for those texts that have no row yet."""
+        need = self._count + len(texts)
+        if need > len(self._matrix):
+            grown = np.zeros((max(need, 2 * len(self._matrix), 64), self.dim), dtype=np.float32)
+            grown[: self._count] = self._matrix[: self._count]
+            self._matrix = grown
+        for text, vector in zip(texts, vectors, strict=True):
+            if text not in self._rows:
+                self._matrix[self._count] = vector
+                self._rows[text] = self._count
+                self._count += 1
+
+    def term(self, word: str) -> int:
+        """Number of a term, given out on first sight."""
+        return self._terms.setdefault(word, len(self._terms))
+
+    def known_terms(self, words: Iterable[str]) -> list[int]:
+        """Numbers of those words that any document has used, in the order of the words."""
+        return [number for word in words if (number := self._terms.get(word)) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One item as the index sees it: arena rows (`NO_ROW` where the embedder failed) and term frequencies of both fields."""
+
+    item: MemoryItem
+    rows: tuple[int, int]
+    terms: tuple[dict[int, int], dict[int, int]]
+    lengths: tuple[int, int]
+
+
+def make_doc(item: MemoryItem, texts: tuple[str, str], words: tuple[Sequence[str], Sequence[str]], arena: Arena) -> Doc:
+    """The index document of an item whose texts were put into the arena (or could not be embedded)."""
+    own, context = (dict(Counter(arena.term(word) for word in field)) for field in words)
+    return Doc(
+        item=item,
+        rows=(arena.row(texts[OWN]), arena.row(texts[CONTEXT])),
+        terms=(own, context),
+        lengths=(len(words[OWN]), len(words[CONTEXT])),
+    )
+
+
+def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
+    """(field of `Filter`, value) pairs an item is filed under."""
+    keys = [("kinds", item.kind)]
+    if item.speaker:
+        keys.append(("speakers", item.speaker))
+    if item.subject:
+        keys.append(("subjects", item.subject))
+    if item.session_id:
+        keys.append(("session_ids", item.session_id))
+    keys.extend(("tags", tag) for tag in item.tags)
+    return keys
+
+
+class Postings:
+    """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each. `lengths` (n,) in tokens."""
+
+    __slots__ = ("docs", "lengths", "starts", "terms", "tfs")
+
+    def __init__(self, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> None:
+        """Triplets (term, document, frequency) ordered by document, and the document lengths (n,)."""
+        order = np.argsort(terms, kind="stable")
+        self.docs = docs[order]
+        self.tfs = tfs[order]
+        self.terms, starts = np.unique(terms[order], return_index=True)
+        self.starts = np.append(starts, len(terms)).astype(np.int64)
+        self.lengths = lengths
+
+    def of(self, term: int) -> tuple[Ints, Floats]:
+        """Documents that hold the term, ascending, and how often; empty arrays when none does."""
+        at = int(np.searchsorted(self.terms, term))
+        if at == len(self.terms) or self.terms[at] != term:
+            return self.docs[:0], self.tfs[:0]
+        lo, hi = self.starts[at], self.starts[at + 1]
+        return self.docs[lo:hi], self.tfs[lo:hi]
+
+    def triplets(self) -> tuple[Ints, Ints, Floats]:
+        """(term, document, frequency) of every posting."""
+        return np.repeat(self.terms, np.diff(self.starts)).astype(np.int32), self.docs, self.tfs
+
+
+class Rows:
+    """Arena rows (n,) of one field, with the fastest exact way to score them."""
+
+    __slots__ = ("_first", "_last", "_scan", "rows")
+
+    def __init__(self, rows: Ints) -> None:
+        self.rows = rows
+        complete = bool(len(rows)) and bool((rows != NO_ROW).all())
+        self._first = int(rows.min()) if complete else 0
+        self._last = int(rows.max()) + 1 if complete else 0
+        self._scan = complete and self._last - self._first <= 2 * len(rows)
+
+    def scores(self, matrix: Matrix, vector: Vector, at: Ints | None) -> npt.NDArray[np.float32]:
+        """Cosines with the vector (D,) of all n documents, or of those `at` positions; missing rows score -inf."""
+        if at is None and self._scan:
+            return (matrix[self._first : self._last] @ vector)[self.rows - self._first]
+        rows = self.rows if at is None else self.rows[at]
+        if not len(matrix):
+            return np.full(len(rows), -np.inf, dtype=np.float32)
+        scores = matrix[rows] @ vector
+        scores[rows == NO_ROW] = -np.inf
+        return scores
+
+
+class Segment:
+    """n documents, immutable: items, arena rows and postings per field, filter lists, times in epoch seconds."""
+
+    __slots__ = ("filed", "items", "postings", "ranks", "rows", "said", "valid")
+
+    def __init__(self, items: Sequence[MemoryItem], rows: tuple[Ints, Ints], postings: tuple[Postings, Postings]) -> None:
+        self.items = tuple(items)
+        self.rows = (Rows(rows[OWN]), Rows(rows[CONTEXT]))
+        self.postings = postings
+        order = sorted(range(len(items)), key=lambda i: items[i].id)
+        self.ranks = np.empty(len(items), np.int32)
+        self.ranks[order] = np.arange(len(items), dtype=np.int32)
+        """Place of each document in the order of ids (n,)."""
+        filed: dict[tuple[str, str], list[int]] = {}
+        self.said = np.full(len(items), np.nan)
+        self.valid = np.full((len(items), 2), np.nan)
+        for i, item in enumerate(items):
+            for key in filter_keys(item):
+                filed.setdefault(key, []).append(i)
+            if item.said_at is not None:
+                self.said[i] = item.said_at.timestamp()
+            if item.valid is not None:
+                self.valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
+                self.valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
+        self.filed = {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @classmethod
+    def of(cls, docs: Sequence[Doc]) -> Segment:
+        """A segment of these documents."""
+        postings: list[Postings] = []
+        for field in FIELDS:
+            counts = [len(doc.terms[field]) for doc in docs]
+            postings.append(
+                Postings(
+                    np.fromiter((term for doc in docs for term in doc.terms[field]), np.int32, sum(counts)),
+                    np.repeat(np.arange(len(docs), dtype=np.int32), counts),
+                    np.fromiter((tf for doc in docs for tf in doc.terms[field].values()), np.float64, sum(counts)),
+                    np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
+                )
+            )
+        own = np.fromiter((doc.rows[OWN] for doc in docs), np.int32, len(docs))
+        context = np.fromiter((doc.rows[CONTEXT] for doc in docs), np.int32, len(docs))
+        return cls([doc.item for doc in docs], (own, context), (postings[OWN], postings[CONTEXT]))
+
+    @classmethod
+    def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
+        """One segment of the live documents of several, in order; the second of each pair marks dead documents."""
+        keeps = [np.ones(len(part), bool) if dead is None else ~dead for part, dead in parts]
+        kept = [(part, keep) for (part, _), keep in zip(parts, keeps, strict=True)]
+        items = [item for part, keep in kept for item, alive in zip(part.items, keep, strict=True) if alive]
+        rows = [np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS]
+        return cls(items, (rows[OWN], rows[CONTEXT]), (_merged_postings(kept, OWN), _merged_postings(kept, CONTEXT)))
+
+
+def _merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
+    columns: list[tuple[Ints, Ints, Floats]] = []
+    offset = 0
+    for part, keep in kept:
+        terms, docs, tfs = part.postings[field].triplets()
+        moved = np.cumsum(keep, dtype=np.int32) - 1 + np.int32(offset)
+        alive = keep[docs]
+        columns.append((terms[alive], moved[docs[alive]], tfs[alive]))
+        offset += int(keep.sum())
+    lengths = np.concatenate([part.postings[field].lengths[keep] for part, keep in kept])
+    terms = np.concatenate([column[0] for column in columns])
+    docs = np.concatenate([column[1] for column in columns])
+    tfs = np.concatenate([column[2] for column in columns])
+    return Postings(terms, docs, tfs, lengths)

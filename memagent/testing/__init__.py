@@ -1,0 +1,55 @@
+"""Fakes that say how they answer, and conformance kits: `check_x` proves that an object keeps the promises of its protocol.
+
+The kits raise `AssertionError` in plain words and need no test framework. Names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memagent.testing.chat_model_kit import check_chat_model
+    from memagent.testing.design_kit import check_design
+    from memagent.testing.embedder_kit import check_embedder
+    from memagent.testing.graph_kit import check_event_graph
+    from memagent.testing.index_kit import check_vector_index
+    from memagent.testing.journal_kit import check_journal
+    from memagent.testing.models import FunctionModel, ScriptedModel
+    from memagent.testing.server import Reply, ScriptedServer
+
+__all__ = [
+    "FunctionModel",
+    "Reply",
+    "ScriptedModel",
+    "ScriptedServer",
+    "check_chat_model",
+    "check_design",
+    "check_embedder",
+    "check_event_graph",
+    "check_journal",
+    "check_vector_index",
+]
+
+_HOMES = {
+    "FunctionModel": "models",
+    "Reply": "server",
+    "ScriptedModel": "models",
+    "ScriptedServer": "server",
+    "check_chat_model": "chat_model_kit",
+    "check_design": "design_kit",
+    "check_embedder": "embedder_kit",
+    "check_event_graph": "graph_kit",
+    "check_journal": "journal_kit",
+    "check_vector_index": "index_kit",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,92 @@
+"""What every test runs under: no network beyond loopback, one thread for numeric libraries, named hypothesis profiles, data if present.
+
+The guard is a CPython audit hook, so it sees every connection and every name look-up that Python code makes in this process, whatever
+library makes it. An attempt raises `NetworkBlocked` and is written down: a library that swallows the exception still fails the test.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Read when numpy and torch are first imported; more threads only slow a small, busy machine.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
+settings.register_profile("full", max_examples=1_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+class NetworkBlocked(RuntimeError):
+    """A test tried to reach something that is not on this machine."""
+
+
+_ATTEMPTS: list[str] = []
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_LOOK_UPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
+_SENDS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
+
+
+def _is_loopback(host: object) -> bool:
+    name = host.decode("ascii", "replace") if isinstance(host, bytes | bytearray) else host
+    if name in (None, "", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(str(name).partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _guard(event: str, args: tuple[object, ...]) -> None:
+    if event in _SENDS:
+        sock, address = args[0], args[1]
+        if not isinstance(sock, socket.socket) or sock.family not in _INTERNET or not isinstance(address, tuple):
+            return
+        host = address[0]
+    elif event in _LOOK_UPS:
+        host = args[0]
+    else:
+        return
+    if not _is_loopback(host):
+        _ATTEMPTS.append(f"{event} {host}")
+        raise NetworkBlocked(f"{event}: tests may reach loopback only, not {host!r}")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.fixture
+def network_attempts() -> list[str]:
+    """Attempts to leave this machine made during the test, which answers for them itself: 'event host' each."""
+    _ATTEMPTS.clear()
+    return _ATTEMPTS
+
+
+@pytest.fixture(autouse=True)
+def _stay_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = len(_ATTEMPTS)
+    yield
+    made = _ATTEMPTS[before:]
+    if made and "network_attempts" not in request.fixturenames:
+        pytest.fail(f"the network was tried: {made}")
+
+
+@pytest.fixture(scope="session")
+def locomo_dir() -> Path:
+    """Folder of LoCoMo conversations, the user's own copy: $LOCOMO_DIR, or shared/data/locomo beside the checkout."""
+    chosen = os.environ.get("LOCOMO_DIR")
+    folder = Path(chosen) if chosen else ROOT.parent / "shared" / "data" / "locomo"
+    if not any(folder.glob("*.json")):
+        pytest.skip(f"no LoCoMo data: set LOCOMO_DIR to a folder that holds its JSON (looked in {folder})")
+    return folder

@@ -1,0 +1,1 @@
+"""Training: the only package that imports torch, transformers and trl; it trains the agent that `memagent` serves."""

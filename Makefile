@@ -1,10 +1,11 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
-#   make demo       a guided run on the light core: no model, no key, no network once installed
-#   make test       the tests, at most 15 minutes on two cores
-#   make test-full  the tests and the full-size figures
-#   make lint       ruff, pyright, the import contracts
-#   make bench      the benchmarks; each prints a table and its JSON
-#   make clean      remove .venv, builds and caches
+#   make demo         a guided run on the light core: no model, no key, no network once installed
+#   make test         the tests, at most 15 minutes on two cores
+#   make test-full    the tests and the full-size figures
+#   make lint         ruff, pyright, the import contracts
+#   make bench        the benchmarks; each prints a table and its JSON
+#   make constraints  renew the pinned versions
+#   make clean        remove .venv, builds and caches
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -23,7 +24,7 @@ METADATA := pyproject.toml constraints.txt
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
-	$(BIN)/memagent demo
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -65,4 +66,5 @@ constraints:
 	$(PYTHON) -m venv build/pins
 	PIP_CONSTRAINT= build/pins/bin/python -m pip install -qq 'torch==2.13.0'
 	PIP_CONSTRAINT= build/pins/bin/python -m pip install -qq hatchling editables '.[all,dev]'
-	$(PYTHON) scripts/freeze.py build/pins/bin/python > constraints.txt
+	$(PYTHON) scripts/freeze.py build/pins/bin/python > build/constraints.txt
+	mv build/constraints.txt constraints.txt

@@ -30,7 +30,7 @@ CODE = {
 BUDGET_S = {EMPTY: EMPTY_S, IMPORT: 0.3, HELP: 0.5}
 ALLOWED = {EMPTY: frozenset[str](), IMPORT: frozenset[str](), HELP: frozenset({"pydantic", "rich", "typer"})}
 VENDORS = (
-    "alembic dateparser fastapi json_repair langchain_core langgraph langsmith litellm mcp networkx numpy pydantic qdrant_client rich rpds "
+    "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy pydantic qdrant_client rich rpds "
     "sentence_transformers sqlalchemy tenacity torch transformers typer"
 ).split()
 

@@ -161,7 +161,14 @@ class Agent:
 
     def with_model(self, model: ChatModel | str | None) -> Agent:
         """Another agent on the same memory with another model."""
-        return Agent(model, self._scope.user_id, design=self._design, tools=self._tools, settings=self._settings, **self._open_args)
+        return Agent(
+            model,
+            self._scope.user_id,
+            design=self._design,
+            tools=self._tools,
+            settings=self._settings,
+            **self._open_args,
+        )
 
     @property
     def memory(self) -> SyncMemory:
@@ -280,7 +287,15 @@ class SyncMemory:
         """Remember a text as it is. Raises `InputError`."""
         return self._do(
             lambda memory: memory.add(
-                text, id=id, kind=kind, subject=subject, speaker=speaker, valid=valid, said_at=said_at, tags=tags, metadata=metadata
+                text,
+                id=id,
+                kind=kind,
+                subject=subject,
+                speaker=speaker,
+                valid=valid,
+                said_at=said_at,
+                tags=tags,
+                metadata=metadata,
             )
         )
 
@@ -296,7 +311,9 @@ class SyncMemory:
         """An item. Raises `MemoryNotFound`."""
         return self._do(lambda memory: memory.get(item_id))
 
-    def get_all(self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None) -> list[MemoryItem]:
+    def get_all(
+        self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
+    ) -> list[MemoryItem]:
         """Items that pass the filter, oldest said first."""
         return self._do(lambda memory: memory.get_all(where=where, include_deleted=include_deleted, limit=limit))
 
@@ -304,7 +321,9 @@ class SyncMemory:
         """Stored sessions with their raw turns, oldest first."""
         return self._do(lambda memory: memory.sessions())
 
-    def update(self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None) -> MemoryItem:
+    def update(
+        self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
+    ) -> MemoryItem:
         """Write a new version. Raises `MemoryNotFound`, `VersionConflict`."""
         return self._do(lambda memory: memory.update(item_id, text, version=version, valid=valid))
 

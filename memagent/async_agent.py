@@ -81,7 +81,12 @@ class AsyncAgent:
         from memagent.graphs.state import AgentContext
 
         return AgentContext(
-            design=self.design, model=self.model, bank=self.bank, clock=self.clock, tools=self.tools, sampling=self.sampling
+            design=self.design,
+            model=self.model,
+            bank=self.bank,
+            clock=self.clock,
+            tools=self.tools,
+            sampling=self.sampling,
         )
 
     def with_model(self, model: ChatModel) -> AsyncAgent:
@@ -125,9 +130,16 @@ class AsyncAgent:
         from memagent.graphs.running import run_graph
 
         try:
-            state = await run_graph(self.graphs.ingest, {"session": session, "chunk": chunk}, context=self.context, tracing=self.tracing)
+            state = await run_graph(
+                self.graphs.ingest, {"session": session, "chunk": chunk}, context=self.context, tracing=self.tracing
+            )
         except ModelError as failure:
-            return ChunkReport(chunk_id=chunk.id, session_id=session.id, index=chunk.index, failure=f"{type(failure).__name__}: {failure}")
+            return ChunkReport(
+                chunk_id=chunk.id,
+                session_id=session.id,
+                index=chunk.index,
+                failure=f"{type(failure).__name__}: {failure}",
+            )
         return _chunk_report(chunk, state)
 
     async def ask(self, question: Question | str) -> Answer:
@@ -144,7 +156,9 @@ class AsyncAgent:
         from memagent.graphs.running import stream_graph
 
         agent, asked = await self._placed(question)
-        async for step in stream_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing):
+        async for step in stream_graph(
+            agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
+        ):
             yield step
 
     async def _placed(self, question: Question | str) -> tuple[AsyncAgent, Question]:

@@ -1,11 +1,12 @@
 """The composition root: the only place that turns settings into objects.
 
-A `Store` owns resources (the journal's database, its cache of vectors) and may serve many users; `Store.agent` builds an agent for one of them.
+A `Store` owns resources (the journal's database, its cache of vectors) and may serve many users; `Store.agent` builds an agent for one
+of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,7 +134,9 @@ def open_store(
         cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
         return Store(settings, MemoryJournal(clock=clock), cached, clock=clock, make_index=index)
     store = settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
-    journal = open_sqlite(Path(path) if path is not None else store.path, synchronous=store.synchronous, read_only=read_only, clock=clock)
+    journal = open_sqlite(
+        Path(path) if path is not None else store.path, synchronous=store.synchronous, read_only=read_only, clock=clock
+    )
     try:
         chosen = _with_cache(build_embedder(embedder or settings.embedder), journal)
         if check_embedder:
@@ -145,7 +148,11 @@ def open_store(
 
 
 def open_sqlite(
-    path: Path | None = None, *, synchronous: Literal["FULL", "NORMAL"] = "FULL", read_only: bool = False, clock: Clock = system_clock
+    path: Path | None = None,
+    *,
+    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    read_only: bool = False,
+    clock: Clock = system_clock,
 ) -> SqlJournal:
     """The journal in a SQLite file, made with its directory when absent; None is the default path."""
     from memagent.stores.sql_journal import SqlJournal
@@ -174,7 +181,7 @@ async def open_agent(
     tools: Sequence[Tool] = (),
     read_only: bool = False,
     settings: AgentSettings | None = None,
-) -> AsyncIterator[AsyncAgent]:
+) -> AsyncGenerator[AsyncAgent]:
     """An `AsyncAgent` for one user, closed on leaving the block."""
     store = open_store(settings, path=path, embedder=embedder, read_only=read_only)
     try:
@@ -189,7 +196,11 @@ def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
         choice = EMBEDDERS.get(choice) or PluginEmbedderSettings(name=choice)
     if not isinstance(
         choice,
-        StaticEmbedderSettings | HashingEmbedderSettings | MiniLMEmbedderSettings | SentenceTransformerSettings | PluginEmbedderSettings,
+        StaticEmbedderSettings
+        | HashingEmbedderSettings
+        | MiniLMEmbedderSettings
+        | SentenceTransformerSettings
+        | PluginEmbedderSettings,
     ):
         return choice
     match choice:
@@ -203,7 +214,9 @@ def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
             name, options = choice.type, {}
     made = cast("Callable[..., object]", load("embedders", name))(**options)
     if not isinstance(made, Embedder):
-        raise ConfigError(f"embedder plug-in {name!r} gave a {type(made).__name__}; an embedder has id, dim and embed()")
+        raise ConfigError(
+            f"embedder plug-in {name!r} gave a {type(made).__name__}; an embedder has id, dim and embed()"
+        )
     return made
 
 
@@ -238,7 +251,9 @@ def _litellm(settings: ModelSettings) -> ChatModel:
         extra=settings.extra,
     )
     if (settings.max_calls, settings.max_tokens, settings.max_usd) != (None, None, None):
-        model = BudgetedModel(model, max_calls=settings.max_calls, max_tokens=settings.max_tokens, max_usd=settings.max_usd)
+        model = BudgetedModel(
+            model, max_calls=settings.max_calls, max_tokens=settings.max_tokens, max_usd=settings.max_usd
+        )
     return RetryingModel(model, attempts=settings.attempts)
 
 
@@ -264,6 +279,9 @@ def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:
     factory = cast("Any", load("indexes", settings.type))
 
     def make(scope: Scope) -> VectorIndex:
-        return cast("VectorIndex", factory.connect(settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope))
+        return cast(
+            "VectorIndex",
+            factory.connect(settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope),
+        )
 
     return make

@@ -59,7 +59,11 @@ class PluginEmbedderSettings(Settings):
 
 
 EmbedderSettings = Annotated[
-    StaticEmbedderSettings | HashingEmbedderSettings | MiniLMEmbedderSettings | SentenceTransformerSettings | PluginEmbedderSettings,
+    StaticEmbedderSettings
+    | HashingEmbedderSettings
+    | MiniLMEmbedderSettings
+    | SentenceTransformerSettings
+    | PluginEmbedderSettings,
     Field(discriminator="type"),
 ]
 
@@ -140,16 +144,24 @@ def load_settings(path: Path | None = None) -> AgentSettings:
 
     class _FromEnvironment(AgentSettings, BaseSettings):
         model_config = SettingsConfigDict(
-            frozen=True, extra="forbid", env_prefix="MEMAGENT_", env_nested_delimiter="__", nested_model_default_partial_update=True
+            frozen=True,
+            extra="forbid",
+            env_prefix="MEMAGENT_",
+            env_nested_delimiter="__",
+            nested_model_default_partial_update=True,
         )
 
         @classmethod
-        def settings_customise_sources(cls, settings_cls: type[BaseSettings], **sources: Any) -> tuple[Any, ...]:
-            return sources["env_settings"], sources["init_settings"]
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], init_settings: Any, env_settings: Any, *others: Any, **named: Any
+        ) -> tuple[Any, ...]:
+            return env_settings, init_settings
 
     try:
         loaded = _FromEnvironment(**values)
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in exc.errors())
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in exc.errors()
+        )
         raise ConfigError(f"wrong settings{f' in {path}' if path else ''}: {problems}") from exc
     return AgentSettings.model_validate(loaded.model_dump())

@@ -24,7 +24,11 @@ def session(number: int, *, turns: int = 4) -> Session:
         id=f"s{number}",
         at=DAY + timedelta(weeks=number),
         turns=tuple(
-            Turn(id=f"D{number}:{i}", speaker=("Ana", "Bo")[i % 2], text=f"{WORDS[(number + i) % len(WORDS)]} talk {number} {i}")
+            Turn(
+                id=f"D{number}:{i}",
+                speaker=("Ana", "Bo")[i % 2],
+                text=f"{WORDS[(number + i) % len(WORDS)]} talk {number} {i}",
+            )
             for i in range(1, turns + 1)
         ),
     )
@@ -32,7 +36,9 @@ def session(number: int, *, turns: int = 4) -> Session:
 
 def source(number: int, index: int = 0) -> SourceRef:
     """Where a commit on a session's chunk comes from."""
-    return SourceRef(session_id=f"s{number}", chunk_id=f"s{number}#{index}", chunk_index=index, turn_ids=(f"D{number}:1",))
+    return SourceRef(
+        session_id=f"s{number}", chunk_id=f"s{number}#{index}", chunk_index=index, turn_ids=(f"D{number}:1",)
+    )
 
 
 def fact(text: str, *, turn: str = "D1:1", subject: str | None = "Ana", day: int | None = None) -> Fact:
@@ -56,7 +62,13 @@ async def filled(items: int = 6) -> MemoryBank:
     bank = new_bank()
     await bank.store_session(session(1))
     await bank.commit(
-        batch(*(Add(fact=fact(f"Ana likes {WORDS[i % len(WORDS)]} {i}", turn=f"D1:{i % 4 + 1}", day=i)) for i in range(items))), source=source(1)
+        batch(
+            *(
+                Add(fact=fact(f"Ana likes {WORDS[i % len(WORDS)]} {i}", turn=f"D1:{i % 4 + 1}", day=i))
+                for i in range(items)
+            )
+        ),
+        source=source(1),
     )
     return bank
 

@@ -1,10 +1,14 @@
-"""Every built-in keeps the promises of its protocol; Qdrant is driven through its client's in-memory mode, and a server when one is named."""
+"""Every built-in keeps the promises of its protocol.
+
+Qdrant is driven through its client's in-memory mode, and on a server when `MEMAGENT_TEST_QDRANT_URL` names one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import uuid
+from typing import Any
 
 import pytest
 
@@ -19,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect i
 QDRANT_URL = os.environ.get("MEMAGENT_TEST_QDRANT_URL")
 
 
-def qdrant_index(dim: int, *, scope: Scope | None = None, client: object = None) -> VectorIndex:
+def qdrant_index(dim: int, *, scope: Scope | None = None, client: Any = None) -> VectorIndex:
     client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
     from memagent.stores.qdrant_index import QdrantIndex
 
@@ -45,7 +49,9 @@ def test_qdrant_index_keeps_the_contract_on_a_server() -> None:
 
     assert QDRANT_URL is not None
     url = QDRANT_URL
-    asyncio.run(check_vector_index(lambda dim: QdrantIndex.connect(url, collection=f"memagent_test_{uuid.uuid4().hex}")))
+    asyncio.run(
+        check_vector_index(lambda dim: QdrantIndex.connect(url, collection=f"memagent_test_{uuid.uuid4().hex}"))
+    )
 
 
 def test_qdrant_and_numpy_give_the_same_order() -> None:

@@ -174,7 +174,7 @@ def test_a_kill_while_opening_or_closing_leaves_a_store_that_opens(
 
 def test_there_are_at_least_twelve_crash_points_and_no_typing_errors() -> None:
     assert len(set(CRASH_POINTS)) == len(CRASH_POINTS) >= 12
-    with pytest.raises(ValueError, match="append.taken"):
+    with pytest.raises(ValueError, match=r"append\.taken"):
         kill_at("append.token")
     source = "".join(
         file.read_text(encoding="utf-8") for file in Path(kill_at.__code__.co_filename).parent.glob("*.py")

@@ -100,10 +100,8 @@ def test_undoing_every_commit_leads_back_to_the_start(plans: list[list[tuple[str
         for plan in plans:
             before = bank.snapshot().digest
             commit = await bank.commit(realise(plan, bank), source=DIRECT)
-            if commit.changes:
+            if commit.changes or not commit.graph.empty:
                 digests.append(before)
-            elif not commit.graph.empty:
-                return  # a restatement alone is not undone by default
         for digest in reversed(digests):
             await undo(bank)
             assert bank.snapshot().digest == digest
@@ -197,7 +195,13 @@ def test_a_snapshot_whose_content_was_altered_is_refused() -> None:
         items = dict(snapshot.items.items())
         first = sorted(items)[0]
         items[first] = items[first].model_copy(update={"text": "forged"})
-        forged = MemorySnapshot(digest=snapshot.digest, items=items, archive={}, graph=snapshot.graph, ordinals=dict(snapshot.ordinals.items()))
+        forged = MemorySnapshot(
+            digest=snapshot.digest,
+            items=items,
+            archive={},
+            graph=snapshot.graph,
+            ordinals=dict(snapshot.ordinals.items()),
+        )
         with pytest.raises(SnapshotMismatch, match="altered or cut short"):
             MemoryBank.restore(forged, embedder=HashEmbedder(dim=32))
 
@@ -213,7 +217,10 @@ def test_ten_thousand_forks_cost_less_than_one_more_bank() -> None:
             gc.collect()
             empty = tracemalloc.get_traced_memory()[0]
             for start in range(0, 1_000, 100):
-                facts = [fact(f"fact {i} of Ana in a sentence of ordinary length", turn=f"D1:{i % 4 + 1}", day=i) for i in range(start, start + 100)]
+                facts = [
+                    fact(f"fact {i} of Ana in a sentence of ordinary length", turn=f"D1:{i % 4 + 1}", day=i)
+                    for i in range(start, start + 100)
+                ]
                 await bank.commit(batch(*(Add(fact=one) for one in facts)), source=DIRECT)
             await bank.refresh()
             gc.collect()
@@ -237,7 +244,10 @@ def test_a_version_conflict_between_plan_and_state_is_rejected_not_lost() -> Non
         target = sorted(bank.state.items)[0]
         await bank.commit(batch(Update(id=target, text="newer")), source=DIRECT)
         commit = plan_commit(
-            bank.state, OpBatch(accepted=(Update(id=target, version=1, text="late"), Delete(id="mem_none"))), source=DIRECT, commit_id="c9"
+            bank.state,
+            OpBatch(accepted=(Update(id=target, version=1, text="late"), Delete(id="mem_none"))),
+            source=DIRECT,
+            commit_id="c9",
         )
         assert [one.reason.value for one in commit.rejected] == ["stale_version", "unknown_id"]
 

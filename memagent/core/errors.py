@@ -19,8 +19,9 @@ What a model did is data (`Rejected`, `ParseStatus`, an abstained `Answer`); wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
+
 
 class MemAgentError(Exception):
     """Root of every error memagent raises on purpose."""
@@ -51,6 +52,9 @@ class InputError(MemAgentError, ValueError):
 
 class ModelError(MemAgentError):
     """A model provider failed. `retryable` says whether the same call may succeed later."""
+
+    retry_after: float | None = None
+    """Seconds the provider asked to wait, if it said so."""
 
 
 class ModelTimeout(ModelError):
@@ -146,7 +150,7 @@ class WrongLoop(StoreError):
 
 
 @contextmanager
-def boundary(kind: type[MemAgentError], where: str) -> Iterator[None]:
+def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
     """Attribute whatever extension code raises to `kind`, naming `where` it happened and keeping the cause.
 
     Errors of our own tree pass unchanged; so do cancellation and keyboard interrupts.

@@ -29,7 +29,9 @@ class Add(_Op):
     id: Id | None = None
     """Explicit item id; only direct callers may set it, a model's is refused."""
     tags: tuple[Text, ...] = ()
-    metadata: dict[str, str | int | float | bool | None] = Field(default_factory=dict[str, str | int | float | bool | None])
+    metadata: dict[str, str | int | float | bool | None] = Field(
+        default_factory=dict[str, str | int | float | bool | None]
+    )
 
 
 class Update(_Op):

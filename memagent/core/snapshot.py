@@ -217,11 +217,14 @@ class Roots:
     def digest(self) -> str:
         """Domain-separated SHA-256 over the roots, as 64 hex digits."""
         outer = hashlib.sha256(b"memagent/snapshot/1")
-        for name, root in (("items", self.items), ("graph", self.graph), ("stats", self.stats), ("ordinals", self.ordinals)):
+        for name, root in (
+            ("items", self.items),
+            ("graph", self.graph),
+            ("stats", self.stats),
+            ("ordinals", self.ordinals),
+        ):
             outer.update(hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest())
         return outer.hexdigest()
-
-
 
 
 class GraphContent(Protocol):

@@ -137,7 +137,9 @@ class Answerer(Protocol):
 class Feedback(Protocol):
     """Hits used for an answer and its reward to new item statistics; () for designs that do not learn from use."""
 
-    def __call__(self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /) -> tuple[tuple[str, ItemStats], ...]: ...
+    def __call__(
+        self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
+    ) -> tuple[tuple[str, ItemStats], ...]: ...
 
 
 @dataclass(frozen=True, kw_only=True)

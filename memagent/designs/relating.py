@@ -94,4 +94,11 @@ def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
     node = bank.state.graph.node(node_id)
     item = bank.state.items.get(node_id)
     kind = node.kind if node is not None else NodeKind.ITEM
-    return Hit(id=node_id, kind=kind, score=1.0 / (1 + len(path)), item=item, event=node if item is None else None, why=Relevance(via=path))
+    return Hit(
+        id=node_id,
+        kind=kind,
+        score=1.0 / (1 + len(path)),
+        item=item,
+        event=node if item is None else None,
+        why=Relevance(via=path),
+    )

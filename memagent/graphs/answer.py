@@ -1,8 +1,8 @@
 """The answer graph: retrieve, answer, cite; with tools, the answerer may ask for them in between.
 
-    retrieve -> answer -> cite
-                 ^   |
-                 tools
+retrieve -> answer -> cite
+             ^   |
+             tools
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, cast
 
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.runtime import Runtime
 
 from memagent.core.answers import Answer, Question
@@ -54,9 +54,18 @@ async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSta
     request = state.get("pending")
     if request is None:
         return {}
-    calls = [{"name": call.name, "args": _arguments(call.arguments), "id": call.id, "type": "tool_call"} for call in request.tool_calls]
-    out = cast("dict[str, list[ToolMessage]]", await runtime.context.toolbox.ainvoke({"messages": [AIMessage(content=request.content, tool_calls=calls)]}))
-    results = [Message(role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id)) for message in out["messages"]]
+    calls = [
+        {"name": call.name, "args": _arguments(call.arguments), "id": call.id, "type": "tool_call"}
+        for call in request.tool_calls
+    ]
+    out = cast(
+        "dict[str, list[ToolMessage]]",
+        await runtime.context.toolbox.ainvoke({"messages": [AIMessage(content=request.content, tool_calls=calls)]}),
+    )
+    results = [
+        Message(role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id))
+        for message in out["messages"]
+    ]
     return {"transcript": (*state.get("transcript", ()), request, *results), "pending": None}
 
 
@@ -66,7 +75,11 @@ async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerStat
     if found is None:
         raise ModelError("the answer graph reached cite without an answer")
     done: Answer = checked_citations(found, state.get("hits", []), runtime.context.bank)
-    return {"answer": done.model_copy(update={"question": _question(state), "usage": done.usage + state.get("usage", Usage())})}
+    return {
+        "answer": done.model_copy(
+            update={"question": _question(state), "usage": done.usage + state.get("usage", Usage())}
+        )
+    }
 
 
 def _after_answer(state: AnswerState) -> Literal["tools", "cite"]:
@@ -89,7 +102,7 @@ def _question(state: AnswerState) -> Question:
 
 
 def _build() -> Any:
-    graph = StateGraph(AnswerState, context_schema=AgentContext)
+    graph: Any = StateGraph(AnswerState, context_schema=AgentContext)
     for node in (retrieve, answer, tools, cite):
         graph.add_node(node.__name__, node)
     graph.add_edge(START, "retrieve")

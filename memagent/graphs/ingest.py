@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.runtime import Runtime
 
 from memagent.core.errors import ModelError, boundary
@@ -61,6 +61,7 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
         visible=visible,
         limits=runtime.context.design.limits,
         chunk=_chunk(state),
+        existing_ids=bank.state.items,
     )
     earlier = [one for part in (state.get("facts"), proposal) if part is not None for one in part.rejected]
     return {"batch": batch.model_copy(update={"rejected": (*earlier, *batch.rejected)})}
@@ -69,7 +70,12 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
 async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
     """One journal append with the ops, their effects and every edge that follows from them."""
     chunk = _chunk(state)
-    responses = [response.id for part in (state.get("facts"), state.get("proposal")) if part is not None for response in part.responses]
+    responses = [
+        response.id
+        for part in (state.get("facts"), state.get("proposal"))
+        if part is not None
+        for response in part.responses
+    ]
     source = SourceRef(
         session_id=chunk.session_id,
         chunk_id=chunk.id,
@@ -108,7 +114,7 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
 
 
 def _build() -> Any:
-    graph = StateGraph(IngestState, context_schema=AgentContext)
+    graph: Any = StateGraph(IngestState, context_schema=AgentContext)
     for node in (extract, relate, decide, validate, commit, index):
         graph.add_node(node.__name__, node)
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):

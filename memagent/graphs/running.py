@@ -13,7 +13,7 @@ from memagent.graphs.state import AgentContext
 
 async def run_graph(graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool) -> dict[str, Any]:
     """The graph's final state."""
-    from langsmith import tracing_context
+    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
 
     with tracing_context(enabled=tracing):
         return dict(await graph.ainvoke(state, context=context))
@@ -23,7 +23,7 @@ async def stream_graph(
     graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
 ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """(node, its update of the state) as each node finishes."""
-    from langsmith import tracing_context
+    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
 
     with tracing_context(enabled=tracing):
         async for update in graph.astream(state, context=context, stream_mode="updates"):

@@ -34,6 +34,7 @@ from memagent.stores.memory_index import IndexView, Scored
 from memagent.stores.segments import CONTEXT, OWN
 
 _ATTEMPTS = 8
+_NOTHING: HashTrieSet[str] = HashTrieSet()
 _POOL = 50
 ARM_WEIGHTS = {"dense": 0.5, "dense_context": 0.5, "lexical": 0.25, "lexical_context": 2.0}
 """Weights of the four arms in the fusion: words in context find most, the other arms settle what they leave open."""
@@ -95,7 +96,7 @@ class MemoryBank:
         self._base = EMPTY_STATE
         self._state = EMPTY_STATE
         self._view = IndexView(self._projector.arena)
-        self._pending: HashTrieSet[str] = HashTrieSet()
+        self._pending = _NOTHING
         self._log: PersistentList[JournalRow] = PersistentList()
         self._lock: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -111,6 +112,11 @@ class MemoryBank:
     def base(self) -> BankState:
         """The state this bank's own log begins from: empty, unless it is a fork."""
         return self._base
+
+    @property
+    def view(self) -> IndexView:
+        """The search view as last refreshed."""
+        return self._view
 
     @property
     def embedder(self) -> Embedder:
@@ -190,7 +196,9 @@ class MemoryBank:
         if not queries or not len(self._view):
             return [[] for _ in queries]
         dense = [query for query in queries if "dense" in query.arms]
-        vectors = iter(await self._projector.query_vectors([query.text or " " for query in dense])) if dense else iter(())
+        vectors = (
+            iter(await self._projector.query_vectors([query.text or " " for query in dense])) if dense else iter(())
+        )
         return [await self._search(query, next(vectors) if "dense" in query.arms else None, k) for query in queries]
 
     async def _search(self, query: Query, vector: Vector | None, k: int) -> list[Hit]:
@@ -218,7 +226,9 @@ class MemoryBank:
         await self.refresh()
         return self._view.nearest(vector, k=k, where=where)
 
-    def walk(self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation] | None = None, limit: int | None = None) -> list[tuple[str, Path]]:
+    def walk(
+        self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation] | None = None, limit: int | None = None
+    ) -> list[tuple[str, Path]]:
         """Graph nodes within `hops` of the seeds, nearest first, each with the path that led to it."""
         return self._state.graph.walk(seeds, hops=hops, relations=relations, limit=limit)
 
@@ -231,7 +241,7 @@ class MemoryBank:
             if self._remote is not None:
                 await self._push(state, pending)
             if self._pending is pending:
-                self._view, self._pending = view, HashTrieSet()
+                self._view, self._pending = view, _NOTHING
 
     async def _push(self, state: BankState, changed: HashTrieSet[str]) -> None:
         assert self._remote is not None
@@ -263,7 +273,10 @@ class MemoryBank:
                 )
             for turn in session.turns:
                 if turn.id in state.turns:
-                    raise InputError(f"turn id {turn.id!r} of session {session.id!r} is taken by session {state.turns[turn.id][0]!r}; turn ids must be unique")
+                    raise InputError(
+                        f"turn id {turn.id!r} of session {session.id!r} is taken by session {state.turns[turn.id][0]!r}; "
+                        "turn ids must be unique"
+                    )
             return SessionStored(session=session)
 
         return await self.append(entry) is not None
@@ -336,7 +349,7 @@ class MemoryBank:
         before = self._state
         self._state = apply(before, row)
         if row.entry.kind == "erased":
-            self._view, self._pending = IndexView(self._projector.arena), HashTrieSet()
+            self._view, self._pending = IndexView(self._projector.arena), _NOTHING
         else:
             for item_id in changed_items(row.entry):
                 self._pending = self._pending.insert(item_id)
@@ -345,25 +358,32 @@ class MemoryBank:
 
     def snapshot(self) -> MemorySnapshot:
         """The memory as an immutable value; O(1). Shows what this bank last read or wrote."""
-        return snapshot_of(self._state, _Live(self._state, self._view, self._pending, self._projector))
+        return snapshot_of(self._state, self._live())
 
     def fork(self) -> MemoryBank:
         """A private copy in memory that shares everything; O(1), writes never reach this bank."""
-        return self.at(self.snapshot())
+        return self._continued(self._live())
 
     def at(self, snapshot: MemorySnapshot) -> MemoryBank:
         """A private bank in memory that starts from a snapshot; O(1) for a snapshot of this process with the same embedder."""
         live = snapshot.live
-        mine = isinstance(live, _Live) and live.projector is self._projector
-        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock)
         if isinstance(live, _Live):
-            bank._state = live.state
-            bank._view = live.view if mine else bank._view
-            bank._pending = live.pending if mine else HashTrieSet(live.state.items)
+            return self._continued(live)
+        state = rebuilt(snapshot)
+        return self._continued(
+            _Live(state, IndexView(self._projector.arena), HashTrieSet(state.items), self._projector)
+        )
+
+    def _live(self) -> _Live:
+        return _Live(self._state, self._view, self._pending, self._projector)
+
+    def _continued(self, live: _Live) -> MemoryBank:
+        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock)
+        bank._state = bank._base = live.state
+        if live.projector is self._projector:
+            bank._view, bank._pending = live.view, live.pending
         else:
-            bank._state = rebuilt(snapshot)
-            bank._pending = HashTrieSet(bank._state.items)
-        bank._base = bank._state
+            bank._pending = HashTrieSet(live.state.items)
         return bank
 
     @classmethod
@@ -387,7 +407,8 @@ class MemoryBank:
             self._loop = loop
         elif self._loop is not loop:
             raise WrongLoop(
-                f"the memory of user {self.scope.user_id!r} belongs to another event loop; open one agent a loop, or use the synchronous Agent"
+                f"the memory of user {self.scope.user_id!r} belongs to another event loop; open one agent a loop, "
+                "or use the synchronous Agent"
             )
 
 

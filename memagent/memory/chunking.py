@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil
 
 from memagent.core.records import Chunk, Session
@@ -27,5 +28,5 @@ def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...
             at=session.at,
             turns=turns[lo:hi],
         )
-        for i, (lo, hi) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for i, (lo, hi) in enumerate(pairwise(bounds))
     )

@@ -30,10 +30,10 @@ from memagent.memory.state import BankState, Mark, folded, mark_of, timeline_key
 from memagent.stores.adjacency import GraphState
 
 _NAME = re.compile(r"(?<![\w'’.-])[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*){0,2}")
-_SENTENCE_END = frozenset(".!?:;\"“”\n")
+_SENTENCE_END = frozenset('.!?:;"“”\n')
 _NOT_NAMES = frozenset(
-    "i i'm i've i'd i'll monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september "
-    "october november december yes no ok okay thanks thank hey hi hello wow oh well sure".split()
+    "i i'm i've i'd i'll monday tuesday wednesday thursday friday saturday sunday january february march april may june july august "
+    "september october november december yes no ok okay thanks thank hey hi hello wow oh well sure".split()
 )
 _MAX_MENTIONS = 8
 _LOOK_AROUND = 16
@@ -140,13 +140,17 @@ def _carry_out(draft: _Draft, op: MemoryOp, *, op_id: str) -> tuple[RejectReason
                 return RejectReason.DUPLICATE_TARGET, f"another op of this batch changes {op.id}"
             if op.version is not None and op.version != old.version:
                 return RejectReason.STALE_VERSION, f"{op.id} is at version {old.version}, the op saw {op.version}"
-            draft.put(_updated(draft, old, op, op_id) if isinstance(op, Update) else _deleted(draft, old, op, op_id), op)
+            draft.put(
+                _updated(draft, old, op, op_id) if isinstance(op, Update) else _deleted(draft, old, op, op_id), op
+            )
             return None
 
 
 def event_version(graph: GraphState, node_id: str) -> int:
     """Version of an event: one more than the older versions it supersedes."""
-    return 1 + sum(1 for _, edge, leaving in graph.edges_of(node_id) if leaving and edge.relation is Relation.SUPERSEDES)
+    return 1 + sum(
+        1 for _, edge, leaving in graph.edges_of(node_id) if leaving and edge.relation is Relation.SUPERSEDES
+    )
 
 
 def event_as_item(graph: GraphState, event: Event) -> MemoryItem | None:
@@ -175,7 +179,11 @@ def _change_event(draft: _Draft, op: Update | Delete, event: Event, op_id: str) 
     sources = tuple(dict.fromkeys((*event.source_turn_ids, *op.source_turn_ids)))
     changes: dict[str, object] = {"source_turn_ids": sources}
     if isinstance(op, Update):
-        changes |= {"summary": op.text[:4_000], "valid": op.valid or event.valid, "said_at": draft.said_at(sources) or event.said_at}
+        changes |= {
+            "summary": op.text[:4_000],
+            "valid": op.valid or event.valid,
+            "said_at": draft.said_at(sources) or event.said_at,
+        }
     else:
         changes |= {"closed": True}
     draft.events[op.id] = (event, event.model_copy(update=changes))
@@ -326,7 +334,7 @@ def _supersede_deleted(work: _Edges, draft: _Draft) -> None:
             continue
         sources = set(applied.op.fact.source_turn_ids)
         for op, gone in deleted:
-            if isinstance(op, Delete) and sources & set(op.source_turn_ids):
+            if sources & set(op.source_turn_ids):
                 work.link(applied.item_id, gone, Relation.SUPERSEDES, sorted(sources & set(op.source_turn_ids)))
 
 

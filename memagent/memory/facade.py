@@ -60,13 +60,17 @@ class Memory:
         assert item is not None
         return item
 
-    async def add_many(self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None) -> list[MemoryItem]:
+    async def add_many(
+        self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
+    ) -> list[MemoryItem]:
         """Remember many texts in one durable write; all or none."""
         ops = tuple(Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject)) for text in texts)
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 
-    async def search(self, text: str, *, k: int = 10, where: Filter | None = None, as_of: AsOf | None = None) -> list[Hit]:
+    async def search(
+        self, text: str, *, k: int = 10, where: Filter | None = None, as_of: AsOf | None = None
+    ) -> list[Hit]:
         """The k best items for a text, best first; [] when nothing matches or the text is empty."""
         if k < 1:
             raise ConfigError(f"k is {k}; ask for at least 1 item")
@@ -77,7 +81,9 @@ class Memory:
         """An item. Raises `MemoryNotFound`."""
         return await self.bank.get(item_id)
 
-    async def get_all(self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None) -> list[MemoryItem]:
+    async def get_all(
+        self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
+    ) -> list[MemoryItem]:
         """Items that pass the filter, oldest said first, ties by id."""
         state = await self.bank.sync()
         items = [
@@ -91,9 +97,13 @@ class Memory:
     async def sessions(self) -> list[Session]:
         """Stored sessions with their raw turns, oldest first."""
         state = await self.bank.sync()
-        return sorted(state.sessions.values(), key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id))
+        return sorted(
+            state.sessions.values(), key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id)
+        )
 
-    async def update(self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None) -> MemoryItem:
+    async def update(
+        self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
+    ) -> MemoryItem:
         """Write a new version; `version` guards against lost updates. Raises `MemoryNotFound`, `VersionConflict`, `InputError`."""
         commit = await self._write(Update(id=item_id, text=_checked_text(text), version=version, valid=valid))
         item = commit.changes[0].after
@@ -161,7 +171,9 @@ class Memory:
 
     def _own(self, user_id: str) -> None:
         if user_id != self.bank.scope.user_id:
-            raise ConfigError(f"this memory belongs to user {self.bank.scope.user_id!r}, not to {user_id!r}; nothing was deleted")
+            raise ConfigError(
+                f"this memory belongs to user {self.bank.scope.user_id!r}, not to {user_id!r}; nothing was deleted"
+            )
 
     async def _write(self, op: MemoryOp) -> Commit:
         commit = await self.bank.commit(OpBatch(accepted=(op,)), source=SourceRef(actor="user"))
@@ -184,7 +196,9 @@ def _checked_text(text: str) -> str:
     if not text.strip():
         raise InputError("the text is empty; there is nothing to remember")
     if len(text) > MAX_TEXT_CHARS:
-        raise InputError(f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; split it, or remember it as a session")
+        raise InputError(
+            f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; split it, or remember it as a session"
+        )
     return text
 
 

@@ -17,7 +17,9 @@ _SEARCH_LIMIT = 10_000
 
 def checked_delta(graph: GraphState, delta: GraphDelta) -> GraphDelta:
     """The delta without the edges that break a rule; each refusal is told in `rejected`."""
-    work = graph.apply(GraphDelta(nodes=delta.nodes, removed_edges=delta.removed_edges, removed_nodes=delta.removed_nodes))
+    work = graph.apply(
+        GraphDelta(nodes=delta.nodes, removed_edges=delta.removed_edges, removed_nodes=delta.removed_nodes)
+    )
     accepted: list[EventEdge] = []
     rejected = list(delta.rejected)
     for edge in delta.edges:

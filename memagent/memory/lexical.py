@@ -25,7 +25,8 @@ _UNSPACED = re.compile(
 )
 _POSSESSIVE = re.compile(r"['’]s?$")
 _STOP = frozenset(
-    "a an and are as at be been but by did do does for from had has have he her hers him his i if in into is it its me my of on or our ours "
+    "a an and are as at be been but by did do does for from had has have he her hers him his i if in into is it its me my of on or our "
+    "ours "
     "she so that the their theirs them then there these they this those to us was we were what when where which who whom why will with "
     "would you your yours how am being can could just not".split()
 )

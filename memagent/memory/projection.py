@@ -37,10 +37,11 @@ def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
         session = state.sessions[place[0]]
         date = date or _date(session, session.turns[place[1]])
         for turn in session.turns[max(0, place[1] - _NEIGHBOURS) : place[1] + _NEIGHBOURS + 1]:
-            lines[f"{turn.speaker}: {turn.said}"] = None
+            if not turn.recalled:
+                lines[f"{turn.speaker}: {turn.said}"] = None
     if not lines:
         return own, own
-    if item.kind != "turn":
+    if own not in lines:
         lines = {own: None, **lines}
     return own, " \n".join((*([date] if date else []), *lines))[:_MAX_INDEX_CHARS]
 

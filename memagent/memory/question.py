@@ -127,7 +127,7 @@ def _stems(words: str) -> frozenset[str]:
 
 
 _POSING = _stems(
-    "when what which who whom whose where why how much many often long ago recently happen happened happening tell name type kind sort during before "
+    "when what which who whom whose where why how much many often long ago recently happen happened happening tell type kind sort during before "
     "after about some any other another than while besides besides since until have having get got getting do doing done something someone thing things "
     "one use using used might may likely now currently nowadays still more back time times also too each both up out there"
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from rpds import HashTrieMap
 
@@ -70,7 +71,9 @@ class BankState:
 
     def digest(self) -> str:
         """The content digest, 64 hex digits."""
-        return Roots(items=self.item_root, graph=self.graph.root, stats=self.stats_root, ordinals=self.ordinal_root).digest()
+        return Roots(
+            items=self.item_root, graph=self.graph.root, stats=self.stats_root, ordinals=self.ordinal_root
+        ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
         """A stored turn, or None."""
@@ -97,8 +100,9 @@ def folded(text: str) -> str:
 
 def apply(state: BankState, row: JournalRow) -> BankState:
     """The state after one journal row."""
-    after = _apply_entry(state, row.entry, row.seq)
-    return replace(after, seq=row.seq)
+    if isinstance(row.entry, Commit):
+        return _after_commit(state, row.entry, row.seq)
+    return replace(_apply_entry(state, row.entry, row.seq), seq=row.seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
@@ -106,20 +110,33 @@ def changed_items(entry: Entry) -> Iterable[str]:
     return (change.id for change in entry.changes) if isinstance(entry, Commit | Restored) else ()
 
 
-def _apply_entry(state: BankState, entry: Entry, seq: int) -> BankState:
+def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
+    parts = _changed(state, commit.changes, seq)
+    ordinals, ordinal_root = _counted(state, commit.ordinals)
+    done = state.done
+    session_id, index = commit.source.session_id, commit.source.chunk_index
+    if session_id is not None and index is not None:
+        done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
+    return BankState(
+        sessions=state.sessions,
+        turns=state.turns,
+        graph=state.graph if commit.graph.empty else state.graph.apply(commit.graph),
+        stats=state.stats,
+        stats_root=state.stats_root,
+        ordinals=ordinals,
+        ordinal_root=ordinal_root,
+        done=done,
+        seq=seq,
+        **parts,
+    )
+
+
+def _apply_entry(
+    state: BankState, entry: SessionStored | GraphDelta | StatsDelta | Restored | Erased, seq: int
+) -> BankState:
     match entry:
         case SessionStored():
             return _with_session(state, entry.session)
-        case Commit():
-            state = _with_changes(state, entry.changes, seq)
-            state = _with_ordinals(state, entry.ordinals)
-            if not entry.graph.empty:
-                state = replace(state, graph=state.graph.apply(entry.graph))
-            session_id, index = entry.source.session_id, entry.source.chunk_index
-            if session_id is not None and index is not None:
-                done = state.done.get(session_id, frozenset()) | {index}
-                state = replace(state, done=state.done.insert(session_id, done))
-            return state
         case GraphDelta():
             return replace(state, graph=state.graph.apply(entry))
         case StatsDelta():
@@ -127,14 +144,11 @@ def _apply_entry(state: BankState, entry: Entry, seq: int) -> BankState:
         case Restored():
             for session in entry.sessions:
                 state = _with_session(state, session)
-            state = _with_changes(state, entry.changes, seq)
-            state = _with_ordinals(state, entry.ordinals)
-            state = _with_stats(state, entry.stats)
+            state = _with_ordinals(_with_changes(state, entry.changes, seq), entry.ordinals)
             done = state.done
             for session_id, chunks in entry.done:
                 done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
-            state = replace(state, done=done)
-            return replace(state, graph=state.graph.apply(entry.graph))
+            return replace(_with_stats(state, entry.stats), graph=state.graph.apply(entry.graph), done=done)
         case Erased():
             return EMPTY_STATE
 
@@ -146,7 +160,22 @@ def _with_session(state: BankState, session: Session) -> BankState:
     return replace(state, sessions=state.sessions.insert(session.id, session), turns=turns)
 
 
+class _ItemMaps(TypedDict):
+    """The fields of a state that changes of items touch."""
+
+    items: HashTrieMap[str, MemoryItem]
+    archive: HashTrieMap[str, tuple[MemoryItem, ...]]
+    touched: HashTrieMap[str, tuple[int, ...]]
+    texts: HashTrieMap[str, str]
+    timelines: HashTrieMap[str, tuple[Mark, ...]]
+    item_root: int
+
+
 def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> BankState:
+    return replace(state, **_changed(state, changes, seq))
+
+
+def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _ItemMaps:
     items, archive, touched, texts, root = state.items, state.archive, state.touched, state.texts, state.item_root
     timelines = state.timelines
     for change in changes:
@@ -169,7 +198,7 @@ def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> 
                 texts = texts.insert(folded(change.after.text), change.id)
                 timelines = _marked(timelines, change.after)
         touched = touched.insert(change.id, (*touched.get(change.id, _NO_TOUCH), seq))
-    return replace(state, items=items, archive=archive, touched=touched, texts=texts, timelines=timelines, item_root=root)
+    return _ItemMaps(items=items, archive=archive, touched=touched, texts=texts, timelines=timelines, item_root=root)
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -206,6 +235,11 @@ def _unmarked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -
 
 
 def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> BankState:
+    ordinals, root = _counted(state, updates)
+    return replace(state, ordinals=ordinals, ordinal_root=root)
+
+
+def _counted(state: BankState, updates: Iterable[tuple[str, int]]) -> tuple[HashTrieMap[str, int], int]:
     ordinals, root = state.ordinals, state.ordinal_root
     for key, count in updates:
         old = ordinals.get(key, 0)
@@ -214,7 +248,7 @@ def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> Bank
         if count:
             root = add_hash(root, ordinal_hash(key, count))
         ordinals = ordinals.insert(key, count) if count else ordinals.discard(key)
-    return replace(state, ordinals=ordinals, ordinal_root=root)
+    return ordinals, root
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
@@ -250,10 +284,15 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
     state = BankState(graph=graph_of(snapshot.graph.all_nodes(), snapshot.graph.all_edges()))
     for session in snapshot.sessions.values():
         state = _with_session(state, session)
-    changes = [ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ())) for item in snapshot.items.values()]
+    changes = [
+        ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
+        for item in snapshot.items.values()
+    ]
     state = _with_changes(state, changes, snapshot.seq)
     state = _with_stats(_with_ordinals(state, snapshot.ordinals.items()), snapshot.stats.items())
     state = replace(state, done=HashTrieMap(dict(snapshot.done)), seq=snapshot.seq)
     if state.digest() != snapshot.digest:
-        raise SnapshotMismatch(f"the snapshot says digest {snapshot.digest[:12]}, its content has {state.digest()[:12]}: it was altered or cut short")
+        raise SnapshotMismatch(
+            f"the snapshot says digest {snapshot.digest[:12]}, its content has {state.digest()[:12]}: it was altered or cut short"
+        )
     return state

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.memory import temporal_calendar as cal
+from memagent.memory import temporal_words as words
 from memagent.memory.temporal_calendar import Reading
 from memagent.memory.temporal_phrases import Phrase, phrases
 
@@ -223,9 +224,13 @@ _NO_ANCHOR = date(2001, 3, 14)
 _ELSEWHERE = timedelta(days=1_240)  # another weekday, month and year
 
 
+# dateparser reads "three weeks" as three weeks ago and "three" as March.
+_BARE_AMOUNT = re.compile(rf"(?:for\s+)?{words.ABOUT}?{words.AMOUNT}(?:\s+{words.UNIT})?", re.I)
+
+
 def _fallback(said: str, anchor: datetime | None) -> Reading | None:
     """What dateparser makes of a phrase, read twice from different days to learn whether it is relative."""
-    if not _WORTH_ASKING.match(said):
+    if not _WORTH_ASKING.match(said) or _BARE_AMOUNT.fullmatch(said):
         return None
     base = anchor.date() if anchor else _NO_ANCHOR
     found = _ask(said, base)

@@ -62,6 +62,15 @@ def _read_day(match: Match, ctx: Context) -> Reading:
     def in_year(year: int) -> date:  # 29 February stands for the 28th while a year is being chosen
         return date(year, month, 28 if (month, day) == (2, 29) and year % 4 else day)
 
+    name = match.groupdict().get("name")
+    if name:  # the weekday tells the year
+        fitting = (
+            found
+            for shift in (0, -1, 1)
+            if (found := in_year(ctx.today.year + shift)).weekday() == words.weekday_number(name)
+        )
+        if found := next(fitting, None):
+            return cal.one_day(found, relative=True)
     return cal.one_day(cal.pick_year(in_year, ctx.today, ctx.lean), relative=True)
 
 
@@ -110,19 +119,8 @@ def _read_month(match: Match, ctx: Context) -> Reading:
     year, relative = told_year(match, ctx)
     month = words.month_number(match["m"])
     if year is None:
-        year = _year_of_month(month, _which(match), ctx)
+        year = words.year_of_month(month, _which(match), ctx)
     return cal.unit_reading(date(year, month, 1), "month", relative=relative)
-
-
-def _year_of_month(month: int, which: str, ctx: Context) -> int:
-    year, now = ctx.today.year, ctx.today.month
-    if which in ("last", "past", "this past", "previous"):
-        return year - (month >= now)
-    if which in ("next", "coming", "this coming"):
-        return year + (month <= now)
-    if which == "this":
-        return year
-    return year + (month < now) if ctx.lean is Lean.FUTURE else year - (month > now)
 
 
 def _read_year(match: Match, ctx: Context) -> Reading:

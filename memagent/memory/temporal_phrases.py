@@ -26,7 +26,7 @@ _INNER = re.compile(
     rf"|\b(?:the\s+)?(?P<nth>{words.ORDINAL})\s+(?P<what>day|week|weekend|month|quarter|half|{words.WEEKDAY})\s+(?:of|in)\s+"
     r"|\b(?:the\s+)?(?P<around>week|weekend|month|year)\s+(?:of|starting|beginning)\s+(?:on\s+)?"
     r"|\b(?:the\s+)?(?:night|evening|morning|afternoon|day)\s+of\s+"
-    rf"|\b(?:the\s+)?(?:(?P<night>night|evening|morning)|(?P<day>{words.WEEKDAY})|(?:(?P<count>{words.AMOUNT})\s+)?(?P<unit>{words.UNIT}))"
+    rf"|\b(?:the\s+)?(?:last\s+)?(?:(?P<night>night|evening|morning)|(?P<day>{words.WEEKDAY})|(?:(?P<count>{words.AMOUNT})\s+)?(?P<unit>{words.UNIT}))"
     r"\s+(?P<side>before|after|prior\s+to|following)\s+"
     r"|\b(?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?\s*(?P<half>am|pm|a\.m\.|p\.m\.)?,?\s+on\s+"
     r")(?:the\s+)?\Z",

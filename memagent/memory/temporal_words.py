@@ -79,13 +79,13 @@ AMOUNT = rf"(?:(?:a\s+)?couple(?:\s+of)?|(?:a\s+)?few|several|half\s+an?|an?|\d{
 ORDINAL = rf"(?:{'|'.join(_ORDINALS)}|last|\d(?:st|nd|rd|th))\b"
 PART_OF_DAY = r"(?:morning|afternoon|evening|night)\b"
 DAY_OF_MONTH = r"(?:3[01]|[12]\d|0?[1-9])(?!\d)"
-YEAR4 = r"(?:1[5-9]\d\d|20\d\d|2100)(?!\d)"
+YEAR4 = r"(?:1[5-9]|2[01])\d\d(?!\d)"
 YEAR = rf"(?:(?P<y>{YEAR4})|['’](?P<yy>\d\d)\b|(?P<yr>last|this|next)\s+year\b)"
 OF_YEAR = rf"(?:,?\s+(?:of\s+)?{YEAR})"
 ABOUT = r"(?:(?:about|around|approximately|roughly|nearly|almost|over|more\s+than|less\s+than|exactly)\s+)"
 
 WHICH = r"(?P<which>this\s+past|this\s+coming|last|past|previous|this|next|coming)"
-NAME = rf"(?:{WEEKDAY},?\s+)?"
+NAME = rf"(?:(?P<name>{WEEKDAY}),?\s+)?"
 DAY = rf"(?P<d>{DAY_OF_MONTH})(?P<th>st|nd|rd|th)?\b"
 DAY2 = rf"(?:the\s+)?(?P<d2>{DAY_OF_MONTH})(?:st|nd|rd|th)?\b"
 TO = r"\s*(?:-|–|—|\bto\b|\band\b|\bthrough\b|\buntil\b)\s*"
@@ -179,6 +179,18 @@ def told_year(match: Match, ctx: Context) -> tuple[int | None, bool]:
     return (ctx.year, False) if ctx.year is not None else (None, True)
 
 
+def year_of_month(month: int, which: str, ctx: Context) -> int:
+    """The year of a month said without one: "last March", "this June", or just "August"."""
+    year, now = ctx.today.year, ctx.today.month
+    if which in ("last", "past", "this past", "previous"):
+        return year - (month >= now)
+    if which in ("next", "coming", "this coming"):
+        return year + (month <= now)
+    if which == "this":
+        return year
+    return year + (month < now) if ctx.lean is Lean.FUTURE else year - (month > now)
+
+
 def leans_future(lowered: str, start: int, end: int) -> bool:
     """Whether the clause around a phrase at `[start, end)` of a lowered text speaks of a plan."""
     clause = _CLAUSE_END.split(lowered[max(0, start - 60) : start])[-1]
@@ -189,7 +201,7 @@ def leans_future(lowered: str, start: int, end: int) -> bool:
     return _DEADLINE.search(clause) is not None and not _PAST_CUE.search(clause)
 
 
-# --- guards: what a match on lowered text is worth in the text as written ----------------------------------------------------------------------
+# --- guards: what a match on lowered text is worth in the text as written --------------------------------------------
 
 _TIMELY = re.compile(
     r"\b(?:in|on|at|by|since|until|till|before|after|from|during|around|about|over|between|early|mid|late|earlier)"

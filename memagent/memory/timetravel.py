@@ -92,7 +92,7 @@ async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow
         if isinstance(row.entry, Commit):
             if row.entry.undoes is not None:
                 undone.add(row.entry.undoes)
-            if row.entry.changes:
+            if row.entry.changes or not row.entry.graph.empty:
                 candidates[row.entry.id] = row
     if commit_id is not None:
         if commit_id in undone:
@@ -111,9 +111,15 @@ def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
     for change in reversed(commit.changes):
         if state.items.get(change.id) != change.after:
             later = state.touched.get(change.id, ())[-1]
-            raise StoreError(f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; undo that first")
-        changes.append(ItemChange(id=change.id, after=before.items.get(change.id), archive=before.archive.get(change.id, ())))
-    ordinals = tuple((key, before.ordinals.get(key, 0)) for key, count in commit.ordinals if state.ordinals.get(key, 0) == count)
+            raise StoreError(
+                f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; undo that first"
+            )
+        changes.append(
+            ItemChange(id=change.id, after=before.items.get(change.id), archive=before.archive.get(change.id, ()))
+        )
+    ordinals = tuple(
+        (key, before.ordinals.get(key, 0)) for key, count in commit.ordinals if state.ordinals.get(key, 0) == count
+    )
     return Commit(
         id=f"c{state.seq + 1}",
         changes=tuple(changes),
@@ -137,11 +143,16 @@ def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> Gr
                 edges.append(old)
     taken = set(removed_edges)
     nodes = [old for node in delta.nodes if now.node(node.id) == node and (old := before.node(node.id)) is not None]
-    nodes += [old for node_id in delta.removed_nodes if now.node(node_id) is None and (old := before.node(node_id)) is not None]
+    nodes += [
+        old
+        for node_id in delta.removed_nodes
+        if now.node(node_id) is None and (old := before.node(node_id)) is not None
+    ]
     removed_nodes = [
         node.id
         for node in delta.nodes
-        if before.node(node.id) is None and all((e.source, e.target, e.key) in taken for _, e, _ in now.edges_of(node.id))
+        if before.node(node.id) is None
+        and all((e.source, e.target, e.key) in taken for _, e, _ in now.edges_of(node.id))
     ]
     kept = set(removed_nodes)
     return GraphDelta(
@@ -163,7 +174,9 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
         if item is None or item.active:
             raise MemoryNotFound(f"no deleted memory {item_id!r} for user {bank.scope.user_id!r}")
         commit_id = f"c{state.seq + 1}"
-        after = item.model_copy(update={"version": item.version + 1, "status": ItemStatus.ACTIVE, "op_id": f"{commit_id}.0"})
+        after = item.model_copy(
+            update={"version": item.version + 1, "status": ItemStatus.ACTIVE, "op_id": f"{commit_id}.0"}
+        )
         op = Update(id=item_id, version=item.version, text=item.text, reason="restored")
         return Commit(
             id=commit_id,
@@ -186,7 +199,9 @@ async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
 
 def restoring_entry(state: BankState, target: BankState) -> Restored:
     """The entry that turns one state into another."""
-    gone = [ItemChange(id=item_id, after=None, archive=()) for item_id in sorted(state.items) if item_id not in target.items]
+    gone = [
+        ItemChange(id=item_id, after=None, archive=()) for item_id in sorted(state.items) if item_id not in target.items
+    ]
     changed = [
         ItemChange(id=item.id, after=item, archive=target.archive.get(item.id, ()))
         for item in sorted(target.items.values(), key=lambda item: item.id)
@@ -248,7 +263,11 @@ def _began(item: MemoryItem) -> datetime | None:
 def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]) -> BankState:
     changes: list[ItemChange] = []
     nodes = {node.id: node for node in state.graph.all_nodes()}
-    gone = {node.id for node in nodes.values() if node.kind is not NodeKind.ENTITY and node.said_at and node.said_at > moment}
+    gone = {
+        node.id
+        for node in nodes.values()
+        if node.kind is not NodeKind.ENTITY and node.said_at and node.said_at > moment
+    }
     reopened: list[MemoryItem] = []
     for item_id in state.items:
         kept = [one for one in state.versions(item_id) if (start := begins(one)) is None or start <= moment]
@@ -267,7 +286,9 @@ def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem],
         removed_nodes=tuple(sorted(gone & nodes.keys())),
     )
     seq = state.seq
-    row = JournalRow(seq=max(seq, 1), recorded_at=moment, entry=Restored(digest="", changes=tuple(changes), graph=delta))
+    row = JournalRow(
+        seq=max(seq, 1), recorded_at=moment, entry=Restored(digest="", changes=tuple(changes), graph=delta)
+    )
     return replace(apply(state, row), seq=seq)
 
 
@@ -287,4 +308,3 @@ def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
         edges_added=tuple(new_edges[key] for key in sorted(new_edges.keys() - old_edges.keys())),
         edges_removed=tuple(old_edges[key] for key in sorted(old_edges.keys() - new_edges.keys())),
     )
-

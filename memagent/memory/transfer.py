@@ -55,7 +55,11 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
                 seal.update(line.encode() + b"\n")
                 file.write(line + "\n")
 
-            put(json.dumps({"format": FORMAT, "scope": bank.scope.model_dump(), "digest": report.digest, "seq": state.seq}))
+            put(
+                json.dumps(
+                    {"format": FORMAT, "scope": bank.scope.model_dump(), "digest": report.digest, "seq": state.seq}
+                )
+            )
             if bank.base.seq:
                 entry = restoring_entry(EMPTY_STATE, state)
                 put(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
@@ -74,8 +78,12 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
 
 
 async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
-    """Replay an export into an empty memory. Raises `SnapshotMismatch` when the memory is not empty or the file does not hold what it says."""
-    if (await bank.sync()).seq:
+    """Replay an export into an empty memory.
+
+    Raises `SnapshotMismatch` when the memory is not empty or the file does not hold what it says, `InputError` when it is no export.
+    """
+    present = await bank.sync()
+    if len(present.items) or len(present.sessions):
         raise SnapshotMismatch(
             f"the memory of user {bank.scope.user_id!r} is not empty; import into a new user, or erase this one first with reset()"
         )
@@ -84,7 +92,9 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
     for number, row in enumerate(rows, 1):
         state = apply(state, row.model_copy(update={"seq": number}))
     if state.digest() != header["digest"]:
-        raise SnapshotMismatch(f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}")
+        raise SnapshotMismatch(
+            f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}"
+        )
     for start in range(0, len(rows), _PAGE):
         page = rows[start : start + _PAGE]
         await bank.replay(page)
@@ -100,13 +110,17 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     lines = list(_lines(path))
     if len(lines) < 2:
-        raise InputError(f"{path}: not a memagent export: it has {len(lines)} lines, a header and a footer are the least")
+        raise InputError(
+            f"{path}: not a memagent export: it has {len(lines)} lines, a header and a footer are the least"
+        )
     header, footer = _object(path, 1, lines[0]), _object(path, len(lines), lines[-1])
     if header.get("format") != FORMAT:
         raise InputError(f"{path}: format {header.get('format')!r} is not {FORMAT!r}")
     seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
     if footer.get("sha256") != seal:
-        raise SnapshotMismatch(f"{path}: the file was cut short or altered (its seal does not fit its content); nothing was imported")
+        raise SnapshotMismatch(
+            f"{path}: the file was cut short or altered (its seal does not fit its content); nothing was imported"
+        )
     rows: list[JournalRow] = []
     for number, line in enumerate(lines[1:-1], 2):
         try:

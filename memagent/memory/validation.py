@@ -76,8 +76,7 @@ class _Source:
     def cited(
         self, ids: Iterable[str], *, older: Container[str] = _NO_IDS, speaker: str | None = None
     ) -> tuple[str, ...]:
-        """The cited turns, each once and in the chunk's order; a missing citation is filled when only one turn can be
-        meant.
+        """The cited turns, each once and in the chunk's order; filled in when none is cited and only one can be meant.
 
         `older` are turns of earlier chunks that an item rests on already: they may be named and are left out.
         """
@@ -121,8 +120,7 @@ class _Source:
         return max(dates, default=given)
 
     def trust(self, ids: Sequence[str], *, text: str, known: str = "", target: str = "") -> Trust:
-        """How far the evidence for `text` is trusted: the lowest of the cited turns, of the whole chunk when none is
-        cited.
+        """How far the evidence for `text` is trusted: the lowest of the cited turns, or of the chunk when none is cited.
 
         Turns of tools and strangers count too when they say more of the text than the cited turns and `known`
         together, or when they name the item `target` by its id.

@@ -41,6 +41,10 @@ Path = tuple[tuple[str, Relation, bool], ...]
 """Steps (node left, relation, along the edge's direction?) from a seed."""
 
 
+HUB = 256
+"""Neighbours above which a node is not walked through."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphState:
     """An immutable typed multigraph. `root` is the multiset hash of its nodes and edges."""
@@ -86,6 +90,10 @@ class GraphState:
                     for data in keyed.values():
                         yield other, data["edge"], leaving
 
+    def degree(self, node_id: str) -> int:
+        """How many neighbours a node has, counted once in each direction; 0 when unknown."""
+        return sum(len(adjacency.get(node_id, ())) for adjacency in (self.succ, self.pred))
+
     def apply(self, delta: GraphDelta) -> GraphState:
         """The graph after a delta: removals first, then nodes and edges assigned. Raises `StoreError` on a dangling edge."""
         graph = self
@@ -109,7 +117,9 @@ class GraphState:
         if old is not None:
             return replace(self, nodes=nodes, root=root)
         empty: HashTrieMap[str, Keyed] = HashTrieMap()
-        return GraphState(nodes, self.succ.insert(node.id, empty), self.pred.insert(node.id, empty), self.edge_count, root)
+        return GraphState(
+            nodes, self.succ.insert(node.id, empty), self.pred.insert(node.id, empty), self.edge_count, root
+        )
 
     def _with_edge(self, edge: EventEdge) -> GraphState:
         for end in (edge.source, edge.target):
@@ -119,7 +129,7 @@ class GraphState:
         if old == edge:
             return self
         root = self.root if old is None else sub_hash(self.root, edge_hash(old))
-        data = EdgeData(edge=edge, relation=edge.relation.value, weight=edge.confidence)
+        data = EdgeData(edge=edge, relation=edge.key.partition(":")[0], weight=edge.confidence)
         return GraphState(
             self.nodes,
             _put(self.succ, edge.source, edge.target, edge.key, data),
@@ -156,12 +166,19 @@ class GraphState:
         )
 
     def walk(
-        self, seeds: Iterable[str], *, hops: int, relations: frozenset[Relation] | None = None, limit: int | None = None
+        self,
+        seeds: Iterable[str],
+        *,
+        hops: int,
+        relations: frozenset[Relation] | None = None,
+        limit: int | None = None,
+        hub: int = HUB,
     ) -> list[tuple[str, Path]]:
         """Open nodes within `hops` edges of the seeds, breadth first, either way along the relations; seeds are left out.
 
         Order: by distance, then in the order the seeds lead to them, ties by id. `relations` None means all. Closed nodes are neither
-        returned nor passed through.
+        returned nor passed through; nodes with more than `hub` neighbours are returned but not passed through, for what hangs on
+        someone everybody mentions is no neighbourhood.
         """
         seen = {seed for seed in seeds if seed in self.nodes}
         ring: deque[tuple[str, Path]] = deque((seed, ()) for seed in dict.fromkeys(seeds) if seed in self.nodes)
@@ -169,6 +186,8 @@ class GraphState:
         for _ in range(hops):
             following: deque[tuple[str, Path]] = deque()
             for node_id, path in ring:
+                if self.degree(node_id) > hub:
+                    continue
                 for other, relation, leaving in sorted(self._steps(node_id, relations)):
                     if other in seen or self.nodes[other]["event"].closed:
                         continue
@@ -189,7 +208,9 @@ class GraphState:
 
 def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:
     """The delta that turns one graph into the other."""
-    gone_edges = [(e.source, e.target, e.key) for e in before.all_edges() if after.edge(e.source, e.target, e.key) is None]
+    gone_edges = [
+        (e.source, e.target, e.key) for e in before.all_edges() if after.edge(e.source, e.target, e.key) is None
+    ]
     return GraphDelta(
         nodes=tuple(node for node in after.all_nodes() if before.node(node.id) != node),
         edges=tuple(e for e in after.all_edges() if before.edge(e.source, e.target, e.key) != e),
@@ -213,5 +234,3 @@ def _take(adjacency: Adjacency, a: str, b: str, key: str) -> Adjacency:
     neighbours = adjacency[a]
     keyed = neighbours[b].remove(key)
     return adjacency.insert(a, neighbours.insert(b, keyed) if len(keyed) else neighbours.remove(b))
-
-

@@ -46,11 +46,12 @@ class MemoryEmbeddingCache:
             return {digest: vector for digest, vector in found if vector is not None}
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
-        """Keep vectors (D,); one kept before stays as it is. Raises `EmbeddingError` for what is not a finite vector."""
+        """Keep vectors (D,), in place of those kept before. Raises `EmbeddingError` for what is not a finite vector."""
         fresh = {(embedder_id, digest): _from_bytes(_to_bytes(digest, vector)) for digest, vector in rows.items()}
         with self._lock:
             for key, vector in fresh.items():
-                self._rows.setdefault(key, vector)
+                self._rows[key] = vector
+                self._rows.move_to_end(key)
             while len(self._rows) > self._max_rows:
                 self._rows.popitem(last=False)
 
@@ -78,7 +79,7 @@ class SqlEmbeddingCache:
         return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
-        """Keep vectors (D,); one kept before stays as it is. Raises `EmbeddingError` for what is not a finite vector."""
+        """Keep vectors (D,), in place of those kept before. Raises `EmbeddingError` for what is not a finite vector."""
         self._check()
         fresh = {(embedder_id, digest): _to_bytes(digest, vector) for digest, vector in rows.items()}
         if self._writer is not None and fresh:

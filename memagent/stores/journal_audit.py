@@ -6,9 +6,10 @@ database can also recompute every hash; against that, keep the tip's chain hash 
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 
 from memagent.stores.journal_rows import ERASED, ScopeKey, first_chain, next_chain, payload_digest, scope_digest
 from memagent.stores.schema import journal, payloads, scopes
@@ -23,14 +24,17 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     A scope that was never written to is in order. At most 20 lines.
     """
     digest = scope_digest(scope)
-    tips = connection.execute(select(scopes).where(scopes.c.digest == digest)).all()
+    names = (scopes.c.user_id == scope[0]) & _same(scopes.c.agent_id, scope[1]) & _same(scopes.c.run_id, scope[2])
+    tips = connection.execute(select(scopes).where((scopes.c.digest == digest) | names).order_by(scopes.c.id)).all()
     strays = _strays(connection)
     if not tips:
         return strays
     tip = tips[0]
     problems: list[str] = []
-    if (tip.user_id, tip.agent_id, tip.run_id) != scope:
-        problems.append(f"seq 0: the scope's row names {(tip.user_id, tip.agent_id, tip.run_id)}")
+    if len(tips) > 1 or tip.digest != digest or (tip.user_id, tip.agent_id, tip.run_id) != scope:
+        problems.append(
+            f"seq 0: the scope's row does not name it ({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
+        )
     auditor = _Auditor(connection, tip.id, first_chain(digest))
     problems += auditor.run()
     if tip.head != auditor.seq:
@@ -38,6 +42,10 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
         problems.append(f"seq {tip.head}: the tip does not match the last header")
     return (problems + strays)[:_MOST_REPORTED]
+
+
+def _same(column: Column[Any], value: str | None) -> ColumnElement[bool]:
+    return column.is_(None) if value is None else column == value
 
 
 def _strays(connection: Connection) -> list[str]:
@@ -108,10 +116,7 @@ class _Auditor:
         problems: list[str] = []
         if row.seq != self.seq + 1:
             problems.append(f"expected {self.seq + 1} here: the log has a gap")
-        chain = next_chain(
-            self.chain, seq=row.seq, kind=row.kind, recorded_us=row.recorded_us, digest=row.payload_digest
-        )
-        if chain != row.chain:
+        if not self._follows(row):
             problems.append("the header does not follow from the one before")
         if row.recorded_us < self.recorded_us:
             problems.append("it was recorded before the row before it")
@@ -120,6 +125,22 @@ class _Auditor:
             problems.append("its payload is missing")
         elif row.body is not None and erased:
             problems.append("its payload should have been erased")
-        elif row.body is not None and payload_digest(row.salt, row.body) != row.payload_digest:
+        elif row.body is not None and not _fits(row):
             problems.append("its payload is not the one that was written")
         return problems
+
+    def _follows(self, row: Row[Any]) -> bool:
+        try:
+            chain = next_chain(
+                self.chain, seq=row.seq, kind=row.kind, recorded_us=row.recorded_us, digest=row.payload_digest
+            )
+        except (AttributeError, TypeError, struct.error):  # a value of another type, which SQLite lets through
+            return False
+        return chain == row.chain
+
+
+def _fits(row: Row[Any]) -> bool:
+    try:
+        return payload_digest(row.salt, row.body) == row.payload_digest
+    except TypeError:
+        return False

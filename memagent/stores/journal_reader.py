@@ -16,14 +16,21 @@ from pathlib import Path
 from typing import Final
 
 from pydantic_core import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
-from memagent.stores.journal_rows import ScopeKey, StoredResponse, decode_entry, from_microseconds, scope_digest
+from memagent.stores.journal_rows import (
+    ScopeKey,
+    StoredResponse,
+    decode_entry,
+    from_microseconds,
+    scope_digest,
+    vector_crc,
+)
 from memagent.stores.journal_statements import (
     SELECT_LAST_ERASURE,
     SELECT_PAGE,
@@ -33,6 +40,7 @@ from memagent.stores.journal_statements import (
     Sql,
 )
 from memagent.stores.schema import SCHEMA_REVISION
+from memagent.stores.schema import meta as meta_table
 from memagent.stores.schema_state import SchemaState, schema_state
 from memagent.stores.sqlite_engine import corrupt, reading_engine, store_error
 
@@ -148,7 +156,7 @@ class JournalReader:
     def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
         try:
             return JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body))
-        except ValidationError as exc:
+        except (ValidationError, OverflowError, TypeError) as exc:
             raise corrupt(
                 self.path, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
             ) from exc
@@ -170,16 +178,25 @@ class JournalReader:
             row = connection.execute(SELECT_RESPONSE, {"digest": scope_digest(scope), "key": key}).first()
         return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
 
+    def meta(self, key: str) -> str | None:
+        """A property of the store, None when it was never set."""
+        if not self.ready():
+            return None
+        with self._connected() as connection:
+            return connection.execute(select(meta_table.c.value).where(meta_table.c.key == key)).scalar()
+
     def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
-        """Known vectors as little-endian float32; rows of the wrong length are left out."""
+        """Known vectors as little-endian float32; damaged rows are left out."""
         known: dict[str, bytes] = {}
         if not digests or not self.ready():
             return known
         with self._connected() as connection:
             for start in range(0, len(digests), _VECTORS_AT_ONCE):
                 part = list(digests[start : start + _VECTORS_AT_ONCE])
-                for digest, dim, blob in connection.execute(SELECT_VECTORS, {"embedder": embedder_id, "digests": part}):
-                    if len(blob) == 4 * dim:
+                for digest, dim, blob, crc in connection.execute(
+                    SELECT_VECTORS, {"embedder": embedder_id, "digests": part}
+                ):
+                    if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc:
                         known[digest] = blob
         return known
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from pydantic_core import PydanticSerializationError, ValidationError
 from memagent.core.errors import InputError, StoreError, VersionConflict
 from memagent.core.records import Scope, as_utc
 from memagent.core.snapshot import Entry
+from memagent.protocols import Clock
 
 ScopeKey: TypeAlias = tuple[str, str | None, str | None]
 """(user id, agent id, run id)."""
@@ -123,6 +125,11 @@ def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest
     return hashlib.sha256(previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest).digest()
 
 
+def vector_crc(embedder_id: str, digest: str, blob: bytes) -> int:
+    """CRC-32 over a cached vector and its key, so that a flipped bit anywhere makes the row unknown."""
+    return zlib.crc32(f"{embedder_id}\x00{digest}\x00".encode() + blob)
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedEntry:
     """An entry ready to be written: all that does not depend on its place in the log."""
@@ -134,11 +141,18 @@ class PreparedEntry:
     digest: bytes
 
 
-def prepare_entries(entries: Sequence[Entry], recorded_at: datetime) -> tuple[PreparedEntry, ...]:
-    """Encode and digest entries. Raises `InputError` as `encode_entry` does."""
-    recorded_us = to_microseconds(recorded_at)
-    prepared: list[PreparedEntry] = []
-    for entry in entries:
-        body, salt = encode_entry(entry), os.urandom(SALT_BYTES)
-        prepared.append(PreparedEntry(entry.kind, recorded_us, salt, body, payload_digest(salt, body)))
-    return tuple(prepared)
+def dates_of(entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, clock: Clock) -> list[datetime]:
+    """When each entry was recorded, in UTC: as given, or all at this moment. Raises `InputError` unless there is a date for each."""
+    if recorded_at is None:
+        return [as_utc(clock())] * len(entries)
+    if len(recorded_at) != len(entries):
+        raise InputError(
+            f"{len(entries)} entries came with {len(recorded_at)} dates in recorded_at; give one date an entry"
+        )
+    return [as_utc(moment) for moment in recorded_at]
+
+
+def prepare_entry(entry: Entry, recorded_at: datetime) -> PreparedEntry:
+    """Encode and digest an entry. Raises `InputError` as `encode_entry` does."""
+    body, salt = encode_entry(entry), os.urandom(SALT_BYTES)
+    return PreparedEntry(entry.kind, to_microseconds(recorded_at), salt, body, payload_digest(salt, body))

@@ -18,17 +18,20 @@ from sqlalchemy.sql.schema import Table
 from memagent.stores.journal_rows import ERASED
 from memagent.stores.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
+_INSERTS: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 SCRUB_KEY: Final = "scrub"
 """Key of the `meta` row that says that an erasure has still to be made good on disk."""
 
 
-def insert_new(table: Table, dialect_name: str) -> Insert:
-    """An INSERT that passes over rows whose key exists. Raises `NotImplementedError` for a dialect not thought of."""
-    if dialect_name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
-    if dialect_name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    raise NotImplementedError(f"no way to pass over existing rows is known for {dialect_name!r}")
+def upsert(table: Table, dialect_name: str) -> Insert:
+    """An INSERT that overwrites a row with the same primary key. Raises `NotImplementedError` for a dialect not thought of."""
+    if dialect_name not in _INSERTS:
+        raise NotImplementedError(f"no way to overwrite existing rows is known for {dialect_name!r}")
+    statement = _INSERTS[dialect_name](table)
+    rest = [column.name for column in table.columns if not column.primary_key]
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key), set_={name: statement.excluded[name] for name in rest}
+    )
 
 
 SELECT_TIP: Final = select(scopes.c.id, scopes.c.head, scopes.c.chain, scopes.c.recorded_us).where(
@@ -58,7 +61,7 @@ SELECT_RESPONSE: Final = (
     .select_from(idempotency.join(scopes, scopes.c.id == idempotency.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), idempotency.c.key == bindparam("key"))
 )
-SELECT_VECTORS: Final = select(embeddings.c.digest, embeddings.c.dim, embeddings.c.vector).where(
+SELECT_VECTORS: Final = select(embeddings.c.digest, embeddings.c.dim, embeddings.c.vector, embeddings.c.crc).where(
     embeddings.c.embedder == bindparam("embedder"), embeddings.c.digest.in_(bindparam("digests", expanding=True))
 )
 
@@ -100,10 +103,11 @@ class Sql:
         "key",
     )
     new_response: Final = _text(insert(idempotency), "scope_id", "key", "body_digest", "response_json", "created_us")
-    vector: Final = _text(insert_new(embeddings, "sqlite"), "embedder", "digest", "dim", "vector")
+    vector: Final = _text(upsert(embeddings, "sqlite"), "embedder", "digest", "dim", "vector", "crc")
     drop_payloads: Final = _text(delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope")
     drop_responses: Final = _text(delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope")
     drop_vectors: Final = _text(delete(embeddings))
-    ask_scrub: Final = _text(insert_new(meta, "sqlite"), "key", "value")
+    put_meta: Final = _text(upsert(meta, "sqlite"), "key", "value")
+    ask_scrub: Final = _text(upsert(meta, "sqlite"), "key", "value")
     scrub_asked: Final = _text(select(meta.c.value).where(meta.c.key == bindparam("key")), "key")
     scrub_done: Final = _text(delete(meta).where(meta.c.key == bindparam("key")), "key")

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
 from memagent.stores import crash_points
-from memagent.stores.journal_rows import ScopeKey
+from memagent.stores.journal_rows import ScopeKey, vector_crc
 from memagent.stores.journal_statements import SCRUB_KEY, Sql
 from memagent.stores.journal_transaction import Appended, AppendRequest, StaleTips, Tip, Transaction
 from memagent.stores.sqlite_engine import Synchronous, connect_for_writing, make_durable, store_error, wal_is_long
@@ -66,6 +66,7 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._closing = False
         self._vectors: dict[VectorKey, bytes] = {}
+        self._meta: dict[str, str] = {}
         self._written_bytes = 0
         self._queue: queue.SimpleQueue[_Waiting | _Signal] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
@@ -100,6 +101,17 @@ class JournalWriter:
         if rows and first:
             self._put(_Signal.VECTORS)
 
+    def put_meta(self, key: str, value: str) -> None:
+        """Have a property of the store written with the next group; `meta()` shows it at once."""
+        with self._lock:
+            self._meta[key] = value
+        self._put(_Signal.VECTORS)
+
+    def meta(self, key: str) -> str | None:
+        """A property of the store that is not written yet."""
+        with self._lock:
+            return self._meta.get(key)
+
     def vectors(self, keys: Sequence[VectorKey]) -> dict[VectorKey, bytes]:
         """Those of the vectors that are not written yet."""
         with self._lock:
@@ -132,7 +144,7 @@ class JournalWriter:
                 self._commit(group)
                 if self._written_bytes >= _CHECKPOINT_BYTES:
                     self._checkpoint("TRUNCATE" if wal_is_long(self.path) else "PASSIVE")
-            if wake_at is None and (vectors_came or self._vectors):
+            if wake_at is None and (vectors_came or self._vectors or self._meta):
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.scrub_due:
                 wake_at = self._scrub_at
@@ -187,7 +199,7 @@ class JournalWriter:
 
     def _transact(self, requests: list[AppendRequest]) -> list[Outcome]:
         with self._lock:
-            vectors = dict(self._vectors)
+            vectors, meta = dict(self._vectors), dict(self._meta)
         connection = self._connected()
         cursor = connection.cursor()
         try:
@@ -197,8 +209,12 @@ class JournalWriter:
             outcomes = [_stage(transaction, request) for request in requests]
             transaction.flush()
             if vectors and not transaction.erased:
-                cursor.executemany(Sql.vector, [(*key, len(blob) // 4, blob) for key, blob in vectors.items()])
+                cursor.executemany(
+                    Sql.vector, [(*key, len(blob) // 4, blob, vector_crc(*key, blob)) for key, blob in vectors.items()]
+                )
                 crash_points.reach("cache.written")
+            if meta:
+                cursor.executemany(Sql.put_meta, list(meta.items()))
             crash_points.reach("commit.before")
             cursor.execute("COMMIT")
         except BaseException:
@@ -209,6 +225,9 @@ class JournalWriter:
             with self._lock:  # written, or given up: they are only a cache
                 self._vectors = {key: blob for key, blob in self._vectors.items() if vectors.get(key) is not blob}
         crash_points.reach("commit.after")
+        if meta:
+            with self._lock:
+                self._meta = {key: value for key, value in self._meta.items() if meta.get(key) != value}
         if len(self._tips) > _MAX_TIPS:
             self._tips.clear()
         self._tips.update(transaction.tips)

@@ -113,7 +113,9 @@ class IndexView:
     def nearest(self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
         """The k items of highest cosine in a field, best first, ties by id. Raises `EmbeddingError` on a wrong width."""
         if vector.shape != (self.arena.dim,):
-            raise EmbeddingError(f"the query vector has shape {vector.shape}, this index holds vectors of width {self.arena.dim}")
+            raise EmbeddingError(
+                f"the query vector has shape {vector.shape}, this index holds vectors of width {self.arena.dim}"
+            )
         matrix = self.arena.matrix
         items: list[MemoryItem] = []
         rows: list[int] = []
@@ -130,7 +132,9 @@ class IndexView:
                 rows.append(doc.rows[field])
         return _exact(items, matrix[np.asarray(rows, dtype=np.int64)] if rows else matrix[:0], vector, k)
 
-    def lexical(self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float) -> list[Scored]:
+    def lexical(
+        self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float
+    ) -> list[Scored]:
         """The k items of highest BM25 score in a field for the query terms, best first, ties by id; only scores above 0."""
         count = len(self)
         if not count or not terms:
@@ -157,7 +161,11 @@ class IndexView:
                 best.append((segment.items[position], float(scores[position])))
         for doc in tail:
             norm = k1 * (1.0 - b + b * doc.lengths[field] / mean)
-            score = sum(w * tf * (k1 + 1.0) / (tf + norm) for w, t in zip(idf, terms, strict=True) if (tf := doc.terms[field].get(t)))
+            score = sum(
+                w * tf * (k1 + 1.0) / (tf + norm)
+                for w, t in zip(idf, terms, strict=True)
+                if (tf := doc.terms[field].get(t))
+            )
             if score > 0 and (where is None or matches(doc.item, where)):
                 best.append((doc.item, score))
         return ordered(best, k)
@@ -192,7 +200,7 @@ def _kept(part: _Part, where: Filter | None) -> Ints | None:
     if part.dead is not None:
         at = at[~part.dead[at]]
     if where.ids:
-        at = at[[segment.items[i].id in where.ids for i in at]] if len(at) else at
+        at = at[np.fromiter((segment.items[int(i)].id in where.ids for i in at), bool, len(at))]
     if where.valid is not None:
         lo, hi = _bounds(where.valid)
         at = at[(segment.valid[at, 0] < hi) & (segment.valid[at, 1] > lo)]
@@ -264,7 +272,8 @@ class NumpyIndex:
         for row in rows:
             if row.vector.shape != (self._view.arena.dim,):
                 raise EmbeddingError(
-                    f"item {row.item.id} has a vector of shape {row.vector.shape}, this index holds vectors of width {self._view.arena.dim}; "
+                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
+                    f"this index holds vectors of width {self._view.arena.dim}; "
                     "embed the store again with `memagent reembed`"
                 )
             self._serial += 1
@@ -288,5 +297,3 @@ def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
         Hit(id=item.id, score=score, item=item, why=Relevance(arms={"dense": score}, ranks={"dense": rank}))
         for rank, (item, score) in enumerate(scored, 1)
     ]
-
-

@@ -8,11 +8,24 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Final
 
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, JournalRow
 from memagent.protocols import Clock
-from memagent.stores.journal_rows import IdempotencyKeyUsed, ScopeKey, StoredResponse, conflict, scope_key, system_clock
+from memagent.stores.journal_rows import (
+    IdempotencyKeyUsed,
+    ScopeKey,
+    StoredResponse,
+    conflict,
+    dates_of,
+    scope_key,
+    system_clock,
+)
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -44,22 +57,32 @@ class MemoryJournal:
         return rows[0]
 
     async def append_many(
-        self, scope: Scope, entries: Sequence[Entry], *, expect: int, idempotency: tuple[str, str, str] | None = None
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
+        idempotency: tuple[str, str, str] | None = None,
     ) -> list[JournalRow]:
         """Append all entries as `expect + 1` and on, or none of them.
 
-        Raises `VersionConflict` when the head is not `expect` and `IdempotencyKeyUsed` when the scope has seen the key.
+        `recorded_at` keeps the dates of an import, one an entry; none is earlier than its predecessor's, as in `SqlJournal`.
+        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key.
         """
-        key, now = scope_key(scope), self._clock()
+        key, dates = scope_key(scope), dates_of(entries, recorded_at, self._clock)
         with self._lock:
             log = self._logs.get(key) or _Log(scope)
             if log.head != expect:
                 raise conflict(key, expected=expect, actual=log.head)
             if idempotency is not None and idempotency[0] in log.responses:
                 raise IdempotencyKeyUsed(log.responses[idempotency[0]])
-            if log.rows:
-                now = max(now, log.rows[-1].recorded_at)
-            rows = [JournalRow(seq=seq, recorded_at=now, entry=entry) for seq, entry in enumerate(entries, expect + 1)]
+            earliest = log.rows[-1].recorded_at if log.rows else _LONG_AGO
+            dates = list(accumulate((max(date, earliest) for date in dates), max))
+            rows = [
+                JournalRow(seq=seq, recorded_at=date, entry=entry)
+                for seq, (entry, date) in enumerate(zip(entries, dates, strict=True), expect + 1)
+            ]
             for row in rows:
                 if isinstance(row.entry, Erased):
                     log.erased_rows = row.seq - 1

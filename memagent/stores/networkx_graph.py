@@ -23,7 +23,9 @@ _MUTATORS = (
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    raise nx.NetworkXError("this graph is a frozen view of memory; change it through the bank, or take a copy with .copy()")
+    raise nx.NetworkXError(
+        "this graph is a frozen view of memory; change it through the bank, or take a copy with .copy()"
+    )
 
 
 class FrozenEventGraph(nx.MultiDiGraph):  # pyright: ignore[reportMissingTypeArgument]  # networkx is generic in its stubs only
@@ -31,10 +33,11 @@ class FrozenEventGraph(nx.MultiDiGraph):  # pyright: ignore[reportMissingTypeArg
 
     def copy(self, as_view: bool = False) -> nx.MultiDiGraph[str]:
         """An ordinary, mutable `MultiDiGraph` with the same nodes and edges."""
-        plain: nx.MultiDiGraph[str] = nx.MultiDiGraph()
-        plain.add_nodes_from((node, dict(data)) for node, data in self.nodes(data=True))
-        plain.add_edges_from((u, v, key, dict(data)) for u, v, key, data in self.edges(keys=True, data=True))
-        return plain
+        plain: Any = cast("Any", nx.MultiDiGraph)()
+        view: Any = self
+        plain.add_nodes_from((node, dict(data)) for node, data in view.nodes(data=True))
+        plain.add_edges_from((u, v, key, dict(data)) for u, v, key, data in view.edges(keys=True, data=True))
+        return cast("nx.MultiDiGraph[str]", plain)
 
     def reverse(self, copy: bool = True) -> nx.MultiDiGraph[str]:
         """A mutable graph with every edge turned round."""
@@ -55,7 +58,7 @@ for _name in _MUTATORS:
 
 def as_networkx(graph: GraphState) -> nx.MultiDiGraph[str]:
     """A frozen networkx view of the graph; nothing is copied."""
-    view = cast("Any", FrozenEventGraph.__new__(FrozenEventGraph))
+    view: Any = object.__new__(FrozenEventGraph)
     view.graph = {}
     view._node = graph.nodes
     view._adj = graph.succ
@@ -70,7 +73,9 @@ def walk_hits(found: Sequence[tuple[str, Path]], graph: GraphState) -> list[Hit]
     for node_id, path in found:
         event = graph.node(node_id)
         if event is not None:
-            hits.append(Hit(id=node_id, kind=event.kind, score=1.0 / (1 + len(path)), event=event, why=Relevance(via=path)))
+            hits.append(
+                Hit(id=node_id, kind=event.kind, score=1.0 / (1 + len(path)), event=event, why=Relevance(via=path))
+            )
     return hits
 
 

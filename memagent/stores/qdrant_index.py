@@ -35,7 +35,14 @@ _LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 class QdrantIndex:
     """`VectorIndex` of one scope over a `qdrant_client.AsyncQdrantClient`."""
 
-    def __init__(self, client: AsyncQdrantClient, *, dim: int | None = None, scope: Scope | None = None, collection: str = "memagent") -> None:
+    def __init__(
+        self,
+        client: AsyncQdrantClient,
+        *,
+        dim: int | None = None,
+        scope: Scope | None = None,
+        collection: str = "memagent",
+    ) -> None:
         """`dim` None takes the width of the first vector written."""
         self._client = client
         self._dim = dim
@@ -44,7 +51,9 @@ class QdrantIndex:
         self._ready = False
 
     @classmethod
-    def connect(cls, url: str, *, api_key: str | None = None, collection: str = "memagent", scope: Scope | None = None) -> QdrantIndex:
+    def connect(
+        cls, url: str, *, api_key: str | None = None, collection: str = "memagent", scope: Scope | None = None
+    ) -> QdrantIndex:
         """An index on a server. Raises `MissingExtra` without qdrant-client."""
         try:
             from qdrant_client import AsyncQdrantClient
@@ -63,10 +72,15 @@ class QdrantIndex:
         for row in rows:
             if row.vector.shape != (self._dim,):
                 raise EmbeddingError(
-                    f"item {row.item.id} has a vector of shape {row.vector.shape}, the collection {self._collection!r} holds width {self._dim}; "
+                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
+                    f"the collection {self._collection!r} holds width {self._dim}; "
                     "embed the store again with `memagent reembed`"
                 )
-            points.append(models.PointStruct(id=self._point_id(row.item.id), vector=row.vector.tolist(), payload=self._payload(row.item)))
+            points.append(
+                models.PointStruct(
+                    id=self._point_id(row.item.id), vector=row.vector.tolist(), payload=self._payload(row.item)
+                )
+            )
         for start in range(0, len(points), _BATCH):
             batch = points[start : start + _BATCH]
             await _asked(lambda batch=batch: self._client.upsert(self._collection, points=batch, wait=True))
@@ -85,7 +99,9 @@ class QdrantIndex:
         if not await self._exists():
             return []
         if vector.shape != (self._dim,):
-            raise EmbeddingError(f"the query vector has shape {vector.shape}, the collection {self._collection!r} holds width {self._dim}")
+            raise EmbeddingError(
+                f"the query vector has shape {vector.shape}, the collection {self._collection!r} holds width {self._dim}"
+            )
         limit = k + _MARGIN
         while True:
             scored = await self._candidates(vector, limit, where)
@@ -110,9 +126,13 @@ class QdrantIndex:
         for point in found.points:
             payload: dict[str, Any] = point.payload or {}
             if payload.get("tenant") != self._scope_key:
-                raise StoreError(f"Qdrant returned a point of another user from collection {self._collection!r}; nothing of it was shown")
+                raise StoreError(
+                    f"Qdrant returned a point of another user from collection {self._collection!r}; nothing of it was shown"
+                )
             row = np.asarray(point.vector, dtype=np.float32).astype(np.float64)
-            scored.append((MemoryItem.model_validate_json(payload["item"]), float((row * vector.astype(np.float64)).sum())))
+            scored.append(
+                (MemoryItem.model_validate_json(payload["item"]), float((row * vector.astype(np.float64)).sum()))
+            )
         return scored
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -136,7 +156,9 @@ class QdrantIndex:
             )
         )
         tenant = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-        await _asked(lambda: self._client.create_payload_index(self._collection, field_name="tenant", field_schema=tenant))
+        await _asked(
+            lambda: self._client.create_payload_index(self._collection, field_name="tenant", field_schema=tenant)
+        )
         for name in _LISTED:
             await _asked(
                 lambda name=name: self._client.create_payload_index(
@@ -177,8 +199,18 @@ class QdrantIndex:
             if where.said is not None:
                 must.append(models.FieldCondition(key="said", range=_range(where.said)))
             if where.valid is not None:
-                must.append(models.FieldCondition(key="valid_start", range=models.Range(lt=where.valid.end.timestamp() if where.valid.end else 1e18)))
-                must.append(models.FieldCondition(key="valid_end", range=models.Range(gt=where.valid.start.timestamp() if where.valid.start else -1e18)))
+                must.append(
+                    models.FieldCondition(
+                        key="valid_start",
+                        range=models.Range(lt=where.valid.end.timestamp() if where.valid.end else 1e18),
+                    )
+                )
+                must.append(
+                    models.FieldCondition(
+                        key="valid_end",
+                        range=models.Range(gt=where.valid.start.timestamp() if where.valid.start else -1e18),
+                    )
+                )
         return models.Filter(must=must)
 
 

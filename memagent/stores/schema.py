@@ -93,5 +93,6 @@ embeddings = Table(
     Column("digest", String(128), primary_key=True),
     Column("dim", Integer, nullable=False),
     Column("vector", LargeBinary, nullable=False),
+    Column("crc", BigInteger, nullable=False),
 )
-"""Vectors as little-endian float32, by embedder and text digest. A cache: any row may vanish."""
+"""Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all three. A cache: any row may vanish."""

@@ -164,7 +164,9 @@ class Segment:
 
     __slots__ = ("filed", "items", "postings", "ranks", "rows", "said", "valid")
 
-    def __init__(self, items: Sequence[MemoryItem], rows: tuple[Ints, Ints], postings: tuple[Postings, Postings]) -> None:
+    def __init__(
+        self, items: Sequence[MemoryItem], rows: tuple[Ints, Ints], postings: tuple[Postings, Postings]
+    ) -> None:
         self.items = tuple(items)
         self.rows = (Rows(rows[OWN]), Rows(rows[CONTEXT]))
         self.postings = postings

@@ -11,20 +11,29 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from memagent.core.errors import InputError, StoreError, StoreReadOnly
+from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.protocols import Clock, EmbeddingCache
 from memagent.stores.journal_reader import JournalReader
-from memagent.stores.journal_rows import StoredResponse, from_microseconds, prepare_entries, scope_key, system_clock
+from memagent.stores.journal_rows import (
+    StoredResponse,
+    dates_of,
+    from_microseconds,
+    prepare_entry,
+    scope_key,
+    system_clock,
+)
 from memagent.stores.journal_transaction import AppendRequest
 from memagent.stores.open_writers import OPEN_WRITERS
 from memagent.stores.sqlite_engine import Synchronous, database_path
 
 _MAX_KEY_CHARS: Final = 256
+_EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
 
 
@@ -85,12 +94,21 @@ class SqlJournal:
         return rows[0]
 
     async def append_many(
-        self, scope: Scope, entries: Sequence[Entry], *, expect: int, idempotency: tuple[str, str, str] | None = None
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
+        idempotency: tuple[str, str, str] | None = None,
     ) -> list[JournalRow]:
         """Append all entries durably as `expect + 1` and on, or none of them.
 
-        `idempotency` is (key, digest of the request's body, response as JSON), kept in the same transaction. An `Erased` entry deletes the
-        scope's older payloads and responses and every cached vector, and is acknowledged when the bytes are gone from the files.
+        `recorded_at` keeps the dates of an import, one an entry; a date before its predecessor's becomes the predecessor's, as time
+        never runs backwards within a log. `idempotency` is (key, digest of the request's body, response as JSON), kept in the same
+        transaction. An `Erased` entry deletes the scope's older payloads and responses and every cached vector, and is acknowledged
+        when the bytes are gone from the files.
+
         Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key, `InputError` for an
         entry that would not read back the same, and `StoreError`s; after any of them nothing was written. A caller that is
         cancelled while it waits may find its entries written.
@@ -101,7 +119,8 @@ class SqlJournal:
         response = _response(idempotency, entries)
         if not entries:
             return []
-        prepared = prepare_entries(entries, self._clock())
+        dates = dates_of(entries, recorded_at, self._clock)
+        prepared = tuple(map(prepare_entry, entries, dates))
         appended = await self._writer.append(AppendRequest(scope_key(scope), prepared, expect, response))
         return [
             JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
@@ -147,6 +166,31 @@ class SqlJournal:
         """The first response to the request with this idempotency key; None when the scope has not seen it."""
         self._check()
         return self._reader.response(scope_key(scope), key)
+
+    def claimed_embedder(self) -> tuple[str, int] | None:
+        """(id, width) of the embedder this store's vectors come from, None when none was claimed yet."""
+        self._check()
+        value = (self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None) or self._reader.meta(_EMBEDDER_KEY)
+        if value is None:
+            return None
+        dim, _, embedder_id = value.partition(" ")
+        return embedder_id, int(dim)
+
+    def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
+        """Say whose vectors this store holds; the first claim stays unless `force` (after embedding anew).
+
+        Raises `ConfigError` naming both embedders and the way out when another one was claimed.
+        """
+        known = self.claimed_embedder()
+        if known == (embedder_id, dim):
+            return
+        if known is not None and not force:
+            raise ConfigError(
+                f"the memory at {self.path} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) is "
+                "configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  memagent reembed"
+            )
+        if self._writer is not None:
+            self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")
 
     @property
     def cache(self) -> EmbeddingCache:

@@ -87,6 +87,8 @@ def create_file(path: Path) -> None:
     """Make an empty database file that only its owner may read, unless there is one. Raises `StoreError`s."""
     with _making(path), suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.W_OK):  # SQLite would fall back to reading and complain only at the first write
+        raise StoreReadOnly(f"{path} may not be written; open the store with read_only=True")
 
 
 @contextmanager
@@ -139,7 +141,9 @@ def reading_engine(path: Path) -> Engine:
         except sqlite3.Error as exc:
             # WAL needs its index file beside the database. Where it can neither be found nor made there is no writer either.
             connection.close()
-            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or _wal_bytes(path):
+            if exc.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _wal_bytes(
+                path
+            ):
                 raise
             connection = _connect(_uri(path, "ro", immutable=True))
         return connection

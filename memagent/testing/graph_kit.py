@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.core.snapshot import GraphDelta
@@ -21,9 +22,7 @@ async def check_event_graph(make: Callable[[], EventGraph | Awaitable[EventGraph
     assert await graph.walk(["nowhere"], hops=2, relations=_ALL) == [], "a walk from an unknown node must give []"
     names = "abcdefg"
     nodes = tuple(Event(id=name, summary=f"event {name}") for name in names)
-    chain = tuple(
-        EventEdge(source=a, target=b, relation=Relation.CAUSES) for a, b in zip(names[:4], names[1:5], strict=True)
-    )
+    chain = tuple(EventEdge(source=a, target=b, relation=Relation.CAUSES) for a, b in pairwise(names[:5]))
     mention = EventEdge(source="f", target="a", relation=Relation.MENTIONS)
     delta = GraphDelta(nodes=nodes, edges=(*chain, mention))
     await graph.apply(delta)

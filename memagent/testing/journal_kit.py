@@ -110,6 +110,7 @@ def every_kind() -> list[Entry]:
             graph=graph,
             ordinals=(("t1", 1),),
             stats=(("mem_1", None),),
+            done=(("ses_1", (0, 2)),),
             sessions=(session,),
         ),
     ]
@@ -124,6 +125,7 @@ async def check_journal(make: Callable[[], Journal]) -> None:
     """Hold the journals that `make` gives to the laws of `Journal`. Each call of `make` must give an empty one; the caller closes them."""
     await _keeps_every_kind(make())
     await _refuses_stale_writers(make())
+    await _appends_batches_whole(make())
     await _keeps_scopes_apart(make())
     await _has_one_winner_a_sequence(make())
     await _reads_long_logs_in_order(make())
@@ -174,6 +176,29 @@ async def _conflicts(journal: Journal, scope: Scope, *, expect: int, actual: int
         named = (error.expected, error.actual)
     assert named is not None, f"an append with expect={expect} on head {actual} must raise VersionConflict"
     assert named == (expect, actual), "a conflict names both sequences"
+
+
+async def _appends_batches_whole(journal: Journal) -> None:
+    scope, entries = Scope(user_id="batch"), every_kind()
+    dates = [_NOON + timedelta(days=number) for number in range(len(entries))]
+    rows = await journal.append_many(scope, entries, expect=0, recorded_at=dates)
+    assert [row.seq for row in rows] == list(range(1, len(entries) + 1)), "a batch has running sequences"
+    assert [row.recorded_at for row in rows] == dates, "a batch keeps the dates it came with"
+    assert await read_all(journal, scope) == rows, "a batch reads back as it was written"
+    try:
+        await journal.append_many(scope, entries, expect=1)
+    except VersionConflict:
+        pass
+    else:
+        raise AssertionError("a batch on a stale head must raise VersionConflict")
+    assert await journal.head(scope) == len(entries), "a refused batch writes none of its entries"
+    more = await journal.append_many(
+        scope, entries[:2], expect=len(entries), recorded_at=[dates[0], dates[-1] + timedelta(days=1)]
+    )
+    assert [row.recorded_at for row in more] == [dates[-1], dates[-1] + timedelta(days=1)], (
+        "time never runs backwards within a log"
+    )
+    assert await journal.append_many(scope, [], expect=await journal.head(scope)) == [], "an empty batch writes nothing"
 
 
 async def _keeps_scopes_apart(journal: Journal) -> None:

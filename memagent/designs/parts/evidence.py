@@ -1,8 +1,8 @@
 """Which of the hits answers a question, judged by rules: words covered, who said it, whether it tells a time.
 
-Pure. A hit becomes `Evidence` (one statement of one turn, with its neighbours' words), and `ranked` orders the evidence by a weighted sum of
+Pure. A hit becomes `Evidence` (one version of one statement, with the words around it), and `ranked` orders the evidence by a weighted sum of
 features in [0, 1]. Words count by how rare they are in this memory. A reply often leaves out what was asked, so the words of the turns
-around it count too, the more the nearer.
+around it count too, the more the nearer. The weights were set on three conversations of LoCoMo, by hand and coarsely.
 """
 
 from __future__ import annotations
@@ -14,32 +14,42 @@ from datetime import datetime
 from math import log
 
 from memagent.core.answers import Hit
-from memagent.core.records import Granularity, MemoryItem, TimeSpan
+from memagent.core.records import MemoryItem, TimeSpan
 from memagent.memory.lexical import tokenize
-from memagent.memory.question import QuestionKind, QuestionView
+from memagent.memory.question import Period, QuestionKind, QuestionView
 from memagent.memory.state import BankState, folded
-from memagent.memory.temporal import TimeMention, find_times
 
-_NEAR = {-2: 0.45, -1: 0.7, 1: 0.4, 2: 0.25}
-"""How much a word counts in a turn before (negative) or after the statement, relative to the statement itself."""
-_COVER, _FOUND, _COSINE, _SPEAKER, _TIMED = 1.0, 0.5, 0.35, 0.35, 0.3
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*\s*")
+_NEAR = {-2: 0.5, -1: 0.8, 1: 0.5, 2: 0.3}
+"""How much a word counts in a turn before (negative) or after the statement that asks something, relative to the statement itself."""
+_NO_QUESTION = 0.4
+"""Factor on that for a turn that asks nothing: what another says unasked is seldom what the statement answers."""
+_OTHER_VERSION = 0.95
+"""How much a word counts in another version of the statement: what a correction leaves out, the corrected words say."""
+_KIN = 0.8
+"""How much a word of kindred meaning counts."""
+_KINDRED: dict[str, tuple[str, ...]] = {"live": ("move", "reloc", "settl", "rent"), "work": ("job", "hire"), "job": ("work", "hire"), "move": ("reloc",), "name": ("call",), "call": ("name",)}
+_OWN = re.compile(r"\b(?:I|me|my|mine|we|us|our)\b", re.I)
+_COVER, _FOUND, _SPEAKER, _TIMED, _PERIOD, _INTRODUCED = 1.0, 0.5, 0.5, 0.8, 0.6, 0.4
+_ECHO = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One statement that may answer: of a turn, or of an item that no stored turn backs."""
+    """One version of a statement that may answer."""
 
     hit: Hit
-    version: int
     text: str
-    """The statement's own words: the turn's, where one is stored."""
-    turn_id: str | None = None
+    """Its own words: the turn's, where one is stored."""
+    turn_ids: tuple[str, ...] = ()
+    """Turns it rests on, latest last."""
     speaker: str | None = None
     said_at: datetime | None = None
     valid: TimeSpan | None = None
-    around: tuple[tuple[int, str], ...] = ()
-    """(offset, text) of neighbouring turns."""
+    until: datetime | None = None
+    """When a newer version replaced it, None for the present one."""
+    current: bool = True
+    around: tuple[tuple[float, str], ...] = ()
+    """(weight, text) of turns near it and of statements it corrects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +63,66 @@ class Scored:
     cosine: float
 
 
-def evidence_of(hit: Hit, state: BankState, item: MemoryItem | None = None) -> Evidence:
-    """The evidence of a hit: that of its item's latest source turn, or of an older version `item`."""
-    item = item or hit.item
-    if item is None:
+def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:
+    """The evidence of a hit: its item as it stands, and with `past` its older versions too, newest first."""
+    if hit.item is None:
         event = hit.event
-        return Evidence(
-            hit=hit,
-            version=1,
-            text=hit.text,
-            turn_id=hit.source_turn_ids[-1] if hit.source_turn_ids else None,
-            speaker=event.people[0] if event is not None and event.people else None,
-            said_at=event.said_at if event is not None else None,
-            valid=event.valid if event is not None else None,
-        )
-    turn_id = item.source_turn_ids[-1] if item.source_turn_ids else None
-    place = state.turns.get(turn_id) if turn_id is not None else None
-    if place is None:
-        return Evidence(hit=hit, version=item.version, text=item.text, turn_id=turn_id, speaker=item.speaker, said_at=item.said_at, valid=item.valid)
-    session, at = state.sessions[place[0]], place[1]
+        people, told = (event.people, event) if event is not None else ((), None)
+        return [
+            Evidence(
+                hit=hit,
+                text=hit.text,
+                turn_ids=hit.source_turn_ids,
+                speaker=people[0] if people else None,
+                said_at=told.said_at if told is not None else None,
+                valid=told.valid if told is not None else None,
+            )
+        ]
+    versions = state.versions(hit.id) or (hit.item,)
+    found = [_version(hit, versions[-1], state, after=None)]
+    if past:
+        found += [_version(hit, old, state, after=new) for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)]
+    return found
+
+
+def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None) -> Evidence:
+    found = Evidence(
+        hit=hit,
+        text=item.text,
+        turn_ids=item.source_turn_ids,
+        speaker=item.speaker,
+        said_at=item.said_at,
+        valid=item.valid,
+        until=after.said_at if after is not None else None,
+        current=after is None,
+    )
+    places = [place for turn_id in item.source_turn_ids if (place := state.turns.get(turn_id)) is not None]
+    if not places:
+        return found
+    session, at = state.sessions[places[-1][0]], places[-1][1]
     turn = session.turns[at]
-    around = tuple((offset, session.turns[at + offset].said) for offset in _NEAR if 0 <= at + offset < len(session.turns))
-    text = turn.said if item.kind == "turn" else item.text
+    around = [
+        (weight * (1.0 if "?" in near.said else _NO_QUESTION), near.said)
+        for offset, weight in _NEAR.items()
+        if 0 <= at + offset < len(session.turns) and not (near := session.turns[at + offset]).recalled
+    ]
+    around += [(_OTHER_VERSION, state.sessions[session_id].turns[position].said) for session_id, position in places[:-1]]
+    if after is not None:
+        around.append((_OTHER_VERSION, after.text))
     return Evidence(
         hit=hit,
-        version=item.version,
-        text=text,
-        turn_id=turn_id,
+        text=turn.said if item.kind == "turn" and turn.said.strip() in item.text else item.text,
+        turn_ids=item.source_turn_ids,
         speaker=turn.speaker,
         said_at=session.date_of(turn),
         valid=item.valid,
-        around=around,
+        until=found.until,
+        current=found.current,
+        around=tuple(around),
     )
+
+
+# -- scoring -----------------------------------------------------------------------------------------------------------
 
 
 def term_weights(terms: Sequence[str], rarity: Mapping[str, float], *, items: int) -> dict[str, float]:
@@ -94,117 +132,90 @@ def term_weights(terms: Sequence[str], rarity: Mapping[str, float], *, items: in
 
 
 def covered(evidence: Evidence, weights: Mapping[str, float]) -> float:
-    """Share of the weights whose terms the statement (fully) or its neighbours (in part) contain; 0 without terms."""
+    """Share of the weights whose terms the statement (fully) or the words around it (in part) contain; 0 without terms."""
     total = sum(weights.values())
     if not total:
         return 0.0
     best = dict.fromkeys(tokenize(evidence.text), 1.0)
-    for offset, text in evidence.around:
+    for share, text in evidence.around:
         for term in tokenize(text):
-            best[term] = max(best.get(term, 0.0), _NEAR[offset])
-    return sum(weight * best.get(term, 0.0) for term, weight in weights.items()) / total
+            if share > best.get(term, 0.0):
+                best[term] = share
+    kin = {term: max(best.get(other, 0.0) for other in _KINDRED.get(term, (term,))) for term in weights}
+    return sum(weight * max(best.get(term, 0.0), _KIN * kin[term]) for term, weight in weights.items()) / total
 
 
 def ranked(evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[str, float]) -> list[Scored]:
     """The evidence by falling score, ties in the order given."""
     top = max((one.hit.score for one in evidence), default=0.0) or 1.0
+    dates = [one.said_at.timestamp() for one in evidence if one.said_at is not None]
+    first, last = (min(dates), max(dates)) if dates else (0.0, 0.0)
     scored: list[Scored] = []
     for one in evidence:
         cover = covered(one, weights)
         cosine = max(0.0, one.hit.why.arms.get("dense", 0.0), one.hit.why.arms.get("dense_context", 0.0))
+        late = (one.said_at.timestamp() - first) / (last - first) if one.said_at is not None and last > first else 0.0
         score = (
             _COVER * cover
             + _FOUND * one.hit.score / top
-            + _COSINE * cosine
             + _SPEAKER * _who(one, view)
             + _TIMED * _time_fit(one, view)
+            + _PERIOD * _period_fit(one, view, late)
+            + _INTRODUCED * _introduces(one, view)
+            - _ECHO * _echoes(one, view)
         )
         scored.append(Scored(one, score, cover, cosine))
     return sorted(scored, key=lambda each: -each.score)
 
 
 def _who(evidence: Evidence, view: QuestionView) -> float:
-    """1 when someone the question names said it, 0.5 when it speaks of such a person, else 0; 1 when nobody is named."""
+    """1 when someone the question names said it of themselves, less when they speak of others or only ask; 0.5 when another speaks of such
+    a person, else 0; 1 when nobody is named."""
     if not view.people:
         return 1.0
     if evidence.speaker is not None and any(folded(evidence.speaker) == folded(name) for name in view.people):
-        return 1.0
+        return (1.0 if _OWN.search(evidence.text) else 0.7) - (0.3 if evidence.text.rstrip().endswith("?") else 0.0)
     text = folded(evidence.text)
     return 0.5 if any(folded(name) in text for name in view.people) else 0.0
 
 
 def _time_fit(evidence: Evidence, view: QuestionView) -> float:
-    """For questions of time: whether a time is told. For questions about a time: whether it is that one."""
+    """For a question that names a time: whether the statement is about it or was said then. For one that asks for a time: whether it tells one."""
     if view.span is not None:
-        if evidence.valid is not None and evidence.valid.overlaps(view.span):
+        if (evidence.valid is not None and evidence.valid.overlaps(view.span)) or (not evidence.current and _stood(evidence, view.span)):
             return 1.0
         return 0.5 if evidence.said_at is not None and view.span.contains(evidence.said_at) else 0.0
-    if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG):
-        return 1.0 if evidence.valid is not None else 0.0
-    return 0.0
+    return 1.0 if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG) and evidence.valid is not None else 0.0
 
 
-# -- what to say of it -------------------------------------------------------------------------------------------------
+def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
+    """Now: what stands, the later said the better. Then: what has been replaced. At a named time: the version that stood then."""
+    if view.period is Period.NOW:
+        return 0.5 * late if evidence.current else -1.0
+    if view.period is Period.THEN:
+        return 0.0 if evidence.current else 1.0
+    if evidence.current:
+        return 0.0
+    return 1.0 if view.span is not None and _stood(evidence, view.span) else -1.0
 
 
-def told_time(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
-    """The time that the statement gives for what is asked: of several, the one whose sentence shares most with the question."""
-    mentions = find_times(evidence.text, anchor=evidence.said_at)
-    if not mentions:
-        return evidence.valid
-
-    def fit(mention: TimeMention) -> tuple[bool, int]:
-        return (
-            _runs_ahead(mention, evidence) == view.ahead,
-            len(set(view.terms) & set(tokenize(sentence_at(evidence.text, mention.start)))),
-        )
-
-    best = max(mentions, key=lambda mention: (fit(mention)[1], fit(mention)[0]))
-    return began(best, evidence.said_at)
+def _stood(evidence: Evidence, span: TimeSpan) -> bool:
+    """Whether a replaced version was the present one at some moment of the span."""
+    said, until = evidence.said_at, evidence.until
+    return said is not None and until is not None and (span.end is None or said < span.end) and (span.start is None or span.start < until)
 
 
-def _runs_ahead(mention: TimeMention, evidence: Evidence) -> bool:
-    return evidence.said_at is not None and mention.span.start is not None and mention.span.start > evidence.said_at
+def _introduces(evidence: Evidence, view: QuestionView) -> float:
+    """For "who is Clara": whether the statement says what she is to the speaker ("my sister Clara")."""
+    if view.kind is not QuestionKind.WHO:
+        return 0.0
+    said = (re.search(rf"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){{1,2}}{re.escape(name)}\b", evidence.text, re.I) for name in view.people)
+    return 1.0 if any(said) else 0.0
 
 
-_LASTING = re.compile(r"^for\b.*?\b(day|week|month|year|decade)s?\b", re.I)
-
-
-def began(mention: TimeMention, said_at: datetime | None) -> TimeSpan:
-    """When what a mention tells began: "for three years", said in 2023, gives 2020; any other mention gives its own span."""
-    span = mention.span
-    match = _LASTING.match(mention.text)
-    if match is None or span.start is None or said_at is None or span.granularity is not Granularity.RANGE:
-        return span
-    start, unit = span.start, match[1].lower()
-    if unit == "year":
-        return TimeSpan(start=start, end=start.replace(year=start.year + 1, month=1, day=1), granularity=Granularity.YEAR, text=span.text)
-    if unit == "month" and start.day == 1:
-        end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-        return TimeSpan(start=start, end=end, granularity=Granularity.MONTH, text=span.text)
-    return span
-
-
-def sentence_at(text: str, at: int) -> str:
-    """The sentence of a text that holds the character at an offset."""
-    return next((match.group() for match in _SENTENCE.finditer(text) if match.start() <= at < match.end()), text)
-
-
-def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
-    """A verbatim part of a text: all of it when short enough, else whole sentences in a row that cover most of the terms."""
-    if len(text) <= limit:
-        return text.strip()
-    sentences = [(match.start(), match.end()) for match in _SENTENCE.finditer(text)] or [(0, limit)]
-    wanted = set(terms)
-    best, best_gain = (0, 0), -1.0
-    for i, (start, _) in enumerate(sentences):
-        stop = start
-        for _, end in sentences[i:]:
-            if end - start > limit:
-                break
-            stop = end
-        gain = len(wanted & set(tokenize(text[start:stop])))
-        if stop > start and gain > best_gain:
-            best, best_gain = (start, stop), gain
-    start, stop = best if best_gain >= 0 else (sentences[0][0], sentences[0][0] + limit)
-    return text[start:stop].strip()
+def _echoes(evidence: Evidence, view: QuestionView) -> float:
+    """Whether the statement only asks what the question asks."""
+    if not evidence.text.rstrip().endswith("?") or not view.terms:
+        return 0.0
+    own = set(tokenize(evidence.text))
+    return 1.0 if set(view.terms) <= own and len(own) <= len(view.terms) + 4 else 0.0

@@ -61,6 +61,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(128), primary_key=True),
         sa.Column("dim", sa.Integer, nullable=False),
         sa.Column("vector", sa.LargeBinary, nullable=False),
+        sa.Column("crc", sa.BigInteger, nullable=False),
     )
 
 

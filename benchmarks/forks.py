@@ -1,0 +1,115 @@
+"""One fork with one edit, one filtered search and one two-hop walk, at 200 and at 20,000 items; beside deepcopy of the same data.
+
+The promise: the larger costs at most three times the smaller and at most 300 microseconds. Also a full garbage collection with
+2,000 forks alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import random
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+from measured import report
+
+from memagent.core.answers import Filter
+from memagent.core.ops import Add, OpBatch
+from memagent.core.records import Fact, SourceRef, TimeSpan
+from memagent.memory.bank import MemoryBank
+from memagent.testing.index_kit import unit_vectors
+
+DIM = 384
+SPEAKERS = 20  # one speaker's items are 5 % of all
+DIRECT = SourceRef(actor="user")
+WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
+
+
+class RandomEmbedder:
+    """A different unit vector for every text, at no cost worth measuring."""
+
+    id = "random"
+    dim = DIM
+
+    async def embed(self, texts: Any) -> Any:
+        return unit_vectors(len(texts), DIM, seed=len(texts))
+
+
+async def filled(items: int) -> MemoryBank:
+    """A bank of that many items, a twentieth of them each speaker's, with times and so with a graph."""
+    dice = random.Random(items)
+    bank = MemoryBank(embedder=RandomEmbedder())
+    day = 86_400.0
+    for start in range(0, items, 2_000):
+        facts = [
+            Fact(
+                text=f"{' '.join(dice.choices(WORDS, k=8))} {i}",
+                speaker=f"speaker {i % SPEAKERS}",
+                valid=TimeSpan.model_validate({"start": time_of(i * day), "end": time_of((i + 1) * day)}),
+            )
+            for i in range(start, min(items, start + 2_000))
+        ]
+        await bank.commit(OpBatch(accepted=tuple(Add(fact=fact) for fact in facts)), source=DIRECT)
+    await bank.refresh()
+    return bank
+
+
+def time_of(seconds: float) -> Any:
+    """A moment that many seconds after the epoch."""
+    from datetime import UTC, datetime, timedelta
+
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+async def one_round(bank: MemoryBank, number: int, query: Any, seed: str) -> dict[str, float]:
+    """Seconds of each step."""
+    clock = time.perf_counter
+    a = clock()
+    fork = bank.fork()
+    b = clock()
+    await fork.commit(OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}", speaker="speaker 3")),)), source=DIRECT)
+    c = clock()
+    found = await fork.nearest(query, k=10, where=Filter(speakers=frozenset({"speaker 3"})))
+    d = clock()
+    walked = fork.walk([seed], hops=2, limit=50)
+    e = clock()
+    assert len(found) == 10
+    assert walked
+    return {"fork": b - a, "edit": c - b, "filtered search": d - c, "walk": e - d, "all": e - a}
+
+
+async def main() -> None:
+    """Measure and print."""
+    results: dict[str, Any] = {}
+    for items in (200, 20_000):
+        bank = await filled(items)
+        query = unit_vectors(1, DIM, seed=9)[0]
+        gc.collect()
+        seed = min(bank.state.items)
+        rounds = [await one_round(bank, i, query, seed) for i in range(200)]
+        results[str(items)] = {name: round(1e6 * median(one[name] for one in rounds[20:]), 1) for name in rounds[0]}
+        plain = {key: (item.model_dump(), np.zeros(DIM, np.float32)) for key, item in bank.state.items.items()}
+        began = time.perf_counter()
+        copy.deepcopy(plain)
+        results[str(items)]["deepcopy of the same"] = round(1e6 * (time.perf_counter() - began), 1)
+        if items == 20_000:
+            forks = [bank.fork() for _ in range(2_000)]
+            for number, fork in enumerate(forks):
+                await fork.commit(OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}")),)), source=DIRECT)
+            began = time.perf_counter()
+            gc.collect()
+            results["gc with 2,000 live forks, ms"] = round(1e3 * (time.perf_counter() - began), 1)
+            del forks
+            began = time.perf_counter()
+            gc.collect()
+            results["gc without them, ms"] = round(1e3 * (time.perf_counter() - began), 1)
+    results["ratio 20,000 / 200"] = round(results["20000"]["all"] / results["200"]["all"], 2)
+    report("forks", results, promises={"ratio 20,000 / 200": 3.0, "20,000 items, us": (results["20000"]["all"], 300.0)})
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

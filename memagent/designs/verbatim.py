@@ -1,0 +1,34 @@
+"""Verbatim, the default that needs no language model: turns are kept as they were said and quoted as they were said.
+
+Each informative turn becomes an item with its speaker and the dates it tells; exact and near repeats are passed over, and a plain
+self-correction ("I've moved to Lisbon") updates what the same speaker said before. A question is answered by quoting the best evidence
+with speaker, date and turn, by rules alone, and not at all when nothing fits; every answer says that no language model is configured.
+
+    Agent()            # design="verbatim" is the default without a model
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from memagent.core.ops import OpLimits
+from memagent.designs.base import MemoryDesign, RelateSettings
+from memagent.designs.parts.evidence_answerer import EvidenceAnswerer
+from memagent.designs.parts.timed_retriever import TimedRetriever
+from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.verbatim_extractor import VerbatimExtractor
+from memagent.designs.parts.verbatim_manager import VerbatimManager
+
+DESIGN: Final = MemoryDesign(
+    name="verbatim",
+    extractor=VerbatimExtractor(),
+    manager=VerbatimManager(),
+    indexer=no_indexer,
+    retriever=TimedRetriever(),
+    answerer=EvidenceAnswerer(),
+    feedback=no_feedback,
+    limits=OpLimits(max_ops=2_000, allow=frozenset({"ADD", "UPDATE", "NOOP"})),
+    relate=RelateSettings(k=12, cap=200, graph=False),
+    needs_model=False,
+)
+"""Verbatim as a filling of the slots."""

@@ -1,0 +1,236 @@
+"""Reading files the same way for every format: one error wording, UTF-8 only, JSON lists element by element.
+
+Every failure is an `InputError` that names the file, the place in it, what is wrong and what is accepted. The surprise: a JSON list
+is never held as a whole: `json_records` keeps one element and a buffer, so that a file of gigabytes costs its largest element.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from memagent.core.errors import InputError
+
+_CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 12
+_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16", codecs.BOM_UTF32_BE: "UTF-32"}
+
+
+def bad_input(path: Path, where: str, wrong: str, accepted: str) -> InputError:
+    """The error for one fault: `where` is "line 3" or another place in the file, or "" for the whole file."""
+    return InputError(f"{path}{f', {where}' if where else ''}: {wrong}. Accepted: {accepted}")
+
+
+def lines_of(path: Path, *, accepted: str) -> Generator[tuple[int, str], None, None]:
+    """(line number from 1, line without its end) of a UTF-8 text file, with or without a byte order mark.
+
+    Raises `InputError` for a missing, empty or binary file and for bytes that are not UTF-8, naming their offset in bytes.
+    """
+    offset = 0
+    try:
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                yield number, _decoded(path, raw, number, offset, accepted)
+                offset += len(raw)
+    except OSError as exc:
+        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+    if offset == 0:
+        raise bad_input(path, "", "the file is empty", accepted)
+
+
+def head_of(path: Path, *, accepted: str) -> str:
+    """The first few thousand characters of a text file; raises `InputError` for a missing, empty or binary one."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_HEAD_BYTES)
+    except OSError as exc:
+        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+    if not raw.strip():
+        raise bad_input(path, "", "the file is empty", accepted)
+    _refuse_marks(path, raw, accepted)
+    if b"\x00" in raw:
+        raise bad_input(path, "", f"the file is binary (a NUL byte at offset {raw.index(0)})", accepted)
+    return raw.decode("utf-8-sig", "replace")
+
+
+def _reason(exc: OSError) -> str:
+    if isinstance(exc, FileNotFoundError):
+        return "there is no such file"
+    return "it is a folder" if isinstance(exc, IsADirectoryError) else exc.strerror or type(exc).__name__
+
+
+def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) -> str:
+    if number == 1:
+        _refuse_marks(path, raw, accepted)
+    if b"\x00" in raw:
+        place = offset + raw.index(b"\x00")
+        raise bad_input(path, f"line {number}", f"the file is binary (a NUL byte at offset {place})", accepted)
+    try:
+        return raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as exc:
+        mark = 3 if number == 1 and raw.startswith(codecs.BOM_UTF8) else 0
+        wrong = _not_utf8(exc.object[exc.start], offset + mark + exc.start)
+        raise bad_input(path, f"line {number}", wrong, accepted) from exc
+
+
+def _not_utf8(byte: int, offset: int) -> str:
+    return f"byte 0x{byte:02x} at offset {offset} is not UTF-8; save the file as UTF-8"
+
+
+def _refuse_marks(path: Path, raw: bytes, accepted: str) -> None:
+    for mark, encoding in _BOMS.items():
+        if raw.startswith(mark):
+            raise bad_input(path, "", f"the file is {encoding}; save it as UTF-8", accepted)
+
+
+def json_records(path: Path, *, accepted: str) -> Iterator[tuple[int, dict[str, object]]]:
+    """(line number, object) of each element of a JSON list, or of the one object that the file is, read as they come."""
+    try:
+        with path.open("rb") as stream:
+            text = _JsonText(path, stream, accepted)
+            if text.sign() != "[":
+                yield text.line, text.record()
+            else:
+                text.skip()
+                yield from _elements(text)
+            if text.sign():
+                raise text.fault(f"unexpected {text.sign()!r} after the end of the JSON")
+    except OSError as exc:
+        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+
+
+def _elements(text: _JsonText) -> Iterator[tuple[int, dict[str, object]]]:
+    if text.sign() == "]":
+        raise text.fault("the JSON list is empty")
+    while True:
+        yield text.line, text.record()
+        sign = text.sign()
+        if sign not in (",", "]"):
+            raise text.fault(
+                f"expected ',' or ']' in the JSON list, found {sign!r}" if sign else "the JSON list has no end"
+            )
+        text.skip()
+        text.sign()
+        if sign == "]":
+            return
+
+
+class _JsonText:
+    """The text of a JSON file from its first unread character on; `line` is that character's line."""
+
+    def __init__(self, path: Path, stream: BinaryIO, accepted: str) -> None:
+        self.path, self.accepted, self.line = path, accepted, 1
+        self._stream, self._buffer, self._at, self._offset = stream, "", 0, 0
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._ended = False
+        if not self._fill():
+            raise bad_input(path, "", "the file is empty", accepted)
+
+    def fault(self, wrong: str) -> InputError:
+        """An error at the present line."""
+        return bad_input(self.path, f"line {self.line}", wrong, self.accepted)
+
+    def sign(self) -> str:
+        """The next character that is not blank, without reading past it; "" at the end."""
+        while True:
+            stop = self._at
+            while stop < len(self._buffer) and self._buffer[stop].isspace():
+                stop += 1
+            self._move(stop)
+            if stop < len(self._buffer):
+                return self._buffer[stop]
+            if not self._fill():
+                return ""
+
+    def skip(self) -> None:
+        """Read past one character."""
+        self._move(self._at + 1)
+
+    def record(self) -> dict[str, object]:
+        """Read one JSON object."""
+        if not self.sign():
+            raise self.fault("the JSON ends too early")
+        while True:
+            try:
+                value, stop = _DECODER.raw_decode(self._buffer, self._at)
+                break
+            except json.JSONDecodeError as exc:
+                if not self._fill():
+                    self.line += self._buffer.count("\n", self._at, exc.pos)
+                    raise self.fault(f"this is no JSON ({exc.msg})") from exc
+            except (RecursionError, ValueError) as exc:  # nested too deeply, or a number of thousands of digits
+                raise self.fault(f"the JSON cannot be read ({exc})") from exc
+        if not isinstance(value, dict):
+            raise self.fault(f"expected a JSON object, found {_shown(value)}")
+        self._move(stop)
+        return cast("dict[str, object]", value)
+
+    def _move(self, at: int) -> None:
+        self.line += self._buffer.count("\n", self._at, at)
+        self._at = at
+
+    def _fill(self) -> bool:
+        """Read on, doubling what is held so that one long element costs linear time; False at the end of the file."""
+        if self._ended:
+            return False
+        self._buffer = self._buffer[self._at :]
+        self._at = 0
+        raw = self._stream.read(max(_CHUNK_BYTES, len(self._buffer)))
+        self._ended = not raw
+        waiting = len(self._decode.getstate()[0])
+        if self._offset == 0:
+            _refuse_marks(self.path, raw, self.accepted)
+        try:
+            self._buffer += self._decode.decode(raw, final=not raw)
+        except UnicodeDecodeError as exc:
+            mark = 3 if self._offset == 0 and raw.startswith(codecs.BOM_UTF8) else 0
+            place = self._offset - waiting + mark + exc.start
+            raise bad_input(self.path, "", _not_utf8(exc.object[exc.start], place), self.accepted) from exc
+        self._offset += len(raw)
+        return bool(raw)
+
+
+_DECODER = json.JSONDecoder()
+
+
+def parse_line(path: Path, number: int, line: str, *, accepted: str) -> dict[str, object]:
+    """The JSON object on one line."""
+    try:
+        value: object = json.loads(line)
+    except json.JSONDecodeError as exc:
+        raise bad_input(path, f"line {number}", f"this is no JSON ({exc.msg} at column {exc.colno})", accepted) from exc
+    except (RecursionError, ValueError) as exc:
+        raise bad_input(path, f"line {number}", f"the JSON cannot be read ({exc})", accepted) from exc
+    if not isinstance(value, dict):
+        raise bad_input(path, f"line {number}", f"expected a JSON object, found {_shown(value)}", accepted)
+    return cast("dict[str, object]", value)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case None:
+            return "null"
+        case _:
+            return "a boolean" if isinstance(value, bool) else "a number"
+
+
+def object_in(value: object) -> dict[str, object]:
+    """A JSON object, or {} for anything else."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def list_in(value: object) -> list[object]:
+    """A JSON list, or [] for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def text_in(value: object) -> str:
+    """A JSON string or number as text, or "" for anything else."""
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""

@@ -11,7 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 2
-BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
+BENCHMARKS ?= $(filter-out benchmarks/measured.py benchmarks/peers.py,$(sort $(wildcard benchmarks/*.py)))
 
 # The constraints also bind what pip installs to build our own wheel.
 export PIP_CONSTRAINT := constraints.txt
@@ -20,7 +20,7 @@ export PIP_ROOT_USER_ACTION := ignore
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench clean constraints
+.PHONY: demo test test-full lint bench bench-peers clean constraints
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-full: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -40,6 +40,14 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+bench-peers: build/peers/.done
+	build/peers/bin/python benchmarks/peers.py
+
+build/peers/.done: $(METADATA)
+	$(PYTHON) -m venv build/peers
+	PIP_CONSTRAINT= build/peers/bin/python -m pip install -qq mem0ai -e .
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .pytest_cache .ruff_cache

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pydantic import ValidationError
 
 from memagent.async_agent import AsyncAgent, Graphs, exchange_session
 from memagent.build import Store, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
-from memagent.core.errors import InputError, StoreError
-from memagent.core.records import MemoryItem, Scope, Session, TimeSpan, Trust, Turn, content_id
+from memagent.core.errors import InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
+from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.designs.base import MemoryDesign
+from memagent.loop_thread import CLOSED, LoopThread
 from memagent.memory.facade import Memory, Scalar
+from memagent.memory.incoming import Said, as_question, as_session
 from memagent.memory.transfer import ExportReport
 from memagent.protocols import ChatModel, Embedder
 
@@ -34,42 +40,7 @@ if TYPE_CHECKING:
     from memagent.graphs.state import Tool
 
 T = TypeVar("T")
-Said = Session | str | Sequence[Turn | Mapping[str, Any]]
-"""What can be remembered: a session, one utterance, or a list of turns or chat messages."""
-_TRUST = {"user": Trust.USER, "assistant": Trust.ASSISTANT, "tool": Trust.TOOL, "system": Trust.SYSTEM}
-
-
-class _LoopThread:
-    """One event loop in a daemon thread."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="memagent", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; Ctrl-C cancels it and is raised here."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise StoreError("an Agent was called from its own event loop; use AsyncAgent inside coroutines")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=5)
-        if not self._thread.is_alive():
-            self.loop.close()
+_log = logging.getLogger(__name__)
 
 
 class Agent:
@@ -93,23 +64,30 @@ class Agent:
         settings: AgentSettings | None = None,
     ) -> None:
         """`path` None is the user's data directory, `":memory:"` keeps nothing. Raises `ConfigError`, `StoreLocked`, `StoreError`."""
-        self._scope = Scope(user_id=user_id)
+        try:
+            self._scope = Scope(user_id=user_id)
+        except ValidationError as exc:
+            raise InputError(f"{user_id!r} cannot be a user: {fault_in(exc)}") from exc
         self._model, self._design, self._tools = model, design, tuple(tools)
-        self._open_args: dict[str, Any] = {"path": path, "embedder": embedder, "read_only": read_only}
+        self._open_args: dict[str, Any] = {"path": path, "embedder": embedder}
+        self._read_only = read_only
         self._settings = settings
         self._store: Store | None = None
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._agent: AsyncAgent | None = None
+        self._guard = threading.RLock()
         self._pending: list[Future[IngestReport]] = []
+        self._locked_out = False
+        """True in a forked child that reads because its parent writes."""
         self._closed = False
-        self._start()
+        self._open(read_only=read_only)
         _OPEN.add(self)
 
     # -- the agent -------------------------------------------------------------------------------------------------
 
     def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
         """Answer from memory, with citations; abstains when nothing fits. Raises `ModelError`."""
-        asked = Question(text=question) if isinstance(question, str) else question
+        asked = as_question(question)
         return self._run(lambda agent: agent.ask(asked.model_copy(update={"as_of": as_of}) if as_of else asked))
 
     def remember(
@@ -125,15 +103,16 @@ class Agent:
         With `background=True` the turns are stored durably and the rest follows while you go on; `flush()` waits for it. `at` defaults
         to now. Raises `InputError` for turns that cannot be stored.
         """
-        session = as_session(what, at=at, session_id=session_id, now=self._live().clock())
+        agent, _ = self._live()
+        session = as_session(what, at=at, session_id=session_id, now=agent.clock())
         if not background:
-            self.flush()
+            wait(self._waiting())
             return self._run(lambda agent: agent.remember(session))
         return self._later(session)
 
     def chat(self, text: str, *, speaker: str = "user", background: bool = True) -> Answer:
         """Answer from memory and remember the exchange, by default after the answer is back."""
-        agent = self._live()
+        agent, _ = self._live()
         answer = self.ask(text)
         session = exchange_session(text, answer, at=agent.clock(), speaker=speaker)
         if background:
@@ -151,8 +130,12 @@ class Agent:
         return self._run(lambda agent: agent.resume())
 
     def flush(self) -> list[IngestReport]:
-        """Wait for everything remembered in the background; raises what went wrong there, if anything did."""
-        pending, self._pending = self._pending, []
+        """Wait for everything remembered in the background; raises what went wrong there, if anything did, once all is through."""
+        pending = self._waiting()
+        wait(pending)
+        done = set(map(id, pending))
+        with self._guard:
+            self._pending = [future for future in self._pending if id(future) not in done]
         return [future.result() for future in pending]
 
     def snapshot(self) -> MemorySnapshot:
@@ -167,6 +150,7 @@ class Agent:
             design=self._design,
             tools=self._tools,
             settings=self._settings,
+            read_only=self._read_only,
             **self._open_args,
         )
 
@@ -188,22 +172,27 @@ class Agent:
     @property
     def design(self) -> MemoryDesign:
         """The memory design in use."""
-        return self._live().design
+        agent, _ = self._live()
+        return agent.design
 
     def close(self) -> None:
-        """Finish what is pending and release the store; harmless when repeated."""
+        """Finish what is running and pending, then release the store; harmless when repeated. Raises what `flush` raises."""
         if self._closed:
             return
+        thread, store = self._thread, self._store
+        if thread is not None:
+            thread.refuse_own()
         try:
-            if self._thread is not None and self._thread.pid == os.getpid():
-                self.flush()
+            self.flush()
         finally:
             self._closed = True
             _OPEN.discard(self)
-            if self._thread is not None and self._thread.pid == os.getpid():
-                self._thread.stop()
-            if self._store is not None:
-                self._store.close()
+            try:
+                if thread is not None:
+                    thread.stop()
+            finally:
+                if store is not None:
+                    store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -216,43 +205,72 @@ class Agent:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        self._store = open_store(self._settings, **self._open_args)
+    def _open(self, *, read_only: bool) -> None:
+        """Open the store and make the agent, in place of those open now."""
+        store = open_store(self._settings, **self._open_args, read_only=read_only)
         try:
-            self._agent = self._store.agent(self._scope, model=self._model, design=self._design, tools=self._tools)
+            self._agent = store.agent(self._scope, model=self._model, design=self._design, tools=self._tools)
         except BaseException:
-            self._store.close()
+            store.close()
             raise
-        self._thread = _LoopThread()
+        old, self._store = self._store, store
+        if old is not None:
+            old.close()
+        if self._thread is None:
+            self._thread = LoopThread()
 
-    def _live(self) -> AsyncAgent:
+    def _live(self) -> tuple[AsyncAgent, LoopThread]:
         if self._closed:
-            raise StoreError("this agent is closed; open another one")
-        if self._thread is None or self._thread.pid != os.getpid():  # a forked child starts anew
-            self._pending = []
-            self._start()
+            raise StoreError(CLOSED)
+        if self._thread is None:  # a forked child starts anew: it may read while its parent writes
+            with self._guard:
+                if self._thread is None:
+                    self._open_in_child()
         assert self._agent is not None
-        return self._agent
-
-    def _run(self, make: _Call[T]) -> T:
-        agent = self._live()
         assert self._thread is not None
-        return self._thread.run(make(agent))
+        return self._agent, self._thread
+
+    def _open_in_child(self) -> None:
+        try:
+            self._open(read_only=self._read_only)
+        except StoreLocked:
+            self._open(read_only=True)
+            self._locked_out = True
+
+    def _run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
+        agent, thread = self._live()
+        try:
+            return thread.run(make(agent))
+        except StoreReadOnly:
+            if not self._locked_out:
+                raise
+        with self._guard:
+            if self._locked_out:
+                self._open(read_only=False)  # raises StoreLocked as long as the other process writes
+                self._locked_out = False
+        return self._run(make)
 
     def _later(self, session: Session) -> Future[IngestReport]:
-        agent = self._live()
-        assert self._thread is not None
-        self._thread.run(agent.bank.store_session(session))
-        before = self._pending[-1] if self._pending else None
-        future = asyncio.run_coroutine_threadsafe(_after(before, agent, session), self._thread.loop)
-        self._pending.append(future)
+        self._run(lambda agent: agent.bank.store_session(session))
+        agent, thread = self._live()
+        with self._guard:
+            before = self._pending[-1] if self._pending else None
+            future = thread.submit(_after(before, agent, session))
+            self._pending.append(future)
         return future
 
+    def _waiting(self) -> list[Future[IngestReport]]:
+        """What was remembered in the background since the last flush; refused where waiting for it would never end."""
+        if self._thread is not None:
+            self._thread.refuse_own()
+        with self._guard:
+            return list(self._pending)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Call = Callable[[AsyncAgent], Coroutine[Any, Any, T]]
+    def _forget(self) -> None:
+        """In a forked child: leave thread and connections to the parent, whom closing them here would harm."""
+        _INHERITED.append((self._store, self._agent, self._thread))
+        self._store = self._agent = self._thread = None
+        self._pending, self._guard, self._locked_out = [], threading.RLock(), False
 
 
 async def _after(before: Future[IngestReport] | None, agent: AsyncAgent, session: Session) -> IngestReport:
@@ -268,7 +286,7 @@ class SyncMemory:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def _do(self, make: _MemoryCall[T]) -> T:
+    def _do(self, make: Callable[[Memory], Coroutine[Any, Any, T]]) -> T:
         return self._agent._run(lambda agent: make(agent.memory))  # pyright: ignore[reportPrivateUsage]
 
     def add(
@@ -383,52 +401,29 @@ class PastMemory(SyncMemory):
         super().__init__(agent)
         self._memory = memory
 
-    def _do(self, make: _MemoryCall[T]) -> T:
+    def _do(self, make: Callable[[Memory], Coroutine[Any, Any, T]]) -> T:
         return self._agent._run(lambda _: make(self._memory))  # pyright: ignore[reportPrivateUsage]
 
 
-if TYPE_CHECKING:
-    _MemoryCall = Callable[[Memory], Coroutine[Any, Any, T]]
-
-
-def as_session(what: Said, *, at: datetime | None, session_id: str | None, now: datetime) -> Session:
-    """A session from what a caller handed over. Raises `InputError` naming the turn that cannot be used."""
-    if isinstance(what, Session):
-        return what
-    moment = at or now
-    given: Sequence[Turn | Mapping[str, Any]] = [{"role": "user", "content": what}] if isinstance(what, str) else what
-    if not given:
-        raise InputError("there are no turns to remember")
-    name = session_id or content_id("ses", moment.isoformat(), *(str(turn) for turn in given))
-    turns = tuple(turn if isinstance(turn, Turn) else _turn(turn, f"{name}:{n}", n) for n, turn in enumerate(given, 1))
-    try:
-        return Session(id=name, at=moment, turns=turns)
-    except ValueError as exc:
-        raise InputError(f"session {name!r} cannot be stored: {exc}") from exc
-
-
-def _turn(message: Mapping[str, Any], turn_id: str, number: int) -> Turn:
-    role = str(message.get("role", "user"))
-    text = message.get("content", message.get("text"))
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"turn {number} has no text: give it as `content`, a string that is not empty")
-    try:
-        return Turn(
-            id=str(message.get("id", turn_id)),
-            speaker=str(message.get("name") or message.get("speaker") or role),
-            text=text,
-            at=message.get("at"),
-            trust=_TRUST.get(role, Trust.UNTRUSTED),
-            recalled=bool(message.get("recalled", False)),
-        )
-    except ValueError as exc:
-        raise InputError(f"turn {number} cannot be stored: {exc}") from exc
-
-
 _OPEN: weakref.WeakSet[Agent] = weakref.WeakSet()
+_INHERITED: list[object] = []
 
 
-@atexit.register
 def _close_open_agents() -> None:
     for agent in list(_OPEN):
-        agent.close()
+        try:
+            agent.close()
+        except Exception:
+            _log.exception("closing %r at the end of the process failed", agent)
+
+
+def _forget_open_agents() -> None:
+    for agent in list(_OPEN):
+        agent._forget()  # pyright: ignore[reportPrivateUsage]
+
+
+# `atexit` comes too late: thread pools refuse work by then, and what is pending may need one. Threading's hook runs, newest first, before.
+import_module("concurrent.futures.thread")
+getattr(threading, "_register_atexit", atexit.register)(_close_open_agents)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_open_agents)

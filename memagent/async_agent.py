@@ -22,6 +22,7 @@ from memagent.designs.base import MemoryDesign, Proposal
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.chunking import split_session
 from memagent.memory.facade import Memory
+from memagent.memory.incoming import as_question
 from memagent.memory.timetravel import as_of
 from memagent.protocols import ChatModel, Clock, Embedder
 
@@ -163,7 +164,7 @@ class AsyncAgent:
 
     async def _placed(self, question: Question | str) -> tuple[AsyncAgent, Question]:
         """The agent at the question's point in time, and the question as asked there."""
-        asked = Question(text=question) if isinstance(question, str) else question
+        asked = as_question(question)
         if asked.asked_at is None:
             asked = asked.model_copy(update={"asked_at": self.clock()})
         if asked.as_of.now:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-import memagent
 from memagent import cli_views as views
 from memagent.cli_frame import (
     SETTINGS_FILE,
@@ -65,10 +64,7 @@ def main() -> None:
 def _root(  # pyright: ignore[reportUnusedFunction]
     context: typer.Context,
     version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"memagent {memagent.__version__}")
-        raise typer.Exit
+) -> None:  # the version is printed by the group
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
@@ -275,11 +271,10 @@ async def rm(
         doomed = sorted(active) if all_ else [find_id(active, one, user_id=options.user_id) for one in item_ids or ()]
         batch = OpBatch(accepted=tuple(Delete(id=one) for one in dict.fromkeys(doomed)))
         commit = await bank.commit(batch, source=SourceRef(actor="user")) if batch.accepted else None
-    refused = commit.rejected if commit is not None else ()
-    gone = [active[applied.item_id] for applied in (commit.ops if commit else ()) if applied.item_id is not None]
-    emit(options, {"commit": commit.id if commit else None, "deleted": gone}, lambda: views.deleted(gone))
-    if refused:
-        raise StoreError(f"{len(refused)} not deleted: {refused[0].detail}")
+    if commit is not None and commit.rejected:
+        raise StoreError(f"{len(commit.rejected)} not deleted: {commit.rejected[0].detail}")
+    gone = [active[one] for one in dict.fromkeys(doomed)]
+    emit(options, {"commit": commit.id if commit is not None else None, "deleted": gone}, lambda: views.deleted(gone))
 
 
 def _confirmed(question: str) -> bool:

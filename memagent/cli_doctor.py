@@ -18,7 +18,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import memagent
 from memagent import cli_views as views
@@ -150,19 +150,21 @@ def _look_at_installation(found: Examination) -> None:
 def _home(installed: Distribution) -> Path | None:
     """The folder that holds the three packages of the distribution, an editable install's checkout included."""
     import json
+    from urllib.request import url2pathname
 
     written = installed.read_text("direct_url.json")
     if written:
         source = json.loads(written)
         if source.get("dir_info", {}).get("editable"):
-            return Path(unquote(urlsplit(str(source["url"])).path))
+            return Path(url2pathname(urlsplit(str(source["url"])).path))
     located = Path(str(installed.locate_file("memagent/__init__.py")))
     return located.parent.parent if located.exists() else None
 
 
 def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
-    """(extra, distributions it lacks), in the order they are declared."""
-    wanted: dict[str, list[str]] = {name: [] for name in installed.metadata.get_all("Provides-Extra") or []}
+    """(extra, distributions it lacks); `all` is the sum of the others."""
+    declared = installed.metadata.get_all("Provides-Extra") or []
+    wanted: dict[str, list[str]] = {name: [] for name in declared if name != "all"}
     for requirement in installed.requires or []:
         match = _REQUIREMENT.match(requirement)
         if match is not None and match.group(2) in wanted and match.group(1) != "memagent" and _applies(requirement):

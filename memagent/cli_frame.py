@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+import memagent
 from memagent import cli_views as views
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, StoreError
 
@@ -40,9 +41,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _COMMON = "Common options"
 _SHORTEST_PREFIX = 8
-_USAGE_ERROR = cast(
-    "type[Exception]", typer.BadParameter.__bases__[0]
-)  # which module has it differs between versions of typer
+_USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__bases__[0])  # its home differs between versions of typer
 
 
 def _common(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -114,6 +113,13 @@ class CommandGroup(TyperGroup):
             sys.exit(code)
         return code
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The version needs no parsing, which spares loading what parses values."""
+        if args[:1] == ["--version"]:
+            typer.echo(f"memagent {memagent.__version__}")
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
     """Make a function a command: it gets `Options` and its own parameters, and gives its exit code (None is 0). It may be a coroutine."""
@@ -164,7 +170,7 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
         sys.stdout.flush()
         return outcome or 0
     except KeyboardInterrupt:
-        tell("interrupted; what was written before is kept")
+        say_error("Interrupted", "interrupted; what was written before is kept", as_json=options.json)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

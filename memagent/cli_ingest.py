@@ -87,9 +87,9 @@ class Tally:
         for chunk in report.failed_chunks:
             self.fail(chunk.failure or "", user=user, session=report.session_id, chunk=chunk.chunk_id)
 
-    def fail(self, why: str, *, user: str, session: str, chunk: str | None = None) -> None:
-        """Note a session or chunk that could not be remembered."""
-        self.failures.append({"user": user, "session": session, "chunk": chunk, "why": why})
+    def fail(self, why: str, *, user: str, session: str, chunk: str | None = None, retry: bool = True) -> None:
+        """Note a session or chunk that could not be remembered, and whether another run may do better."""
+        self.failures.append({"user": user, "session": session, "chunk": chunk, "why": why, "retry": retry})
 
     @property
     def tokens(self) -> int:
@@ -181,18 +181,20 @@ async def ingest_file(
                     for session in sessions:
                         await _remember(agent, session, tally)
                         advance(tally.status())
+                        if options.verbose:
+                            tell(f"{user}, {session.id}: {tally.status()}")
                         if tally.failures and not keep_going:
                             break
                 if tally.failures and not keep_going:
                     break
         except InputError as exc:  # a later conversation of the file
-            tally.fail(str(exc), user="", session="")
+            tally.fail(str(exc), user="", session="", retry=False)
         except asyncio.CancelledError:
             tally.interrupted = True
     emit(options, tally.document(), tally.view)
     for failure in tally.failures:
         tell(f"memagent: {failure['session'] or file}: {failure['why']}")
-    if tally.interrupted or any(failure["chunk"] for failure in tally.failures):
+    if tally.interrupted or any(failure["retry"] for failure in tally.failures):
         tell("memagent: not everything was remembered; run the same command again to go on from there")
     return INTERRUPTED if tally.interrupted else int(not tally.complete)
 
@@ -206,7 +208,7 @@ async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
         report = await agent.remember(session)
     except InputError as exc:
         hint = f"; if this is another conversation than user {user!r} has, give it another --user, or its sessions a --prefix"
-        tally.fail(f"{exc}{hint}", user=user, session=session.id)
+        tally.fail(f"{exc}{hint}", user=user, session=session.id, retry=False)
     except MemAgentError as exc:
         tally.fail(message_of(exc), user=user, session=session.id)
     else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memagent.build import Store
-    from memagent.config import AgentSettings
+    from memagent.config import AgentSettings, EmbedderSettings
     from memagent.protocols import EmbeddingCache
 
 _TEMPLATE = """\
@@ -42,8 +42,8 @@ synchronous = "FULL"
 
 def make_settings(options: Options, file: Path) -> dict[str, str]:
     """Make the store the options name, then write the settings file that leads to it. Raises what opening raises; writes nothing then."""
-    from memagent.build import EMBEDDERS, build_design, build_embedder, open_store
-    from memagent.config import AgentSettings, ModelSettings, PluginEmbedderSettings, SqliteSettings
+    from memagent.build import build_design, build_embedder, open_store
+    from memagent.config import AgentSettings, ModelSettings, SqliteSettings
 
     path = store_path(options, AgentSettings())
     if path is None:
@@ -54,13 +54,19 @@ def make_settings(options: Options, file: Path) -> dict[str, str]:
         model=ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
-        chosen = EMBEDDERS.get(options.embedder) or PluginEmbedderSettings(name=options.embedder)
-        settings = settings.model_copy(update={"embedder": chosen})
+        settings = settings.model_copy(update={"embedder": _embedder_settings(options.embedder)})
     build_design(settings.design, has_model=settings.model is not None)
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
     return {"settings": str(file.absolute()), "store": str(path.absolute()), "embedder": embedder.id}
+
+
+def _embedder_settings(name: str) -> EmbedderSettings:
+    from memagent.build import EMBEDDERS
+    from memagent.config import PluginEmbedderSettings
+
+    return EMBEDDERS.get(name) or PluginEmbedderSettings(name=name)
 
 
 def _settings_text(settings: AgentSettings) -> str:
@@ -107,7 +113,8 @@ async def embed_again(options: Options) -> dict[str, Any]:
                 await _embed(store, store.journal.cache, part, options)
                 advance("", len(part))
         done: dict[str, Any] = {"embedder": store.embedder.id, "dimensions": store.embedder.dim, "texts": len(texts)}
-    if options.embedder is not None:
+        settings = store.settings.embedder
+    if options.embedder is not None and _embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
     return done
 
@@ -115,13 +122,15 @@ async def embed_again(options: Options) -> dict[str, Any]:
 async def _embed(store: Store, kept: EmbeddingCache, texts: Sequence[str], options: Options) -> None:
     """Make vectors that are not kept yet; where what is kept is of no use, make them all and overwrite it."""
     from memagent.build import build_embedder
+    from memagent.core.errors import boundary
     from memagent.embed.vectors import checked_rows, readable, text_digest
 
     try:
         await store.embedder.embed(texts)
     except EmbeddingError:
         bare = build_embedder(options.embedder or store.settings.embedder)
-        answer = await bare.embed([readable(text) for text in texts])
+        with boundary(EmbeddingError, f"embedder {bare.id}"):
+            answer = await bare.embed([readable(text) for text in texts])
         rows = checked_rows(answer, texts=len(texts), dim=bare.dim, embedder_id=bare.id)
         kept.put_many(bare.id, dict(zip(map(text_digest, texts), rows, strict=True)))
 

@@ -117,20 +117,18 @@ def _kind(item: MemoryItem) -> str:
 
 
 def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
-    """Hits, best first; with `why` their score in each arm and the path that led to them."""
+    """Hits, best first; with `why` their score and rank in each arm and the path that led to them."""
     if not hits:
         return plain("nothing found")
-    columns = ("#", "score", *(["why"] if why else []), "id", "said", "speaker", "text")
-    rows = table(*columns, fixed=("#", "score", "why", "id", "said"))
+    rows = table("#", "score", "id", "said", "speaker", "text", fixed=("#", "score", "id", "said"))
     for rank, hit in enumerate(hits, 1):
         one = hit.item or hit.event
         text = plain(hit.text)
-        if why and hit.why.via:
-            text.append(f"\nvia {_path(hit)}", style="dim")
+        if why:
+            text.append("".join(f"\n{neutral(reason)}" for reason in _reasons(hit)), style="dim")
         rows.add_row(
             str(rank),
             f"{hit.score:.4f}",
-            *([plain(_arms(hit))] if why else []),
             plain(hit.id),
             day(one.said_at if one is not None else None),
             plain((hit.item.speaker if hit.item is not None else None) or "-"),
@@ -139,14 +137,13 @@ def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
     return rows
 
 
-def _arms(hit: Hit) -> str:
+def _reasons(hit: Hit) -> list[str]:
     places = {arm: f" (#{rank})" for arm, rank in hit.why.ranks.items()}
-    return "\n".join(f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in hit.why.arms.items())
-
-
-def _path(hit: Hit) -> str:
+    arms = [f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in hit.why.arms.items()]
+    if not hit.why.via:
+        return arms
     steps = [f"{node} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via]
-    return neutral(" ".join([*steps, hit.id]))
+    return [*arms, " ".join(["via", *steps, hit.id])]
 
 
 def item_view(
@@ -297,15 +294,21 @@ def commit_lines(commit: Commit) -> list[Text]:
                     ("  now ", "dim"), change.id, ": ", change.after.text if change.after and present else "(taken out)"
                 )
             )
-    lines += [_op_line(applied.op, applied.item_id) for applied in commit.ops]
+    deleted = {change.id: change.after.text for change in commit.changes if change.after and not change.after.active}
+    lines += [_op_line(applied.op, applied.item_id, deleted) for applied in commit.ops]
     lines += [_rejected_line(one) for one in commit.rejected]
     return lines or [plain("nothing worth keeping", "dim")]
 
 
-def _op_line(op: MemoryOp, item_id: str | None) -> Text:
+def _op_line(op: MemoryOp, item_id: str | None, deleted: Mapping[str, str]) -> Text:
     said = f"  [{', '.join(turns)}]" if (turns := _op_turns(op)) else ""
     colour = {"ADD": "green", "UPDATE": "cyan", "DELETE": "red"}.get(op.op, "dim")
-    return line((f"{op.op:<6} ", colour), item_id or "-", f"  {_op_text(op)}", (said, "dim"))
+    return line(
+        (f"{op.op:<6} ", colour),
+        item_id or op.id or "-",
+        f"  {deleted.get(item_id or '') or _op_text(op)}",
+        (said, "dim"),
+    )
 
 
 def _op_turns(op: MemoryOp) -> tuple[str, ...]:

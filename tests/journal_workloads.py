@@ -12,6 +12,7 @@ import json
 import os
 
 import numpy as np
+from crash_child import Say
 
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
@@ -42,14 +43,12 @@ def vector_of(digest: str) -> Vector:
     return np.frombuffer(hashlib.sha256(digest.encode()).digest(), dtype=np.uint8).astype(np.float32)
 
 
-def write_everything(say: object, *, path: str, cycle: int, erase: bool) -> None:
+def write_everything(say: Say, *, path: str, cycle: int, erase: bool) -> None:
     """Open the journal, write in every way there is, close it."""
     asyncio.run(_write_everything(say, path, cycle, erase))
 
 
-async def _write_everything(say: object, path: str, cycle: int, erase: bool) -> None:
-    assert callable(say)
-
+async def _write_everything(say: Say, path: str, cycle: int, erase: bool) -> None:
     def tell(*words: str | int) -> None:
         say(json.dumps(words))
 
@@ -106,8 +105,7 @@ async def _write_everything(say: object, path: str, cycle: int, erase: bool) -> 
         await asyncio.gather(*tasks)
 
 
-def open_and_close(say: object, *, path: str) -> None:
+def open_and_close(say: Say, *, path: str) -> None:
     """Open the journal, which makes or migrates it, and close it."""
     SqlJournal(path).close()
-    assert callable(say)
     say(json.dumps(["opened", os.getpid()]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crash_child import CrashServer
+from crash_child import CrashServer, Say
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
@@ -22,9 +22,6 @@ from memagent.stores.sql_journal import SqlJournal
 from memagent.testing.journal_kit import read_all
 
 SCAN = "import sys, pathlib; sys.stdout.buffer.write(b''.join(file.read_bytes() for file in pathlib.Path(sys.argv[1]).iterdir()))"
-
-
-SEEDS = range(40)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +49,7 @@ async def fill(journal: SqlJournal, rng: random.Random, scopes: list[Scope]) -> 
         heads[scope] += 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [8, 17, 19, 21])
 def test_no_copy_is_left_where_rows_were_moved(tmp_path: Path, seed: int) -> None:
     """SQLite moves rows of others when it merges the pages that an erasure emptied, and leaves their old bytes behind."""
 
@@ -126,7 +123,7 @@ def test_an_erasure_cut_short_is_finished_on_the_next_open(tmp_path: Path, serve
     assert not scrub_asked(path)
 
 
-def erase(say: object, *, path: str, user: str, expect: int) -> None:
+def erase(say: Say, *, path: str, user: str, expect: int) -> None:
     """Erase one scope; run in a process that is killed over it."""
     with SqlJournal(path) as journal:
         asyncio.run(journal.append(Scope(user_id=user), Erased(), expect=expect))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -199,16 +199,15 @@ def fork_with_an_open_journal(say: Say, *, path: str) -> None:
     os.waitpid(pid, 0)
 
 
-def _in_a_child(work: object) -> None:
+def _in_a_child(work: Callable[[], None]) -> None:
     pid = os.fork()
     if pid == 0:
         _leave(work)
     os.waitpid(pid, 0)
 
 
-def _leave(work: object) -> None:
+def _leave(work: Callable[[], None]) -> None:
     try:
-        assert callable(work)
         work()
     finally:
         os._exit(0)

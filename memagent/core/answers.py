@@ -10,6 +10,9 @@ from pydantic import Field
 from memagent.core.exchange import Usage
 from memagent.core.records import Event, Id, MemoryItem, Moment, NodeKind, Record, Relation, Text, TimeSpan
 
+MAX_QUESTION_CHARS = 20_000
+"""Longest question, in characters."""
+
 
 class AsOf(Record):
     """A point on each time axis, all optional and composable.
@@ -63,7 +66,7 @@ class Query(Record):
 class Question(Record):
     """A question to the answer agent."""
 
-    text: Annotated[Text, Field(min_length=1, max_length=20_000)]
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
     id: Text | None = None
     asked_at: Moment | None = None
     """When it is asked; relative phrases in the question resolve against it. Defaults to the agent's clock."""

@@ -21,6 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class MemAgentError(Exception):
@@ -161,3 +165,10 @@ def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
         raise
     except Exception as exc:
         raise kind(f"{where} failed: {type(exc).__name__}: {exc}") from exc
+
+
+def fault_in(exc: ValidationError) -> str:
+    """What a record refused first, in one line: the field and the reason, without pydantic's links and internals."""
+    first = exc.errors(include_url=False)[0]
+    field, reason = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+    return f"{field}: {reason}" if field else reason

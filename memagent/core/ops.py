@@ -11,7 +11,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from memagent.core.records import MAX_TURN_CHARS, Fact, Id, Record, Text, TimeSpan
+from memagent.core.records import MAX_TURN_CHARS, Fact, Id, Metadata, Record, Text, TimeSpan
 
 T = TypeVar("T")
 
@@ -29,9 +29,7 @@ class Add(_Op):
     id: Id | None = None
     """Explicit item id; only direct callers may set it, a model's is refused."""
     tags: tuple[Text, ...] = ()
-    metadata: dict[str, str | int | float | bool | None] = Field(
-        default_factory=dict[str, str | int | float | bool | None]
-    )
+    metadata: Metadata = Field(default_factory=dict[str, str | int | float | bool | None])
 
 
 class Update(_Op):

@@ -25,7 +25,13 @@ MAX_TURN_CHARS = 200_000
 class Record(BaseModel):
     """Base of every record: frozen, closed, compared by value."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # what slipped past validation shows in the JSON instead of turning into null
+        use_attribute_docstrings=True,
+    )
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -39,8 +45,13 @@ def clean_text(text: str) -> str:
 
 
 def as_utc(moment: datetime) -> datetime:
-    """The same moment in UTC; a naive datetime is taken to be UTC already."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    """The same moment in UTC; a naive datetime is taken to be UTC already. Raises `ValueError` when UTC has no such year."""
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError(f"{moment.isoformat()} is outside the years 1 to 9999 in UTC") from exc
 
 
 def _parse_moment(value: object) -> object:
@@ -60,6 +71,8 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_parse_moment), AfterValidator
 """An aware datetime, normalised to UTC; naive input is read as UTC."""
 Id = Annotated[Text, Field(min_length=1, max_length=256)]
 """An opaque id."""
+Metadata = dict[Text, Text | int | float | bool | None]
+"""A caller's own keys and values."""
 
 
 def content_id(prefix: str, *parts: str) -> str:
@@ -257,9 +270,7 @@ class MemoryItem(Record):
     trust: Trust = Trust.USER
     status: ItemStatus = ItemStatus.ACTIVE
     tags: tuple[Text, ...] = ()
-    metadata: dict[str, str | int | float | bool | None] = Field(
-        default_factory=dict[str, str | int | float | bool | None]
-    )
+    metadata: Metadata = Field(default_factory=dict[str, str | int | float | bool | None])
     """The caller's own keys; keys starting with `_` are reserved for the system."""
     embedding_missing: bool = False
     """True when the embedder failed: the item is found by keyword only until it is embedded again."""

@@ -28,7 +28,7 @@ DESIGN: Final = MemoryDesign(
     answerer=EvidenceAnswerer(),
     feedback=no_feedback,
     limits=OpLimits(max_ops=2_000, allow=frozenset({"ADD", "UPDATE", "NOOP"})),
-    relate=RelateSettings(k=12, cap=200, graph=False),
+    relate=RelateSettings(k=8, cap=128, graph=False),
     needs_model=False,
 )
 """Verbatim as a filling of the slots."""

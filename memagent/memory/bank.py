@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from random import random
 from typing import Self
 
 from rpds import HashTrieSet
@@ -30,10 +31,13 @@ from memagent.memory.ranking import fuse
 from memagent.memory.state import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Vector, VectorIndex
 from memagent.stores.adjacency import Path
+from memagent.stores.crash_points import reach
 from memagent.stores.memory_index import IndexView, Scored
 from memagent.stores.segments import CONTEXT, OWN
 
-_ATTEMPTS = 8
+_ATTEMPTS = 100
+_PAUSE_S = 0.002
+"""Longest first pause of a writer that came second; it doubles with each further defeat, up to 32 times."""
 _NOTHING: HashTrieSet[str] = HashTrieSet()
 _POOL = 50
 ARM_WEIGHTS = {"dense": 0.5, "dense_context": 0.5, "lexical": 0.25, "lexical_context": 2.0}
@@ -237,7 +241,9 @@ class MemoryBank:
         await self.sync()
         while len(self._pending):
             state, pending = self._state, self._pending
+            reach("refresh.begun")
             view = await self._projector.catch_up(self._view, state, pending)
+            reach("refresh.caught_up")
             if self._remote is not None:
                 await self._push(state, pending)
             if self._pending is pending:
@@ -311,12 +317,15 @@ class MemoryBank:
                 entry = make(state)
                 if entry is None:
                     return None
+                reach("bank.planned")
                 try:
                     row = await self._write(entry, state.seq)
                 except VersionConflict:
                     if attempt == _ATTEMPTS:
                         raise
+                    await asyncio.sleep(random() * _PAUSE_S * 2 ** min(attempt - 1, 5))  # let the others through
                     continue
+                reach("bank.appended")
                 self._advance(row)
                 return row
         return None

@@ -349,8 +349,8 @@ def _mention(work: _Edges, state: BankState, item: MemoryItem) -> None:
             work.unlink(edge)
     for node_id, name in list(wanted.items())[:_MAX_MENTIONS]:
         if state.graph.node(node_id) is None and node_id not in work.nodes:
-            work.nodes[node_id] = Event(id=node_id, kind=NodeKind.ENTITY, summary=name)
-        if state.graph.edge(item.id, node_id, Relation.MENTIONS.value) is None:
+            work.nodes[node_id] = Event(id=node_id, kind=NodeKind.ENTITY, summary=name[:240])
+        if state.graph.edge(item.id, node_id, "mentions") is None:
             work.link(item.id, node_id, Relation.MENTIONS, item.source_turn_ids)
 
 

@@ -5,12 +5,17 @@ Every write is a commit like the agent's own: journalled, with provenance, undoa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter, Hit, Query
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, VersionConflict
+from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, VersionConflict, fault_in
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
@@ -22,6 +27,10 @@ from memagent.stores.memory_index import matches
 Scalar = str | int | float | bool | None
 MAX_TEXT_CHARS = 20_000
 """Longest text of a directly added item, in characters."""
+MAX_METADATA_CHARS = 20_000
+"""Most characters that an item's metadata may have, keys and values together."""
+MAX_ITEM_ID_CHARS = 200
+"""Longest id that a caller may give an item, in characters."""
 
 
 class Memory:
@@ -45,16 +54,17 @@ class Memory:
         metadata: Mapping[str, Scalar] | None = None,
     ) -> MemoryItem:
         """Remember a text as it is. Raises `InputError` for text or metadata that cannot be stored."""
-        fact = Fact(
-            text=_checked_text(text),
-            kind=kind,
-            subject=subject,
-            speaker=speaker,
-            valid=valid,
-            said_at=said_at,
-            source_turn_ids=tuple(source_turn_ids),
-        )
-        op = Add(fact=fact, id=id, tags=tuple(tags), metadata=_checked_metadata(metadata))
+        with _input():
+            fact = Fact(
+                text=_checked_text(text),
+                kind=kind,
+                subject=subject,
+                speaker=speaker,
+                valid=valid,
+                said_at=said_at,
+                source_turn_ids=tuple(source_turn_ids),
+            )
+            op = Add(fact=fact, id=_checked_id(id), tags=_checked_tags(tags), metadata=_checked_metadata(metadata))
         commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None
@@ -64,7 +74,8 @@ class Memory:
         self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
     ) -> list[MemoryItem]:
         """Remember many texts in one durable write; all or none."""
-        ops = tuple(Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject)) for text in texts)
+        with _input():
+            ops = tuple(Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject)) for text in texts)
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 
@@ -85,6 +96,8 @@ class Memory:
         self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
     ) -> list[MemoryItem]:
         """Items that pass the filter, oldest said first, ties by id."""
+        if limit is not None and limit < 0:
+            raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         state = await self.bank.sync()
         items = [
             item
@@ -105,14 +118,18 @@ class Memory:
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
         """Write a new version; `version` guards against lost updates. Raises `MemoryNotFound`, `VersionConflict`, `InputError`."""
-        commit = await self._write(Update(id=item_id, text=_checked_text(text), version=version, valid=valid))
+        with _input():
+            op = Update(id=item_id, text=_checked_text(text), version=version, valid=valid)
+        commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None
         return item
 
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
         """Take an item out; `restore(item_id)` brings it back. Raises `MemoryNotFound`, `VersionConflict`."""
-        await self._write(Delete(id=item_id, version=version))
+        with _input():
+            op = Delete(id=item_id, version=version)
+        await self._write(op)
 
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item of this memory in one commit; `user_id` must name it. Gives the number of items; undoable."""
@@ -192,7 +209,18 @@ def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:
     return InputError(rejected.detail or rejected.reason.value)
 
 
-def _checked_text(text: str) -> str:
+@contextmanager
+def _input() -> Generator[None]:
+    """Tell in one line what a record refuses."""
+    try:
+        yield
+    except ValidationError as exc:
+        raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
+
+
+def _checked_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"the text is a {type(text).__name__}; give a string")
     if not text.strip():
         raise InputError("the text is empty; there is nothing to remember")
     if len(text) > MAX_TEXT_CHARS:
@@ -202,8 +230,41 @@ def _checked_text(text: str) -> str:
     return text
 
 
-def _checked_metadata(metadata: Mapping[str, Scalar] | None) -> dict[str, Scalar]:
-    for key in metadata or {}:
+def _checked_id(item_id: str | None) -> str | None:
+    if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
+        raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
+    return item_id
+
+
+def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InputError(f"tags is one text; give a list such as [{tags!r}]")
+    return tuple(tags)
+
+
+def _checked_metadata(metadata: object) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InputError(f"the metadata is a {type(metadata).__name__}; give a dict")
+    checked: dict[str, Any] = {}
+    for key, value in metadata.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(key, str):
+            raise InputError(f"metadata key {key!r}: keys are strings")
         if key.startswith("_"):
             raise InputError(f"metadata key {key!r}: keys that start with an underscore are reserved for the system")
-    return dict(metadata or {})
+        checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
+    size = sum(len(key) + len(str(value)) for key, value in checked.items())
+    if size > MAX_METADATA_CHARS:
+        raise InputError(f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}")
+    return checked
+
+
+def _checked_value(key: str, value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise InputError(f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most")
+    if value is not None and not isinstance(value, str | int | float):
+        raise InputError(f"metadata {key!r} is a {type(value).__name__}; values are texts, numbers, booleans or None")
+    return value

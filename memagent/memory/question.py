@@ -84,32 +84,42 @@ def content_terms(text: str, *, names: Iterable[str] = (), frame: frozenset[str]
 
 _UNIT = r"(?:dates?|days?|weeks?|weekends?|months?|years?|times?|seasons?|summers?|winters?|decades?)"
 _WHEN = re.compile(
-    rf"\bwhen\b|\b(?:what|which)(?:\s+\w+)?\s+{_UNIT}\b(?!\s+of\s+(?:music|art|day))|\bhow\s+(?:long\s+ago|recently)\b|\bsince\s+when\b|\bwhat\s+was\s+the\s+date\b",
+    rf"\bwhen\b|\b(?:what|which)(?:\s+\w+)?\s+{_UNIT}\b(?!\s+of\s+(?:music|art|day))|\bhow\s+(?:long\s+ago|recently)\b"
+    r"|\bwhat\s+was\s+the\s+date\b",
     re.I,
 )
-_WHEN_CLAUSE = re.compile(r"^\s*(?:what|who|whom|whose|where|why|how|which)\b(?!\s+\w*\s*(?:date|day|week|month|year|time)).*\bwhen\b", re.I)
+_WHEN_CLAUSE = re.compile(
+    r"^\s*(?:what|who|whom|whose|where|why|how|which)\b(?!\s+\w*\s*(?:date|day|week|month|year|time)).*\bwhen\b", re.I
+)
 _HOW_LONG = re.compile(
-    r"\bhow\s+long\b|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b(?!\s+(?:has|have|had|did|does|do)\s+\w+\s+(?:been\s+to|visit|go|went|win|won))|\bfor\s+how\s+(?:long|many)\b",
-    re.I,
+    r"\bhow\s+long\b(?!\s+ago)|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b", re.I
 )
 _HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often)\b|\bwhat\s+number\b", re.I)
 _WHO = re.compile(r"^\s*(?:with\s+|to\s+|from\s+|by\s+|for\s+)?(?:who|whom|whose)\b", re.I)
 _WHERE = re.compile(
-    r"^\s*(?:(?:from|to|in|at)\s+)?(?:where\b|(?:what|which)\s+(?:city|town|country|countries|state|place|places|location|venue|restaurant)\b)", re.I
+    r"^\s*(?:(?:from|to|in|at)\s+)?"
+    r"(?:where\b|(?:what|which)\s+(?:city|town|country|countries|state|place|places|location|venue|restaurant)\b)",
+    re.I,
 )
 _AUXILIARY = (
-    r"(?:is|are|was|were|am|do|does|did|has|have|had|will|would|can|could|should|shall|may|might|isn['’]t|aren['’]t|wasn['’]t|doesn['’]t|didn['’]t)"
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|will|would|can|could|should|shall|may|might"
+    r"|isn['’]t|aren['’]t|wasn['’]t|doesn['’]t|didn['’]t)"
 )
 _YES_NO = re.compile(rf"^\s*{_AUXILIARY}\b", re.I)
 _NOW = re.compile(
-    r"\b(?:now|nowadays|currently|presently|these\s+days|at\s+(?:the\s+moment|present)|right\s+now|today|still|any\s*more|latest|most\s+recent(?:ly)?|current)\b",
+    r"\b(?:now|nowadays|currently|presently|these\s+days|at\s+(?:the\s+moment|present)|right\s+now|today|still|any\s*more"
+    r"|latest|most\s+recent(?:ly)?|current)\b",
     re.I,
 )
 _THEN = re.compile(
-    r"\b(?:used?\s+to|previous(?:ly)?|former(?:ly)?|originally|original|initial(?:ly)?|back\s+then|at\s+first|at\s+that\s+time|in\s+the\s+past|earlier|before)\b",
+    r"\b(?:used?\s+to|previous(?:ly)?|former(?:ly)?|originally|original|initial(?:ly)?|back\s+then|at\s+first|at\s+that\s+time"
+    r"|in\s+the\s+past|earlier|before)\b",
     re.I,
 )
-_AHEAD = re.compile(r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b", re.I)
+_AHEAD = re.compile(
+    r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b|\bwhen(?:['’]s|\s+is|\s+are|\s+does)\b",
+    re.I,
+)
 _NAME = r"[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*)?"
 _SUBJECT = re.compile(
     rf"\b(?i:{_AUXILIARY})\s+({_NAME})((?:\s*,\s*{_NAME})*)(?:,?\s+and\s+(?:(?:his|her|their)\b|({_NAME})))?|\b({_NAME})(?:['’]s?\b|['’](?=\s))"
@@ -127,12 +137,15 @@ def _stems(words: str) -> frozenset[str]:
 
 
 _POSING = _stems(
-    "when what which who whom whose where why how much many often long ago recently happen happened happening tell type kind sort during before "
-    "after about some any other another than while besides besides since until have having get got getting do doing done something someone thing things "
-    "one use using used might may likely now currently nowadays still more back time times also too each both up out there"
+    "when what which who whom whose where why how much many often long ago recently happen happened happening tell type kind sort "
+    "during before after about some any other another than while besides since until have having get got getting do doing done "
+    "something someone thing things one use using used might may likely now currently nowadays still more back time times also too "
+    "each both up out there"
 )
 _FRAME: dict[QuestionKind, frozenset[str]] = {
-    QuestionKind.WHEN: _stems("date day week weekend month year time season start started begin began go went get take place"),
+    QuestionKind.WHEN: _stems(
+        "date day week weekend month year time season start started begin began go went get take place"
+    ),
     QuestionKind.HOW_LONG: _stems("day week month year time pass passed between after"),
     QuestionKind.HOW_MANY: _stems("number times time"),
     QuestionKind.WHO: frozenset(),
@@ -143,11 +156,16 @@ _FRAME: dict[QuestionKind, frozenset[str]] = {
 
 
 def _kind(text: str) -> QuestionKind:
-    if _HOW_LONG.search(text) and not re.search(r"\bhow\s+long\s+ago\b", text, re.I):
+    if _HOW_LONG.search(text):
         return QuestionKind.HOW_LONG
     if _WHEN.search(text) and not _WHEN_CLAUSE.search(text):
         return QuestionKind.WHEN
-    rules = ((_HOW_MANY, QuestionKind.HOW_MANY), (_WHO, QuestionKind.WHO), (_WHERE, QuestionKind.WHERE), (_YES_NO, QuestionKind.YES_NO))
+    rules = (
+        (_HOW_MANY, QuestionKind.HOW_MANY),
+        (_WHO, QuestionKind.WHO),
+        (_WHERE, QuestionKind.WHERE),
+        (_YES_NO, QuestionKind.YES_NO),
+    )
     return next((kind for rule, kind in rules if rule.search(text)), QuestionKind.OTHER)
 
 

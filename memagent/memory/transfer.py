@@ -6,23 +6,26 @@ they are a cache and are made again. A file that was cut short or altered is ref
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from memagent.core.errors import InputError, SnapshotMismatch
+from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
 from memagent.core.records import Record, Text
 from memagent.core.snapshot import JournalRow
 from memagent.memory.bank import MemoryBank
 from memagent.memory.state import EMPTY_STATE, apply
 from memagent.memory.timetravel import restoring_entry
+from memagent.stores.crash_points import reach
 
 FORMAT = "memagent-export/1"
-_PAGE = 500
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class ExportReport(Record):
@@ -71,14 +74,19 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
                     put(row.model_dump_json())
                     rows += 1
             file.write(json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n")
+        reach("export.written")
         partial.replace(path)
+    except OSError as exc:
+        kind = StoreUnavailable if exc.errno in _NO_ROOM else InputError
+        raise kind(f"{path} cannot be written: {exc.strerror}; nothing was exported") from exc
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return report.model_copy(update={"rows": rows})
 
 
 async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
-    """Replay an export into an empty memory.
+    """Replay an export into an empty memory, all or nothing.
 
     Raises `SnapshotMismatch` when the memory is not empty or the file does not hold what it says, `InputError` when it is no export.
     """
@@ -95,9 +103,7 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
         raise SnapshotMismatch(
             f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}"
         )
-    for start in range(0, len(rows), _PAGE):
-        page = rows[start : start + _PAGE]
-        await bank.replay(page)
+    await bank.replay(rows)
     return ExportReport(
         path=str(path),
         rows=len(rows),

@@ -1,6 +1,6 @@
 """Named places at which a test process can kill itself, to prove that a crash anywhere loses nothing acknowledged.
 
-The stores call `reach(name)` as they pass each place; unless `kill_at` was called in this very process that is one comparison.
+The stores and the bank call `reach(name)` as they pass each place; unless `kill_at` was called in this very process that is one comparison.
 Nothing but the function call arms a point: no environment variable, no setting.
 """
 
@@ -33,7 +33,9 @@ CRASH_POINTS: Final = (
     "close.drained",
     "lock.releasing",
 )
-"""Every name that `reach` is called with, in the order of a journal's life."""
+"""Every name that the stores call `reach` with, in the order of a journal's life."""
+BANK_CRASH_POINTS: Final = ("bank.planned", "bank.appended", "refresh.begun", "refresh.caught_up", "export.written")
+"""Those of the memory bank: before and after an append, around the catch-up of the search view, before an export takes its place."""
 
 _hook: Callable[[str], None] | None = None
 
@@ -52,8 +54,9 @@ def watch(hook: Callable[[str], None] | None) -> None:
 
 def kill_at(name: str, *, visit: int = 1) -> None:
     """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1). Raises `ValueError` for an unknown name."""
-    if name not in CRASH_POINTS:
-        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(CRASH_POINTS)}")
+    known = CRASH_POINTS + BANK_CRASH_POINTS
+    if name not in known:
+        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
     left = visit
 
     def hook(reached: str) -> None:

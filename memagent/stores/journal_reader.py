@@ -17,7 +17,6 @@ from typing import Final
 
 from pydantic_core import ValidationError
 from sqlalchemy import Connection, select
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 
 from memagent.core.errors import StoreError
@@ -42,7 +41,7 @@ from memagent.stores.journal_statements import (
 from memagent.stores.schema import SCHEMA_REVISION
 from memagent.stores.schema import meta as meta_table
 from memagent.stores.schema_state import SchemaState, schema_state
-from memagent.stores.sqlite_engine import corrupt, reading_engine, store_error
+from memagent.stores.sqlite_engine import connect_for_reading, corrupt, reading_engine, store_error
 
 _PAGE_ROWS: Final = 512
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -69,7 +68,7 @@ class JournalReader:
         self._engine = reading_engine(path)
         self._ready = False
         self._lock = threading.Lock()
-        self._watch: DBAPIConnection | None = None
+        self._watch: sqlite3.Connection | None = None
         self._version = -1
         self._heads: dict[ScopeKey, int] = {}
 
@@ -108,21 +107,19 @@ class JournalReader:
         try:
             with self._lock:
                 return self._watched_head(scope)
-        except (DBAPIError, sqlite3.Error) as exc:
+        except sqlite3.Error as exc:
             raise store_error(exc, self.path, "reading") from exc
 
     def _watched_head(self, scope: ScopeKey) -> int:
         if self._watch is None:
-            self._watch = self._engine.raw_connection().dbapi_connection
-        connection = self._watch
-        assert isinstance(connection, sqlite3.Connection)
-        (version,) = connection.execute("PRAGMA data_version").fetchone()
+            self._watch = connect_for_reading(self.path)
+        (version,) = self._watch.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._heads) > _MAX_HEADS:
             self._heads.clear()
             self._version = version
         head = self._heads.get(scope)
         if head is None:
-            row = connection.execute(Sql.head, (scope_digest(scope),)).fetchone()
+            row = self._watch.execute(Sql.head, (scope_digest(scope),)).fetchone()
             head = self._heads[scope] = 0 if row is None else row[0]
         return head
 

@@ -11,6 +11,7 @@ from typing import Final
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.schema import Table
@@ -71,9 +72,9 @@ def _text(statement: Executable, *order: str) -> str:
     if not isinstance(statement, ClauseElement):
         raise TypeError(f"not a compilable statement: {statement!r}")
     compiled = statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(order))
-    positions = tuple(getattr(compiled, "positiontup", None) or ())
-    if positions != order:
-        raise AssertionError(f"parameters stand as {positions}, not as {order}")
+    assert isinstance(compiled, SQLCompiler)
+    positions = tuple(compiled.positiontup or ())
+    assert positions == order, f"parameters stand as {positions}, not as {order}"
     return str(compiled)
 
 

@@ -4,8 +4,8 @@ Appends come from any thread or event loop and wait in a queue; the thread takes
 only after the commit has returned. While one group waits for the disk the next one gathers, so throughput grows with load and a lone append
 is not delayed. Vectors for the cache ride along with the next group, or go alone after a moment.
 Erasing is more than deleting: SQLite leaves copies of moved rows in the gaps of pages, even with `secure_delete`. So after an erasure
-the database is rebuilt (`VACUUM`) and the write-ahead log emptied before the erasure is acknowledged. A mark in the database survives a
-crash in between and has it done on the next open.
+the database is rebuilt (`VACUUM`, which takes time in proportion to its size while other appends wait) and the write-ahead log emptied
+before the erasure is acknowledged. A mark in the database survives a crash in between and has it done on the next open.
 """
 
 from __future__ import annotations

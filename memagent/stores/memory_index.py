@@ -28,6 +28,7 @@ _TAIL: Final = 32
 _MARGIN: Final = 16
 _DECIMALS: Final = 6
 Scored = tuple[MemoryItem, float]
+_NOWHERE: Final = np.zeros(0, dtype=np.int32)
 _LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 
 
@@ -120,8 +121,15 @@ class IndexView:
         items: list[MemoryItem] = []
         rows: list[int] = []
         for part in self.parts:
-            at = _kept(part, where)
-            scores = part.segment.rows[field].scores(matrix, vector, at)
+            key = _only_key(where)
+            if key is not None:
+                at = part.segment.filed.get(key, _NOWHERE)
+                scores = part.segment.rows[field].filed_scores(matrix, vector, key, at)
+                if part.dead is not None:
+                    scores[part.dead[at]] = -np.inf
+            else:
+                at = _kept(part, where)
+                scores = part.segment.rows[field].scores(matrix, vector, at)
             for i in _top(scores, part.segment.ranks if at is None else part.segment.ranks[at], k + _MARGIN):
                 position = int(i if at is None else at[i])
                 items.append(part.segment.items[position])
@@ -208,6 +216,14 @@ def _kept(part: _Part, where: Filter | None) -> Ints | None:
         lo, hi = _bounds(where.said)
         at = at[(segment.said[at] >= lo) & (segment.said[at] < hi)]
     return at
+
+
+def _only_key(where: Filter | None) -> tuple[str, str] | None:
+    """The single (field, value) a filter asks for, when it asks for nothing else."""
+    if where is None or where.ids or where.valid is not None or where.said is not None:
+        return None
+    wanted = [(name, value) for name in _LISTED for value in getattr(where, name)]
+    return wanted[0] if len(wanted) == 1 else None
 
 
 def _bounds(span: TimeSpan) -> tuple[float, float]:

@@ -7,6 +7,7 @@ SQLite connection across a fork is what corrupts databases), and has to open its
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class OpenWriters:
     def acquire(self, path: Path, *, synchronous: Synchronous, lock_timeout_s: float) -> JournalWriter:
         """The writer for a path, opened if need be. Raises as `SqlJournal` does; give it back with `release`."""
         with self._lock:
-            if not self._watches_forks and hasattr(os, "register_at_fork"):
+            if not self._watches_forks and sys.platform != "win32":
                 os.register_at_fork(after_in_child=self._forget)
                 self._watches_forks = True
             shared = self._by_path.get(path)

@@ -107,7 +107,7 @@ class SqlJournal:
         `recorded_at` keeps the dates of an import, one an entry; a date before its predecessor's becomes the predecessor's, as time
         never runs backwards within a log. `idempotency` is (key, digest of the request's body, response as JSON), kept in the same
         transaction. An `Erased` entry deletes the scope's older payloads and responses and every cached vector, and is acknowledged
-        when the bytes are gone from the files.
+        when the bytes are gone from the files, or else `scrub_due` tells.
 
         Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key, `InputError` for an
         entry that would not read back the same, and `StoreError`s; after any of them nothing was written. A caller that is
@@ -170,7 +170,9 @@ class SqlJournal:
     def claimed_embedder(self) -> tuple[str, int] | None:
         """(id, width) of the embedder this store's vectors come from, None when none was claimed yet."""
         self._check()
-        value = (self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None) or self._reader.meta(_EMBEDDER_KEY)
+        value = (self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None) or self._reader.meta(
+            _EMBEDDER_KEY
+        )
         if value is None:
             return None
         dim, _, embedder_id = value.partition(" ")
@@ -186,8 +188,9 @@ class SqlJournal:
             return
         if known is not None and not force:
             raise ConfigError(
-                f"the memory at {self.path} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) is "
-                "configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  memagent reembed"
+                f"the memory at {self.path} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) "
+                "is configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  "
+                "memagent reembed"
             )
         if self._writer is not None:
             self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")

@@ -131,26 +131,25 @@ def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> No
     connection.execute(f"PRAGMA synchronous = {synchronous}")
 
 
+def connect_for_reading(path: Path) -> sqlite3.Connection:
+    """A read-only connection; to an immutable view of a database at rest where SQLite cannot share it."""
+    connection = _connect(_uri(path, "ro"))
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.Error as exc:
+        # WAL needs its index file beside the database. Where it can neither be found nor made there is no writer either.
+        connection.close()
+        if exc.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _wal_bytes(path):
+            raise
+        connection = _connect(_uri(path, "ro", immutable=True))
+    return connection
+
+
 def reading_engine(path: Path) -> Engine:
-    """An engine of read-only connections, each statement by itself. Falls back to an immutable view of a database at rest."""
-
-    def connect() -> sqlite3.Connection:
-        connection = _connect(_uri(path, "ro"))
-        try:
-            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        except sqlite3.Error as exc:
-            # WAL needs its index file beside the database. Where it can neither be found nor made there is no writer either.
-            connection.close()
-            if exc.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _wal_bytes(
-                path
-            ):
-                raise
-            connection = _connect(_uri(path, "ro", immutable=True))
-        return connection
-
+    """An engine over `connect_for_reading`, each statement by itself."""
     return create_engine(
         "sqlite://",
-        creator=connect,
+        creator=lambda: connect_for_reading(path),
         poolclass=QueuePool,
         pool_size=_READ_CONNECTIONS,
         max_overflow=-1,

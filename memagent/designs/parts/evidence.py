@@ -1,8 +1,8 @@
 """Which of the hits answers a question, judged by rules: words covered, who said it, whether it tells a time.
 
-Pure. A hit becomes `Evidence` (one version of one statement, with the words around it), and `ranked` orders the evidence by a weighted sum of
-features in [0, 1]. Words count by how rare they are in this memory. A reply often leaves out what was asked, so the words of the turns
-around it count too, the more the nearer. The weights were set on three conversations of LoCoMo, by hand and coarsely.
+Pure. A hit becomes `Evidence` (one version of one statement, with the words around it), and `ranked` orders the evidence by a weighted
+sum of features in [0, 1]. Words count by how rare they are in this memory. A reply often leaves out what was asked, so the words of the
+turns around it count too, the more the nearer. The weights were set on three conversations of LoCoMo, by hand and coarsely.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ _OTHER_VERSION = 0.95
 """How much a word counts in another version of the statement: what a correction leaves out, the corrected words say."""
 _KIN = 0.8
 """How much a word of kindred meaning counts."""
-_KINDRED: dict[str, tuple[str, ...]] = {"live": ("move", "reloc", "settl", "rent"), "work": ("job", "hire"), "job": ("work", "hire"), "move": ("reloc",), "name": ("call",), "call": ("name",)}
+_KINDRED: dict[str, tuple[str, ...]] = {
+    "live": ("move", "reloc", "settl", "rent"),
+    "work": ("job", "hire"),
+    "job": ("work", "hire"),
+    "move": ("reloc",),
+    "name": ("call",),
+    "call": ("name",),
+}
 _OWN = re.compile(r"\b(?:I|me|my|mine|we|us|our)\b", re.I)
 _COVER, _FOUND, _SPEAKER, _TIMED, _PERIOD, _INTRODUCED = 1.0, 0.5, 0.5, 0.8, 0.6, 0.4
 _ECHO = 0.8
@@ -61,6 +68,8 @@ class Scored:
     cover: float
     """Share of the question's content (by weight) found in the statement or near it."""
     cosine: float
+    who: float
+    """How far it is about whom the question names; 0 when another speaks of something else."""
 
 
 def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:
@@ -81,7 +90,9 @@ def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evide
     versions = state.versions(hit.id) or (hit.item,)
     found = [_version(hit, versions[-1], state, after=None)]
     if past:
-        found += [_version(hit, old, state, after=new) for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)]
+        found += [
+            _version(hit, old, state, after=new) for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)
+        ]
     return found
 
 
@@ -106,7 +117,9 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
         for offset, weight in _NEAR.items()
         if 0 <= at + offset < len(session.turns) and not (near := session.turns[at + offset]).recalled
     ]
-    around += [(_OTHER_VERSION, state.sessions[session_id].turns[position].said) for session_id, position in places[:-1]]
+    around += [
+        (_OTHER_VERSION, state.sessions[session_id].turns[position].said) for session_id, position in places[:-1]
+    ]
     if after is not None:
         around.append((_OTHER_VERSION, after.text))
     return Evidence(
@@ -154,35 +167,39 @@ def ranked(evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[st
     for one in evidence:
         cover = covered(one, weights)
         cosine = max(0.0, one.hit.why.arms.get("dense", 0.0), one.hit.why.arms.get("dense_context", 0.0))
+        who = _who(one, view)
         late = (one.said_at.timestamp() - first) / (last - first) if one.said_at is not None and last > first else 0.0
         score = (
             _COVER * cover
             + _FOUND * one.hit.score / top
-            + _SPEAKER * _who(one, view)
+            + _SPEAKER * who
             + _TIMED * _time_fit(one, view)
             + _PERIOD * _period_fit(one, view, late)
             + _INTRODUCED * _introduces(one, view)
             - _ECHO * _echoes(one, view)
         )
-        scored.append(Scored(one, score, cover, cosine))
+        scored.append(Scored(one, score, cover, cosine, who))
     return sorted(scored, key=lambda each: -each.score)
 
 
 def _who(evidence: Evidence, view: QuestionView) -> float:
     """1 when someone the question names said it of themselves, less when they speak of others or only ask; 0.5 when another speaks of such
-    a person, else 0; 1 when nobody is named."""
+    a person or nobody knows who said it, else 0; 1 when nobody is named."""
     if not view.people:
         return 1.0
     if evidence.speaker is not None and any(folded(evidence.speaker) == folded(name) for name in view.people):
         return (1.0 if _OWN.search(evidence.text) else 0.7) - (0.3 if evidence.text.rstrip().endswith("?") else 0.0)
     text = folded(evidence.text)
-    return 0.5 if any(folded(name) in text for name in view.people) else 0.0
+    return 0.5 if evidence.speaker is None or any(folded(name) in text for name in view.people) else 0.0
 
 
 def _time_fit(evidence: Evidence, view: QuestionView) -> float:
-    """For a question that names a time: whether the statement is about it or was said then. For one that asks for a time: whether it tells one."""
+    """Whether the statement tells a time, for a question that asks for one; whether it is about the time that a question names, or was
+    said then."""
     if view.span is not None:
-        if (evidence.valid is not None and evidence.valid.overlaps(view.span)) or (not evidence.current and _stood(evidence, view.span)):
+        if (evidence.valid is not None and evidence.valid.overlaps(view.span)) or (
+            not evidence.current and _stood(evidence, view.span)
+        ):
             return 1.0
         return 0.5 if evidence.said_at is not None and view.span.contains(evidence.said_at) else 0.0
     return 1.0 if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG) and evidence.valid is not None else 0.0
@@ -202,15 +219,20 @@ def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
 def _stood(evidence: Evidence, span: TimeSpan) -> bool:
     """Whether a replaced version was the present one at some moment of the span."""
     said, until = evidence.said_at, evidence.until
-    return said is not None and until is not None and (span.end is None or said < span.end) and (span.start is None or span.start < until)
+    return (
+        said is not None
+        and until is not None
+        and (span.end is None or said < span.end)
+        and (span.start is None or span.start < until)
+    )
 
 
 def _introduces(evidence: Evidence, view: QuestionView) -> float:
     """For "who is Clara": whether the statement says what she is to the speaker ("my sister Clara")."""
     if view.kind is not QuestionKind.WHO:
         return 0.0
-    said = (re.search(rf"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){{1,2}}{re.escape(name)}\b", evidence.text, re.I) for name in view.people)
-    return 1.0 if any(said) else 0.0
+    as_whom = r"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){1,2}"
+    return 1.0 if any(re.search(rf"{as_whom}{re.escape(name)}\b", evidence.text, re.I) for name in view.people) else 0.0
 
 
 def _echoes(evidence: Evidence, view: QuestionView) -> float:

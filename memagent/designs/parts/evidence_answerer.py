@@ -16,7 +16,8 @@ from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdic
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.evidence import Evidence, Scored, evidence_of, ranked, term_weights
-from memagent.designs.parts.verbatim_rules import conflicting, overlap, stands_alone
+from memagent.designs.parts.verbatim_corrections import stands_alone
+from memagent.designs.parts.verbatim_rules import conflicting, overlap
 from memagent.designs.parts.wording import day_of, quote_from, said_line, time_for
 from memagent.memory.bank import MemoryBank
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
@@ -24,6 +25,7 @@ from memagent.memory.state import BankState, folded
 from memagent.memory.temporal import format_span
 
 NO_MODEL_NOTE = "No language model is configured; this answer quotes the best evidence found."
+NO_MODEL_ABSTAINED_NOTE = "No language model is configured; what was found was judged by rules alone."
 NOTHING_FOUND = "Nothing in memory answers this."
 _LEXICAL = frozenset({"lexical"})
 _MAX_TERMS = 24
@@ -34,9 +36,9 @@ class EvidenceAnswerer:
     """Quotes the best of the hits. Asks no model."""
 
     min_cover: float = 0.4
-    """Share of the question's content the best evidence must cover; half of it will do when its cosine to the question reaches `min_cosine`."""
+    """Share of the question's content the best evidence must cover; half of it will do at a cosine of `min_cosine` to the question."""
     min_cosine: float = 0.45
-    margin: float = 0.2
+    margin: float = 0.25
     """Evidence whose score is within this of the best is quoted too."""
     min_share: float = 0.7
     """And only if it covers this share of what the best covers."""
@@ -45,7 +47,9 @@ class EvidenceAnswerer:
     async def __call__(self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /) -> Answer:
         """An answer with one to three quotations, or an abstention that says why."""
         state = ctx.bank.state
-        speakers = dict.fromkeys(name for hit in hits if hit.item is not None for name in (hit.item.speaker, hit.item.subject) if name)
+        speakers = dict.fromkeys(
+            name for hit in hits if hit.item is not None for name in (hit.item.speaker, hit.item.subject) if name
+        )
         view = read_question(question.text, speakers=speakers, asked_at=question.asked_at or ctx.clock())
         stranger = await _stranger(view, list(speakers), ctx.bank)
         if stranger is not None:
@@ -55,6 +59,9 @@ class EvidenceAnswerer:
         order = ranked([one for hit in hits for one in evidence_of(hit, state, past=past)], view, weights)
         if not order or not self._fits(order[0], view):
             return _abstention("What was found does not fit the question well enough to be quoted.")
+        if order[0].who == 0 and any(name in speakers for name in view.people):
+            asked, by = " or ".join(view.people), order[0].evidence.speaker
+            return _abstention(f"The nearest statement is by {by}, who does not speak of {asked} there.")
         return _answer(view, [each.evidence for each in self._chosen(order, view)], order, state)
 
     def _fits(self, best: Scored, view: QuestionView) -> bool:
@@ -110,15 +117,22 @@ def _same_name(name: str, speaker: str) -> bool:
 
 def _names(hit: Hit, name: str, state: BankState) -> bool:
     """Whether a hit, a turn near it, or its speaker bears the name."""
-    texts = [text for one in evidence_of(hit, state) for text in (one.text, one.speaker or "", *(near for _, near in one.around))]
-    return re.search(rf"(?<!\w){re.escape(folded(name))}(?:['’]?s)?(?!\w)", folded(" ".join((hit.text, *texts)))) is not None
+    texts = [
+        text
+        for one in evidence_of(hit, state)
+        for text in (one.text, one.speaker or "", *(near for _, near in one.around))
+    ]
+    return (
+        re.search(rf"(?<!\w){re.escape(folded(name))}(?:['’]?s)?(?!\w)", folded(" ".join((hit.text, *texts))))
+        is not None
+    )
 
 
 # -- wording -----------------------------------------------------------------------------------------------------------
 
 
 def _abstention(reason: str) -> Answer:
-    return Answer(text=NOTHING_FOUND, verdict=Verdict.ABSTAINED, notes=(NO_MODEL_NOTE, reason))
+    return Answer(text=NOTHING_FOUND, verdict=Verdict.ABSTAINED, notes=(NO_MODEL_ABSTAINED_NOTE, reason))
 
 
 def _answer(view: QuestionView, chosen: Sequence[Evidence], order: Sequence[Scored], state: BankState) -> Answer:
@@ -152,8 +166,11 @@ def _citations(one: Evidence, view: QuestionView) -> list[Citation]:
     """The turn the words are from; for a correction that says little by itself, the corrected turn too."""
     if not one.turn_ids:
         return [Citation(hit_id=one.hit.id, quote=quote_from(one.text, view.terms))]
-    turn_ids = one.turn_ids[-1:] if len(one.turn_ids) == 1 or stands_alone(one.text) else one.turn_ids[:-3:-1]
-    return [Citation(hit_id=one.hit.id, turn_id=turn_id, quote=quote_from(one.text, view.terms) if i == 0 else "") for i, turn_id in enumerate(turn_ids)]
+    *older, latest = one.turn_ids
+    cited = [Citation(hit_id=one.hit.id, turn_id=latest, quote=quote_from(one.text, view.terms))]
+    if older and not stands_alone(one.text):
+        cited.append(Citation(hit_id=one.hit.id, turn_id=older[-1]))
+    return cited
 
 
 def _corrected_words(one: Evidence, state: BankState) -> str | None:
@@ -172,7 +189,9 @@ def _history(best: Evidence, state: BankState) -> list[str]:
     versions = [one for one in evidence_of(best.hit, state, past=True) if one.text != best.text]
     if best.current:
         older = versions[:2]
-        return [f"Updated; before that, {said_line(one.speaker, one.said_at, quote_from(one.text, ()))}" for one in older]
+        return [
+            f"Updated; before that, {said_line(one.speaker, one.said_at, quote_from(one.text, ()))}" for one in older
+        ]
     newer = [one for one in versions if one.current]
     return [f"This has changed since: {said_line(one.speaker, one.said_at, quote_from(one.text, ()))}" for one in newer]
 
@@ -181,7 +200,12 @@ def _disagreement(best: Evidence, order: Sequence[Scored]) -> list[str]:
     """A note on the nearest other statement of the same speaker that says nearly the same with other numbers, days or names."""
     for each in order[1:8]:
         other = each.evidence
-        same = other.hit.id != best.hit.id and other.current and other.speaker is not None and other.speaker == best.speaker
+        same = (
+            other.hit.id != best.hit.id
+            and other.current
+            and other.speaker is not None
+            and other.speaker == best.speaker
+        )
         if same and overlap(best.text, other.text) >= 0.5 and conflicting(best.text, other.text):
             return [f"It may not agree: {said_line(other.speaker, other.said_at, quote_from(other.text, ()))}"]
     return []

@@ -13,17 +13,16 @@ from memagent.core.errors import EmbeddingError
 from memagent.core.ops import Add, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan
 from memagent.designs.base import Proposal, Related, SlotContext
-from memagent.designs.parts.verbatim_rules import (
+from memagent.designs.parts.verbatim_corrections import (
     Candidate,
     Correction,
     Cue,
     corrected,
     correction_in,
-    informative,
-    near_duplicate,
     restated_text,
     swapped,
 )
+from memagent.designs.parts.verbatim_rules import informative, near_duplicate
 from memagent.designs.parts.wording import time_told
 from memagent.memory.state import folded
 from memagent.memory.validation import restates
@@ -32,7 +31,7 @@ from memagent.protocols import Embedder
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimManager:
-    """Facts to ADD, UPDATE and NOOP by the rules of `verbatim_rules`. Asks no model."""
+    """Facts to ADD, UPDATE and NOOP by the rules of `verbatim_rules` and `verbatim_corrections`. Asks no model."""
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """One op a fact, in order."""
@@ -63,8 +62,14 @@ class _Desk:
             self.ops.append(Noop(fact=fact, reason="small talk: says nothing to remember"))
             return
         known = [hit for hit in entry.hits if hit.item is not None and hit.item.active and hit.id not in self.taken]
-        own = [(hit.item, hit.why.arms.get("dense")) for hit in known if hit.item is not None and _same_speaker(fact, hit.item)]
-        self.ops.append(self._repeat(fact, own) or await self._correction(fact, [item for item, _ in own]) or self._addition(fact))
+        own = [
+            (hit.item, hit.why.arms.get("dense"))
+            for hit in known
+            if hit.item is not None and _same_speaker(fact, hit.item)
+        ]
+        self.ops.append(
+            self._repeat(fact, own) or await self._correction(fact, [item for item, _ in own]) or self._addition(fact)
+        )
 
     def _repeat(self, fact: Fact, own: Sequence[tuple[MemoryItem, float | None]]) -> Noop | None:
         for item, cosine in own:
@@ -73,7 +78,9 @@ class _Desk:
             if near_duplicate(fact, item.text, item.valid, cosine=cosine):
                 return Noop(id=item.id, fact=fact, reason="said before in nearly the same words")
         for other in self.added.values():
-            if _same_speaker(fact, other) and (restates(fact, other) or near_duplicate(fact, other.text, other.valid, cosine=None)):
+            if _same_speaker(fact, other) and (
+                restates(fact, other) or near_duplicate(fact, other.text, other.valid, cosine=None)
+            ):
                 return Noop(fact=fact, reason=f"said before, in turn {other.source_turn_ids[-1]}")
         return None
 
@@ -85,7 +92,10 @@ class _Desk:
         here = {f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)}
         texts = {**{key: item.text for key, item in items.items()}, **{key: other.text for key, other in here.items()}}
         cosines = await self._cosines(correction.topic(self.names), list(texts.values()))
-        candidates = [Candidate(key, text, cosine, recent=key in here) for (key, text), cosine in zip(texts.items(), cosines, strict=True)]
+        candidates = [
+            Candidate(key, text, cosine, recent=key in here)
+            for (key, text), cosine in zip(texts.items(), cosines, strict=True)
+        ]
         target = corrected(correction, candidates, names=self.names)
         if target is None:
             return None
@@ -117,7 +127,9 @@ class _Desk:
         self.ops[place] = Noop(fact=slip, reason=f"corrected at once, in turn {fact.source_turn_ids[-1]}")
         sources = tuple(dict.fromkeys((*slip.source_turn_ids, *fact.source_turn_ids)))
         valid = fact.valid or _swapped_time(correction, slip)
-        whole = fact.model_copy(update={"text": restated_text(slip, fact.text), "source_turn_ids": sources, "valid": valid})
+        whole = fact.model_copy(
+            update={"text": restated_text(slip, fact.text), "source_turn_ids": sources, "valid": valid}
+        )
         self.added[len(self.ops)] = whole
         return Add(fact=whole, reason=f"corrects turn {slip.source_turn_ids[-1]}")
 

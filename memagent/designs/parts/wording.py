@@ -28,7 +28,11 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
     def vagueness(mention: TimeMention) -> tuple[bool, bool, bool]:
         span = mention.span
         ahead = said_at is not None and span.start is not None and span.start > said_at
-        return (span.start is None or span.end is None, ahead or span.granularity is Granularity.RANGE, mention.relative)
+        return (
+            span.start is None or span.end is None,
+            ahead or span.granularity is Granularity.RANGE,
+            mention.relative,
+        )
 
     return began(min(mentions, key=vagueness), said_at)
 
@@ -46,14 +50,20 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
     return began(max(mentions, key=fit), evidence.said_at)
 
 
-_TAKEN_BACK = re.compile(r"(?:\bnot|\binstead\s+of|\bI\s+(?:said|told\s+you)\b[^.,;?!]*)(?:\s+(?:in|on|at|for|the))*\s*$", re.I)
+_TAKEN_BACK = re.compile(
+    r"(?:\bnot|\binstead\s+of|\bI\s+(?:said|told\s+you)\b[^.,;?!]*)(?:\s+(?:in|on|at|for|the))*\s*$", re.I
+)
 
 
 def _standing(text: str, mentions: Sequence[TimeMention]) -> list[TimeMention]:
-    """The mentions that the text neither takes back in the same breath ("not on Tuesday", "I said June") nor uses to tell a thing by ("last
-    year's race"); all when none is left."""
-    kept = [m for m in mentions if not _TAKEN_BACK.search(text[max(0, m.start - 60) : m.start]) and text[m.end : m.end + 2] not in ("'s", "’s")]
-    return kept or list(mentions)
+    """The mentions that the text neither takes back ("not on Tuesday", "I said June") nor uses to tell a thing by ("last year's race"); all
+    when none is left."""
+
+    def stands(mention: TimeMention) -> bool:
+        before, after = text[max(0, mention.start - 60) : mention.start], text[mention.end : mention.end + 2]
+        return not _TAKEN_BACK.search(before) and after not in ("'s", "’s")
+
+    return [mention for mention in mentions if stands(mention)] or list(mentions)
 
 
 def _ahead(mention: TimeMention, said_at: datetime | None) -> bool:
@@ -68,7 +78,9 @@ def began(mention: TimeMention, said_at: datetime | None) -> TimeSpan:
         return span
     start, unit = span.start, match[1].lower()
     if unit == "year":
-        return TimeSpan(start=start, end=datetime(start.year + 1, 1, 1, tzinfo=UTC), granularity=Granularity.YEAR, text=span.text)
+        return TimeSpan(
+            start=start, end=datetime(start.year + 1, 1, 1, tzinfo=UTC), granularity=Granularity.YEAR, text=span.text
+        )
     if unit == "month" and start.day == 1:
         end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
         return TimeSpan(start=start, end=end, granularity=Granularity.MONTH, text=span.text)

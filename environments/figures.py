@@ -1,0 +1,168 @@
+"""From scores to figures: every figure is a ratio of sums over questions, with a bootstrap interval over conversations.
+
+A figure is None where nothing is divided by: recall of questions without gold evidence, F1 of unanswerable ones. Failed questions are
+counted and take part in nothing else. `overall` answers for all answerable questions together, abstention for all questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from environments.metrics import ratio, ratio_interval
+from environments.records import ProbeScore, Score
+from environments.runs import EvalConfig
+from memagent.core.records import Record, Text
+
+Part = tuple[float, float]
+"""What one question adds above and below the line; (0, 0) when it takes no part."""
+_NOTHING: Part = (0.0, 0.0)
+ALONE = ("conv-26", "conv-30")
+"""LoCoMo conversations that papers train on, and whose figures are therefore shown by themselves too."""
+
+
+class Figure(Record):
+    """A value with its 95 % interval; None where there is nothing to divide by, or fewer than two conversations."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Costs(Record):
+    """What an arm costs, means over episodes and questions."""
+
+    memory_items: float = 0.0
+    memory_tokens: float = 0.0
+    """Words and signs held at the end of an episode."""
+    dialogue_tokens: float = 0.0
+    calls: float = 0.0
+    """Model calls an episode, remembering and answering."""
+    model_tokens: float = 0.0
+    """Prompt and completion tokens an episode, as the provider counts them."""
+    remember_s: float = 0.0
+    """Seconds of remembering an episode."""
+    ask_ms: float = 0.0
+    """Milliseconds a question."""
+
+
+class ArmReport(Record):
+    """One arm's figures."""
+
+    arm: Text
+    episodes: int
+    questions: int
+    failed: int
+    """Questions and episodes that failed."""
+    overall: dict[str, Figure]
+    categories: dict[str, dict[str, Figure]]
+    alone: dict[str, dict[str, Figure]]
+    """Figures of single conversations."""
+    costs: Costs
+
+
+class Report(Record):
+    """An evaluation: what was run and what came out."""
+
+    config: EvalConfig
+    counts: dict[str, int]
+    """Questions of each category."""
+    arms: tuple[ArmReport, ...]
+
+
+def measures(ks: Sequence[int]) -> dict[str, Callable[[ProbeScore], Part]]:
+    """What each figure takes from a question."""
+    recalls = {f"recall@{k}": _recall_at(k) for k in ks}
+    return {**recalls, **_ANSWERS, **_MEMORY}
+
+
+def _recall_at(k: int) -> Callable[[ProbeScore], Part]:
+    return lambda one: (one.recall[k], 1.0) if one.recall is not None else _NOTHING
+
+
+def _value(value: float | None) -> Part:
+    return _NOTHING if value is None else (value, 1.0)
+
+
+def _precision(one: ProbeScore) -> Part:
+    if one.unanswerable or not one.evidence:
+        return _NOTHING
+    return float(len(set(one.cited) & set(one.evidence))), float(len(one.cited))
+
+
+_ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
+    "f1": lambda one: _value(one.f1),
+    "f1_memory_r2": lambda one: _value(one.f1_memory_r2),
+    "bleu1": lambda one: _value(one.bleu1),
+    "exact": lambda one: _value(one.exact),
+    "citation_precision": _precision,
+    "abstention_precision": lambda one: (float(one.unanswerable), 1.0) if one.abstained else _NOTHING,
+    "abstention_recall": lambda one: (float(one.abstained), 1.0) if one.unanswerable else _NOTHING,
+}
+_MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
+    "m_fail": lambda one: (float(one.lost), float(len(one.evidence))),
+    "m_fail_content": lambda one: (float(one.uncovered), float(len(one.evidence))),
+}
+_ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
+
+
+def report_of(config: EvalConfig, scores: dict[str, list[Score]]) -> Report:
+    """The figures of an evaluation's scores, arms in the order of the configuration."""
+    counts: dict[str, int] = {}
+    for score in next(iter(scores.values()), []):
+        for probe in score.probes:
+            counts[probe.category] = counts.get(probe.category, 0) + 1
+    arms = tuple(_arm_report(config, arm, found) for arm, found in scores.items())
+    return Report(config=config, counts=dict(sorted(counts.items())), arms=arms)
+
+
+def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmReport:
+    groups = [[probe for probe in score.probes if probe.failure is None] for score in scores]
+    categories = sorted({probe.category for group in groups for probe in group})
+    return ArmReport(
+        arm=arm,
+        episodes=len(scores),
+        questions=sum(len(score.probes) for score in scores),
+        failed=sum(score.failure is not None for score in scores)
+        + sum(probe.failure is not None for score in scores for probe in score.probes),
+        overall=_figures(config, groups, answerable=True),
+        categories={name: _figures(config, [_of(group, name) for group in groups]) for name in categories},
+        alone={
+            score.episode_id: _figures(config, [group], answerable=True)
+            for score, group in zip(scores, groups, strict=True)
+            if score.episode_id in ALONE
+        },
+        costs=_costs(scores),
+    )
+
+
+def _of(group: Iterable[ProbeScore], category: str) -> list[ProbeScore]:
+    return [probe for probe in group if probe.category == category]
+
+
+def _figures(
+    config: EvalConfig, groups: Sequence[Sequence[ProbeScore]], *, answerable: bool = False
+) -> dict[str, Figure]:
+    """The figures of groups of questions; with `answerable`, all but those on abstention leave unanswerable questions out."""
+    found: dict[str, Figure] = {}
+    for name, measure in measures(config.ks).items():
+        narrow = answerable and name not in _ALL_QUESTIONS
+        parts = [[measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups]
+        span = ratio_interval(parts, samples=config.bootstrap_samples, seed=config.seed)
+        value = ratio(part for group in parts for part in group)
+        found[name] = Figure(value=value, low=span[0] if span else None, high=span[1] if span else None)
+    return found
+
+
+def _costs(scores: Sequence[Score]) -> Costs:
+    episodes = max(1, len(scores))
+    probes = [probe for score in scores for probe in score.probes]
+    usages = [*(score.usage for score in scores), *(probe.usage for probe in probes)]
+    return Costs(
+        memory_items=sum(score.memory_items for score in scores) / episodes,
+        memory_tokens=sum(score.memory_tokens for score in scores) / episodes,
+        dialogue_tokens=sum(score.dialogue_tokens for score in scores) / episodes,
+        calls=sum(usage.calls for usage in usages) / episodes,
+        model_tokens=sum(usage.prompt_tokens + usage.completion_tokens for usage in usages) / episodes,
+        remember_s=sum(score.seconds for score in scores) / episodes,
+        ask_ms=1_000.0 * sum(probe.seconds for probe in probes) / max(1, len(probes)),
+    )

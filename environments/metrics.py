@@ -1,0 +1,157 @@
+"""The numbers, as pure functions of strings, ids and counts. Each says what it divides by.
+
+Two spellings of token F1 are in use and differ by points, so both are here under their own names: `f1` counts repeated words as SQuAD
+does (Rajpurkar et al. 2016), `f1_memory_r2` divides the number of *distinct* common words by the lengths of both texts, repeats included,
+so it is never higher. `ratio_interval` resamples whole conversations, because questions about one conversation share its memory.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import exp
+
+from memagent.core.records import MemoryItem
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_WORD = re.compile(r"[^\W_]+")
+_LIGHT = frozenset(
+    "a an and are as at be been but by did do does for from had has have he her his i if in is it its me my of on or our she so that the "
+    "their them then there they this to us was we were what when which who will with would you your".split()
+)
+
+
+# -- answers against gold answers --------------------------------------------------------------------------------------
+
+
+def normalised(text: str) -> list[str]:
+    """Words of an answer as SQuAD compares them: lower case, without ASCII punctuation and articles."""
+    return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def f1(predicted: str, gold: str) -> float:
+    """Harmonic mean of precision and recall over words with their counts; 1 when both are empty, 0 when one is."""
+    said, wanted = normalised(predicted), normalised(gold)
+    if not said or not wanted:
+        return float(said == wanted)
+    return _harmonic(sum((Counter(said) & Counter(wanted)).values()), len(said), len(wanted))
+
+
+def f1_memory_r2(predicted: str, gold: str) -> float:
+    """The same over distinct common words, divided by the lengths of the texts with repeats; 1 when both are empty."""
+    said, wanted = normalised(predicted), normalised(gold)
+    if not said or not wanted:
+        return float(said == wanted)
+    return _harmonic(len(set(said) & set(wanted)), len(said), len(wanted))
+
+
+def _harmonic(common: int, said: int, wanted: int) -> float:
+    return 2.0 * common / (said + wanted)  # 2PR / (P + R) with P = common / said and R = common / wanted
+
+
+def bleu1(predicted: str, gold: str) -> float:
+    """Clipped unigram precision times the brevity penalty exp(1 - gold / predicted) for shorter answers; unsmoothed."""
+    said, wanted = normalised(predicted), normalised(gold)
+    if not said or not wanted:
+        return float(said == wanted)
+    precision = sum((Counter(said) & Counter(wanted)).values()) / len(said)
+    return precision * (1.0 if len(said) >= len(wanted) else exp(1.0 - len(wanted) / len(said)))
+
+
+def exact_match(predicted: str, gold: str) -> float:
+    """1 when the normalised words are the same in the same order."""
+    return float(normalised(predicted) == normalised(gold))
+
+
+# -- evidence ----------------------------------------------------------------------------------------------------------
+
+
+def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> float:
+    """Share of the gold turns among the first k turns returned. k counts turns, not hits: a hit that rests on three turns uses three."""
+    if not gold:
+        raise ValueError("recall needs at least one gold turn")
+    wanted = set(gold)
+    return len(wanted & set(returned[:k])) / len(wanted)
+
+
+def precision(named: Collection[str], gold: Collection[str]) -> float | None:
+    """Share of the named turns that are gold; None when none is named."""
+    distinct = set(named)
+    return len(distinct & set(gold)) / len(distinct) if distinct else None
+
+
+def m_fail(gold: Iterable[str], citing: Mapping[str, Sequence[MemoryItem]]) -> list[str]:
+    """Gold turns that no stored item cites: what was lost while the memory was built. `citing` maps a turn to the items that cite it."""
+    return [turn_id for turn_id in gold if not citing.get(turn_id)]
+
+
+def covers(text: str, evidence: str, *, share: float) -> bool:
+    """Whether a text holds at least this share of the distinct content words of the evidence (all words when it has no others)."""
+    words = {word.lower() for word in _WORD.findall(evidence)}
+    wanted = words - _LIGHT or words
+    held = {word.lower() for word in _WORD.findall(text)}
+    return not wanted or len(wanted & held) / len(wanted) >= share
+
+
+def m_fail_content(
+    gold: Mapping[str, str], citing: Mapping[str, Sequence[MemoryItem]], *, share: float = 0.5
+) -> list[str]:
+    """Gold turns (id to text) of which no citing item covers the words: a citation alone does not keep what was said."""
+    return [
+        turn_id
+        for turn_id, said in gold.items()
+        if not any(covers(item.text, said, share=share) for item in citing.get(turn_id, ()))
+    ]
+
+
+def items_by_turn(items: Iterable[MemoryItem]) -> dict[str, list[MemoryItem]]:
+    """Active items by each turn that they cite."""
+    found: dict[str, list[MemoryItem]] = {}
+    for item in items:
+        if item.active:
+            for turn_id in item.source_turn_ids:
+                found.setdefault(turn_id, []).append(item)
+    return found
+
+
+def abstention(pairs: Iterable[tuple[bool, bool]]) -> tuple[float | None, float | None]:
+    """(precision, recall) of abstaining over (abstained, unanswerable) pairs; None where nothing is divided by."""
+    counts = Counter(pairs)
+    right = counts[True, True]
+    said, wanted = right + counts[True, False], right + counts[False, True]
+    return (right / said if said else None), (right / wanted if wanted else None)
+
+
+# -- sums and intervals ------------------------------------------------------------------------------------------------
+
+
+def token_count(text: str) -> int:
+    """Words and punctuation signs: a count that needs no model's tokeniser and is the same everywhere."""
+    return len(_TOKEN.findall(text))
+
+
+def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
+    """Sum of the numerators over the sum of the denominators; None when that is 0."""
+    above = below = 0.0
+    for part, whole in parts:
+        above, below = above + part, below + whole
+    return above / below if below else None
+
+
+def ratio_interval(
+    groups: Sequence[Sequence[tuple[float, float]]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of `ratio` over resampled groups (conversations); None below two groups with anything in them."""
+    sums = [(sum(part for part, _ in group), sum(whole for _, whole in group)) for group in groups]
+    sums = [pair for pair in sums if pair[1]]
+    if len(sums) < 2:
+        return None
+    draw = random.Random(seed)
+    values = sorted(ratio(draw.choices(sums, k=len(sums))) or 0.0 for _ in range(samples))
+    tail = (1.0 - level) / 2.0
+    return values[int(tail * (samples - 1))], values[round((1.0 - tail) * (samples - 1))]

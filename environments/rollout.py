@@ -1,0 +1,136 @@
+"""The only two players: `play` runs an agent through an episode, `replay_session` reruns one session from a recorded memory.
+
+Both start from what they are given: `play` from the agent's own memory (give it `agent.at(EMPTY)` for a fresh private one), a replay
+from a fork of the anchor, so that any number of replays share one starting point. What fails is recorded on the trajectory; nothing is
+raised to those who run beside it, except cancellation.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Protocol
+
+from environments.errors import EnvironmentFault
+from environments.records import Episode, ProbeAnswer, SessionTrace, Trajectory
+from environments.views import truncate
+from memagent.core.answers import Answer, Question
+from memagent.core.errors import MemAgentError, boundary
+from memagent.core.records import Session
+from memagent.core.reports import IngestReport
+from memagent.core.snapshot import MemorySnapshot
+
+DEFAULT_K = 30
+"""Hits a probe asks for."""
+
+
+class MemoryAgent(Protocol):
+    """What can be played: an `AsyncAgent`, or anything that remembers, answers and can be forked."""
+
+    async def remember(self, session: Session, /) -> IngestReport:
+        """Hear a session."""
+        ...
+
+    async def ask(self, question: Question, /) -> Answer:
+        """Answer a question."""
+        ...
+
+    def snapshot(self) -> MemorySnapshot:
+        """The memory as it is."""
+        ...
+
+    def at(self, snapshot: MemorySnapshot, /) -> MemoryAgent:
+        """The same agent on a private memory that starts from a snapshot."""
+        ...
+
+
+async def play(
+    agent: MemoryAgent, episode: Episode, *, sessions: int | None = None, ask: bool = True, k: int = DEFAULT_K
+) -> Trajectory:
+    """Let the agent hear the sessions (the first `sessions` of them) and, with `ask`, answer each probe when it is due.
+
+    A session that fails, or of which a chunk could not be processed, ends the rollout with its `failure`; a probe that fails is one
+    failed answer and the others go on.
+    """
+    episode = episode if sessions is None else truncate(episode, sessions)
+    start = agent.snapshot()
+    traces: list[SessionTrace] = []
+    answers: list[ProbeAnswer] = []
+    failure: str | None = None
+    for number, session in enumerate(episode.sessions, start=1):
+        try:
+            trace = await _hear(agent, session)
+        except MemAgentError as error:
+            failure = f"session {session.id}: {type(error).__name__}: {error}"
+            break
+        traces.append(trace)
+        if trace.report.failed_chunks:
+            failure = f"session {session.id}: {trace.report.failed_chunks[0].failure}"
+            break
+        if ask:
+            answers += await _ask_due(agent, episode, session, last=number == len(episode.sessions), k=k)
+    return Trajectory(episode_id=episode.id, start=start, traces=tuple(traces), answers=tuple(answers), failure=failure)
+
+
+async def replay_session(agent: MemoryAgent, episode: Episode, *, session: int, anchor: MemorySnapshot) -> SessionTrace:
+    """Hear session number `session` (from 0) once more on a private memory that starts as the anchor.
+
+    Raises `EnvironmentFault` for an anchor that has heard this session already or lacks one before it, and what `remember` raises.
+    """
+    if not 0 <= session < len(episode.sessions):
+        raise EnvironmentFault(f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}")
+    chosen = episode.sessions[session]
+    if chosen.id in anchor.sessions:
+        raise EnvironmentFault(f"the anchor has heard session {chosen.id!r} already; give the memory from before it")
+    if lost := [one.id for one in episode.sessions[:session] if one.id not in anchor.sessions]:
+        raise EnvironmentFault(f"the anchor has not heard {', '.join(lost)}, which come before session {chosen.id!r}")
+    return await _hear(agent.at(anchor), chosen)
+
+
+async def answer_probes(
+    agent: MemoryAgent, episode: Episode, trajectory: Trajectory, *, k: int = DEFAULT_K
+) -> tuple[ProbeAnswer, ...]:
+    """Ask the probes of a trajectory that was played without asking, each on a fork of the memory that was there when it was due."""
+    found: list[ProbeAnswer] = []
+    heard = {trace.session_id: trace for trace in trajectory.traces}
+    played = [session for session in episode.sessions if session.id in heard]
+    for number, session in enumerate(played, start=1):
+        fork = agent.at(heard[session.id].after)
+        found += await _ask_due(fork, episode, session, last=number == len(played), k=k)
+    return tuple(found)
+
+
+async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
+    before, began = agent.snapshot(), perf_counter()
+    with boundary(EnvironmentFault, f"remembering session {session.id!r}"):
+        report = await agent.remember(session)
+    return SessionTrace(
+        session_id=session.id,
+        report=report,
+        before=before,
+        after=agent.snapshot(),
+        seconds=perf_counter() - began,
+    )
+
+
+async def _ask_due(agent: MemoryAgent, episode: Episode, session: Session, *, last: bool, k: int) -> list[ProbeAnswer]:
+    """Answers to the probes due after this session; those without a session of their own are due after the last."""
+    at = max((one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None)
+    memory = agent.snapshot()
+    found: list[ProbeAnswer] = []
+    for probe in episode.probes:
+        if probe.after_session != session.id and not (last and probe.after_session is None):
+            continue
+        began = perf_counter()
+        try:
+            with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
+                answer = await agent.ask(probe.asked(at=at, k=k))
+        except MemAgentError as error:
+            failure = f"{type(error).__name__}: {error}"
+            found.append(ProbeAnswer(probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began))
+        else:
+            found.append(ProbeAnswer(probe_id=probe.id, memory=memory, answer=answer, seconds=perf_counter() - began))
+    return found
+
+
+def _place(episode: Episode, session: Session) -> int:
+    return next(place for place, one in enumerate(episode.sessions) if one.id == session.id)

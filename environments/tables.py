@@ -1,0 +1,117 @@
+"""A report as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from environments.figures import ArmReport, Figure, Report
+
+_LAYOUT = (
+    ("f1", "F1"),
+    ("f1_memory_r2", "F1 (R2)"),
+    ("bleu1", "BLEU-1"),
+    ("exact", "EM"),
+    ("citation_precision", "cited right"),
+    ("abstention_precision", "abst. P"),
+    ("abstention_recall", "abst. R"),
+    ("m_fail", "M-Fail"),
+    ("m_fail_content", "M-Fail text"),
+)
+WIDTH = 170
+"""Columns used where the output is no terminal."""
+
+
+def print_report(report: Report) -> None:
+    """Write the tables to standard output: all answerable questions, by category, single conversations, costs."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    ks = report.config.ks
+    middle = ks[len(ks) // 2]
+    console.print(_recall_table(report.arms, ks))
+    console.print(_plain_table("Answers and memory, all answerable questions", report.arms, _LAYOUT))
+    for name in (f"recall@{middle}", "f1"):
+        console.print(_category_table(name, report))
+    for episode in dict.fromkeys(name for arm in report.arms for name in arm.alone):
+        layout = (*((f"recall@{k}", f"@{k}") for k in ks), *_LAYOUT)
+        console.print(_plain_table(f"{episode} by itself", report.arms, layout, episode=episode))
+    console.print(_cost_table(report.arms))
+
+
+def shown(figure: Figure | None, *, interval: bool = False) -> str:
+    """A figure with three digits, with its interval if wanted and known; a dash for none."""
+    if figure is None or figure.value is None:
+        return "-"
+    text = f"{figure.value:.3f}"
+    return f"{text} [{figure.low:.3f}, {figure.high:.3f}]" if interval and figure.low is not None else text
+
+
+def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
+    questions = arms[0].questions if arms else 0
+    episodes = arms[0].episodes if arms else 0
+    table = Table(
+        title=f"Evidence recall over turns, all answerable questions of {questions:,} in {episodes} conversations "
+        "[95 % bootstrap interval over conversations]"
+    )
+    table.add_column("arm")
+    for k in ks:
+        table.add_column(f"recall@{k}", justify="right")
+    for arm in arms:
+        table.add_row(arm.arm, *(shown(arm.overall.get(f"recall@{k}"), interval=True) for k in ks))
+    return table
+
+
+def _plain_table(
+    title: str, arms: Sequence[ArmReport], layout: Sequence[tuple[str, str]], *, episode: str | None = None
+) -> Table:
+    table = Table(title=title)
+    table.add_column("arm")
+    for _, head in layout:
+        table.add_column(head, justify="right")
+    for arm in arms:
+        figures: Mapping[str, Figure] = arm.overall if episode is None else arm.alone.get(episode, {})
+        table.add_row(arm.arm, *(shown(figures.get(name)) for name, _ in layout))
+    return table
+
+
+def _category_table(name: str, report: Report) -> Table:
+    table = Table(title=f"{name} by category")
+    table.add_column("arm")
+    for category, count in report.counts.items():
+        table.add_column(f"{category or '-'} (n={count})", justify="right")
+    for arm in report.arms:
+        table.add_row(arm.arm, *(shown(arm.categories.get(category, {}).get(name)) for category in report.counts))
+    return table
+
+
+def _cost_table(arms: Sequence[ArmReport]) -> Table:
+    table = Table(title="Costs: means an episode, time a question")
+    for head in (
+        "arm",
+        "items",
+        "memory tokens",
+        "dialogue tokens",
+        "model calls",
+        "model tokens",
+        "remember s",
+        "ask ms",
+        "failed",
+    ):
+        table.add_column(head, justify="left" if head == "arm" else "right")
+    for arm in arms:
+        costs = arm.costs
+        table.add_row(
+            arm.arm,
+            f"{costs.memory_items:,.0f}",
+            f"{costs.memory_tokens:,.0f}",
+            f"{costs.dialogue_tokens:,.0f}",
+            f"{costs.calls:,.0f}",
+            f"{costs.model_tokens:,.0f}",
+            f"{costs.remember_s:.2f}",
+            f"{costs.ask_ms:.1f}",
+            str(arm.failed),
+        )
+    return table

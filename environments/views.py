@@ -1,0 +1,46 @@
+"""Views of an episode: shorter or narrower ones, made anew; the episode itself never changes.
+
+A probe stays only while all its evidence does, so that no view asks what it no longer tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from environments.errors import EnvironmentFault
+from environments.records import Episode, Probe
+
+
+def truncate(episode: Episode, sessions: int) -> Episode:
+    """The first `sessions` sessions and the probes they can answer; the episode itself when it is not longer.
+
+    Probes without evidence (most unanswerable ones) stay when they are asked at the end. Raises `EnvironmentFault` below 1.
+    """
+    if sessions < 1:
+        raise EnvironmentFault(f"an episode has at least 1 session, not {sessions}")
+    if sessions >= len(episode.sessions):
+        return episode
+    return select_sessions(episode, [session.id for session in episode.sessions[:sessions]])
+
+
+def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
+    """The named sessions in their order and the probes they can answer. Raises `EnvironmentFault` for an unknown name or none."""
+    wanted = set(session_ids)
+    if unknown := wanted - {session.id for session in episode.sessions}:
+        raise EnvironmentFault(f"episode {episode.id!r} has no session {', '.join(sorted(unknown))}")
+    kept = tuple(session for session in episode.sessions if session.id in wanted)
+    if not kept:
+        raise EnvironmentFault(f"no session of episode {episode.id!r} is selected")
+    turns = {turn.id for session in kept for turn in session.turns}
+
+    def askable(probe: Probe) -> bool:
+        return turns.issuperset(probe.evidence_turn_ids) and (
+            probe.after_session is None or probe.after_session in wanted
+        )
+
+    return episode.model_copy(update={"sessions": kept, "probes": tuple(filter(askable, episode.probes))})
+
+
+def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
+    """All sessions and the probes for which `keep` holds."""
+    return episode.model_copy(update={"probes": tuple(filter(keep, episode.probes))})

@@ -1,0 +1,86 @@
+"""An event loop in a thread of its own, for synchronous code that calls coroutines.
+
+Calls come from any thread, `stop` waits for those that run, and none can be left hanging: a call that comes too late is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from memagent.core.errors import StoreError
+
+T = TypeVar("T")
+CLOSED = "this agent is closed; open another one"
+_WIND_UP_S = 5.0
+
+
+class LoopThread:
+    """One event loop in a daemon thread, and the calls that run in it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._calls: set[Future[Any]] = set()
+        self._ending = False
+        self._thread = threading.Thread(target=self._serve, name="memagent", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def refuse_own(self) -> None:
+        """Raise `StoreError` in this very thread, where waiting for it would never end."""
+        if threading.current_thread() is self._thread:
+            raise StoreError("an Agent was called from its own event loop; use AsyncAgent inside coroutines")
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine. Raises `StoreError` once the thread is ending."""
+        with self._lock:
+            if self._ending:
+                work.close()
+                raise StoreError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return future
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result; Ctrl-C cancels it and is raised here."""
+        try:
+            self.refuse_own()
+        except StoreError:
+            work.close()
+            raise
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Let the calls that run finish, then end the loop and its thread; harmless when repeated."""
+        with self._lock:
+            first, self._ending = not self._ending, True
+            calls = tuple(self._calls)
+        wait(calls)
+        if first:
+            asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop)
+        self._thread.join(timeout=2 * _WIND_UP_S)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    async def _wind_up(self) -> None:
+        """Cancel whatever else runs here (a call that Ctrl-C ended, a vendor's worker), then stop the loop."""
+        rest = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=_WIND_UP_S)
+        await self.loop.shutdown_asyncgens()
+        self.loop.stop()

@@ -108,7 +108,7 @@ _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 def report_of(config: EvalConfig, scores: dict[str, list[Score]]) -> Report:
     """The figures of an evaluation's scores, arms in the order of the configuration."""
     counts: dict[str, int] = {}
-    for score in next(iter(scores.values()), []):
+    for score in scores[config.arms[0]]:
         for probe in score.probes:
             counts[probe.category] = counts.get(probe.category, 0) + 1
     arms = tuple(_arm_report(config, arm, found) for arm, found in scores.items())

@@ -1,8 +1,8 @@
 """Running an evaluation: episodes times arms, each pair once, in several processes, resumable.
 
-A run's folder holds `config.json`, frozen at the first start, and `questions/<arm>/<episode>.jsonl`: a line a question, then one line about the
-episode. A file appears whole or not at all; a pair whose file is there and holds no failure is not run again. A folder begun with another
-configuration or other data is refused, so that one table never mixes two.
+A run's folder holds `config.json`, frozen at the first start, and `questions/<arm>/<episode>.jsonl`: a line a question, then one line
+about the episode. A file appears whole or not at all; a pair whose file is there and holds no failure is not run again. A folder begun
+with another configuration or other data is refused, so that one table never mixes two.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Agent:
         try:
             self._scope = Scope(user_id=user_id)
         except ValidationError as exc:
-            raise InputError(f"{user_id!r} cannot be a user: {fault_in(exc)}") from exc
+            raise InputError(f"{str(user_id)[:40]!r} cannot be a user id: {fault_in(exc)}") from exc
         self._model, self._design, self._tools = model, design, tuple(tools)
         self._open_args: dict[str, Any] = {"path": path, "embedder": embedder}
         self._read_only = read_only

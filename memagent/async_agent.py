@@ -28,6 +28,7 @@ from memagent.protocols import ChatModel, Clock, Embedder
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext, Tool
+    from memagent.stores.networkx_graph import FrozenEventGraph
 
 
 class Graphs:
@@ -75,6 +76,13 @@ class AsyncAgent:
     def graphs(self) -> Graphs:
         """The LangGraph graphs, for use as subgraphs and for streaming."""
         return Graphs()
+
+    @property
+    def event_graph(self) -> FrozenEventGraph:
+        """The event graph as a frozen networkx graph over the memory as last read or written; O(1), nothing is copied."""
+        from memagent.stores.networkx_graph import as_networkx
+
+        return as_networkx(self.bank.state.graph)
 
     @property
     def context(self) -> AgentContext:

@@ -202,7 +202,7 @@ def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
         | SentenceTransformerSettings
         | PluginEmbedderSettings,
     ):
-        return choice
+        return _checked_embedder(choice, "the embedder")
     match choice:
         case PluginEmbedderSettings():
             name, options = choice.name, choice.options
@@ -213,10 +213,12 @@ def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
         case _:
             name, options = choice.type, {}
     made = cast("Callable[..., object]", load("embedders", name))(**options)
+    return _checked_embedder(made, f"what embedder plug-in {name!r} gave")
+
+
+def _checked_embedder(made: object, what: str) -> Embedder:
     if not isinstance(made, Embedder):
-        raise ConfigError(
-            f"embedder plug-in {name!r} gave a {type(made).__name__}; an embedder has id, dim and embed()"
-        )
+        raise ConfigError(f"{what} is a {type(made).__name__}; an embedder has id, dim and embed()")
     return made
 
 

@@ -19,6 +19,7 @@ What a model did is data (`Rejected`, `ParseStatus`, an abstained `Answer`); wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -170,5 +171,6 @@ def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
 def fault_in(exc: ValidationError) -> str:
     """What a record refused first, in one line: the field and the reason, without pydantic's links and internals."""
     first = exc.errors(include_url=False)[0]
-    field, reason = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+    field = ".".join(str(part) for part in first["loc"])
+    reason = re.sub(r" items? after validation", " characters", first["msg"].removeprefix("Value error, "))
     return f"{field}: {reason}" if field else reason

@@ -212,7 +212,7 @@ class Session(Record):
 class Chunk(Record):
     """A balanced, contiguous part of a session: what one manager pass reads."""
 
-    id: Id
+    id: Text
     session_id: Id
     index: int
     count: int

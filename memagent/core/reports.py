@@ -11,7 +11,7 @@ from memagent.core.snapshot import AppliedOp
 class ChunkReport(Record):
     """One pass of the ingest graph over one chunk."""
 
-    chunk_id: Id
+    chunk_id: Text
     session_id: Id
     index: int
     facts: tuple[Fact, ...] = ()

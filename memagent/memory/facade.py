@@ -95,7 +95,7 @@ class Memory:
     async def get_all(
         self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
     ) -> list[MemoryItem]:
-        """Items that pass the filter, oldest said first, ties by id."""
+        """Items that pass the filter, oldest said first, those of one session in the order of their turns, ties by id."""
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         state = await self.bank.sync()
@@ -104,7 +104,12 @@ class Memory:
             for item in state.items.values()
             if (include_deleted or item.status is ItemStatus.ACTIVE) and (where is None or matches(item, where))
         ]
-        items.sort(key=lambda item: (item.said_at.timestamp() if item.said_at else 0.0, item.id))
+
+        def place(item: MemoryItem) -> tuple[float, str, int, str]:
+            session_id, position = state.turns.get(item.source_turn_ids[-1] if item.source_turn_ids else "", ("", 0))
+            return (item.said_at.timestamp() if item.said_at else 0.0, session_id, position, item.id)
+
+        items.sort(key=place)
         return items[:limit]
 
     async def sessions(self) -> list[Session]:
@@ -117,9 +122,13 @@ class Memory:
     async def update(
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
-        """Write a new version; `version` guards against lost updates. Raises `MemoryNotFound`, `VersionConflict`, `InputError`."""
+        """Write a new version; `version` guards against lost updates, and without `valid` the item keeps its time.
+
+        Raises `MemoryNotFound`, `VersionConflict`, `InputError`.
+        """
         with _input():
-            op = Update(id=item_id, text=_checked_text(text), version=version, valid=valid)
+            kept = valid or (await self.get(item_id)).valid
+            op = Update(id=item_id, text=_checked_text(text), version=version, valid=kept)
         commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None

@@ -69,7 +69,8 @@ class Projector:
             vectors = await self.embedder.embed(texts)
         if vectors.shape != (len(texts), self.arena.dim):
             raise EmbeddingError(
-                f"embedder {self.embedder.id!r} gave shape {vectors.shape} for {len(texts)} texts, this memory holds width {self.arena.dim}; "
+                f"embedder {self.embedder.id!r} gave shape {vectors.shape} for {len(texts)} texts, "
+                f"this memory holds width {self.arena.dim}; "
                 "run `memagent reembed` after changing the embedder"
             )
         norms = np.linalg.norm(vectors, axis=1)

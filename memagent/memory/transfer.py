@@ -40,6 +40,8 @@ class ExportReport(Record):
 
 async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
     """Write the memory to a file, replacing it only when all is written."""
+    if not path.name:
+        raise InputError(f"{str(path)!r} names no file to export to")
     state = await bank.sync()
     report = ExportReport(
         path=str(path),
@@ -119,11 +121,11 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
         raise InputError(
             f"{path}: not a memagent export: it has {len(lines)} lines, a header and a footer are the least"
         )
-    header, footer = _object(path, 1, lines[0]), _object(path, len(lines), lines[-1])
+    header = _object(path, 1, lines[0])
     if header.get("format") != FORMAT:
         raise InputError(f"{path}: format {header.get('format')!r} is not {FORMAT!r}")
     seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
-    if footer.get("sha256") != seal:
+    if _seal(lines[-1]) != seal:
         raise SnapshotMismatch(
             f"{path}: the file was cut short or altered (its seal does not fit its content); nothing was imported"
         )
@@ -143,6 +145,15 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line.removesuffix("\n")
     except (OSError, UnicodeDecodeError) as exc:
         raise InputError(f"{path}: cannot be read: {exc}") from exc
+
+
+def _seal(footer: str) -> object:
+    """The seal in a footer; None when the line is none, as at the end of a file that was cut short."""
+    try:
+        value = json.loads(footer)
+    except ValueError:
+        return None
+    return value.get("sha256") if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ for _name in _MUTATORS:
     setattr(FrozenEventGraph, _name, _refuse)
 
 
-def as_networkx(graph: GraphState) -> nx.MultiDiGraph[str]:
+def as_networkx(graph: GraphState) -> FrozenEventGraph:
     """A frozen networkx view of the graph; nothing is copied."""
     view: Any = object.__new__(FrozenEventGraph)
     view.graph = {}
@@ -64,7 +64,7 @@ def as_networkx(graph: GraphState) -> nx.MultiDiGraph[str]:
     view._adj = graph.succ
     view._pred = graph.pred
     view.frozen = True
-    return cast("nx.MultiDiGraph[str]", view)
+    return cast("FrozenEventGraph", view)
 
 
 def walk_hits(found: Sequence[tuple[str, Path]], graph: GraphState) -> list[Hit]:

@@ -4,7 +4,7 @@
     memagent-eval longmemeval PATH     LongMemEval, one file
 
 The table goes to standard output (`--json` prints the report instead), progress to standard error. Everything is kept in the run's folder:
-the frozen configuration, a line a question, the report. Running the same command again goes on where it stopped.
+the frozen configuration, a line a question, the report as JSON and HTML. Running the same command again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from environments.arms import default_arms
 from environments.errors import EnvironmentFault
 from environments.figures import Report, report_of
+from environments.html_report import html_report
 from environments.locomo import LoCoMo
 from environments.longmemeval import LongMemEval
 from environments.records import Episode
@@ -129,6 +130,7 @@ def _evaluate(
     report = report_of(settings, scores)
     text = report.model_dump_json(indent=2)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "report.html").write_text(html_report(report), encoding="utf-8")
     if as_json:
         typer.echo(text)
     else:

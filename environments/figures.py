@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from environments.metrics import ratio, ratio_interval
+from environments import metrics
+from environments.metrics import Part, ratio, ratio_interval
 from environments.records import ProbeScore, Score
 from environments.runs import EvalConfig
 from memagent.core.records import Record, Text
 
-Part = tuple[float, float]
-"""What one question adds above and below the line; (0, 0) when it takes no part."""
 _NOTHING: Part = (0.0, 0.0)
 ALONE = ("conv-26", "conv-30")
 """LoCoMo conversations that papers train on, and whose figures are therefore shown by themselves too."""
@@ -86,7 +85,7 @@ def _value(value: float | None) -> Part:
 def _precision(one: ProbeScore) -> Part:
     if one.unanswerable or not one.evidence:
         return _NOTHING
-    return float(len(set(one.cited) & set(one.evidence))), float(len(one.cited))
+    return metrics.citation_part(one.cited, one.evidence)
 
 
 _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
@@ -95,8 +94,12 @@ _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
     "bleu1": lambda one: _value(one.bleu1),
     "exact": lambda one: _value(one.exact),
     "citation_precision": _precision,
-    "abstention_precision": lambda one: (float(one.unanswerable), 1.0) if one.abstained else _NOTHING,
-    "abstention_recall": lambda one: (float(one.abstained), 1.0) if one.unanswerable else _NOTHING,
+    "abstention_precision": lambda one: metrics.abstention_precision_part(
+        abstained=one.abstained, unanswerable=one.unanswerable
+    ),
+    "abstention_recall": lambda one: metrics.abstention_recall_part(
+        abstained=one.abstained, unanswerable=one.unanswerable
+    ),
 }
 _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
     "m_fail": lambda one: (float(one.lost), float(len(one.evidence))),

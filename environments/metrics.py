@@ -16,6 +16,9 @@ from math import exp
 
 from memagent.core.records import MemoryItem
 
+Part = tuple[float, float]
+"""What one question adds above and below the line of a ratio; (0, 0) when it takes no part."""
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -79,10 +82,10 @@ def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> fl
     return len(wanted & set(returned[:k])) / len(wanted)
 
 
-def precision(named: Collection[str], gold: Collection[str]) -> float | None:
-    """Share of the named turns that are gold; None when none is named."""
-    distinct = set(named)
-    return len(distinct & set(gold)) / len(distinct) if distinct else None
+def citation_part(cited: Collection[str], gold: Collection[str]) -> Part:
+    """(cited turns that are gold, cited turns), each turn once; `ratio` over questions is citation precision."""
+    distinct = set(cited)
+    return float(len(distinct & set(gold))), float(len(distinct))
 
 
 def m_fail(gold: Iterable[str], citing: Mapping[str, Sequence[MemoryItem]]) -> list[str]:
@@ -119,12 +122,14 @@ def items_by_turn(items: Iterable[MemoryItem]) -> dict[str, list[MemoryItem]]:
     return found
 
 
-def abstention(pairs: Iterable[tuple[bool, bool]]) -> tuple[float | None, float | None]:
-    """(precision, recall) of abstaining over (abstained, unanswerable) pairs; None where nothing is divided by."""
-    counts = Counter(pairs)
-    right = counts[True, True]
-    said, wanted = right + counts[True, False], right + counts[False, True]
-    return (right / said if said else None), (right / wanted if wanted else None)
+def abstention_precision_part(*, abstained: bool, unanswerable: bool) -> Part:
+    """(abstained rightly, abstained); `ratio` over questions is the precision of abstaining."""
+    return float(abstained and unanswerable), float(abstained)
+
+
+def abstention_recall_part(*, abstained: bool, unanswerable: bool) -> Part:
+    """(abstained rightly, unanswerable); `ratio` over questions is the recall of abstaining."""
+    return float(abstained and unanswerable), float(unanswerable)
 
 
 # -- sums and intervals ------------------------------------------------------------------------------------------------
@@ -135,7 +140,7 @@ def token_count(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
-def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
+def ratio(parts: Iterable[Part]) -> float | None:
     """Sum of the numerators over the sum of the denominators; None when that is 0."""
     above = below = 0.0
     for part, whole in parts:
@@ -144,7 +149,7 @@ def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
 
 
 def ratio_interval(
-    groups: Sequence[Sequence[tuple[float, float]]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
+    groups: Sequence[Sequence[Part]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float] | None:
     """Percentile bootstrap interval of `ratio` over resampled groups (conversations); None below two groups with anything in them."""
     sums = [(sum(part for part, _ in group), sum(whole for _, whole in group)) for group in groups]

@@ -11,9 +11,10 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib.metadata import version
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Literal
@@ -74,7 +75,7 @@ def run_evaluation(
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else None
     running: dict[Future[str], str] = {}
     try:
-        for episode in _limited(episodes, config.limit):
+        for episode in islice(episodes, config.limit):
             names.append(episode.id)
             open_arms = [arm for arm in config.arms if read_score(out, arm, episode.id) is None]
             if not open_arms:
@@ -185,13 +186,6 @@ def _write(path: Path, text: str) -> None:
 
 
 # -- work --------------------------------------------------------------------------------------------------------------
-
-
-def _limited(episodes: Iterable[Episode], limit: int | None) -> Iterator[Episode]:
-    for number, episode in enumerate(episodes):
-        if limit is not None and number >= limit:
-            return
-        yield episode
 
 
 def _asked(episode: Episode, config: EvalConfig) -> Episode:

@@ -53,7 +53,7 @@ def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
     questions = arms[0].questions if arms else 0
     episodes = arms[0].episodes if arms else 0
     table = Table(
-        title=f"Evidence recall over turns, all answerable questions of {questions:,} in {episodes} conversations "
+        title=f"Evidence recall over turns, answerable ones of {questions:,} questions, conversations: {episodes} "
         "[95 % bootstrap interval over conversations]"
     )
     table.add_column("arm")

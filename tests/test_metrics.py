@@ -65,9 +65,10 @@ def test_recall_counts_turns_and_needs_gold() -> None:
         metrics.recall_at_k(returned, [], k=3)
 
 
-def test_precision_counts_each_named_turn_once() -> None:
-    assert metrics.precision(["D1:1", "D1:1", "D2:2"], ["D1:1"]) == 0.5
-    assert metrics.precision([], ["D1:1"]) is None
+def test_citation_precision_counts_each_cited_turn_once() -> None:
+    parts = [metrics.citation_part(["D1:1", "D1:1", "D2:2"], ["D1:1"]), metrics.citation_part([], ["D1:1"])]
+    assert parts == [(1.0, 2.0), (0.0, 0.0)]
+    assert metrics.ratio(parts) == 0.5
 
 
 def test_m_fail_is_about_citations_and_its_content_check_about_words() -> None:
@@ -92,8 +93,9 @@ def test_covering_goes_by_distinct_content_words() -> None:
 
 def test_abstention_has_precision_and_recall() -> None:
     pairs = [(True, True), (True, False), (True, False), (False, True), (False, False)]
-    assert metrics.abstention(pairs) == (pytest.approx(1 / 3), pytest.approx(1 / 2))
-    assert metrics.abstention([(False, False)]) == (None, None)
+    told = [{"abstained": abstained, "unanswerable": unanswerable} for abstained, unanswerable in pairs]
+    assert metrics.ratio(metrics.abstention_precision_part(**one) for one in told) == pytest.approx(1 / 3)
+    assert metrics.ratio(metrics.abstention_recall_part(**one) for one in told) == pytest.approx(1 / 2)
 
 
 def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:

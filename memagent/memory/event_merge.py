@@ -180,30 +180,29 @@ async def _join(
     if not rows:
         return []
     matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
-    members = {event.id: event for event in (*known, *fresh)}
     floor = settings.same_cosine if judge is None else settings.asked_cosine
     overlaps: list[EventEdge] = []
     for at, (text, event_id) in enumerate(rows):
         if event_id not in new:
             continue
         for _, other_text, other_id in _nearest(rows[:at], matrix[:at], matrix[at], floor)[: settings.neighbours]:
-            if groups.root(other_id) == groups.root(event_id) or _apart(members[other_id], members[event_id]):
+            old, event = (groups.merged[groups.root(one)] for one in (other_id, event_id))
+            if old.id == event.id or _apart(old, event):
                 continue
             verdict = Judgement(likeness=Likeness.SAME)
             if judge is not None:
-                asked = ((members[other_id], other_text), (members[event_id], text))
-                verdict = await judge(*(event.model_copy(update={"summary": words}) for event, words in asked))
+                shown = [one.model_copy(update={"summary": words}) for one, words in ((old, other_text), (event, text))]
+                verdict = await judge(*shown)
             if verdict.likeness is Likeness.SAME:
                 groups.unite(other_id, event_id)
             elif verdict.likeness is Likeness.OVERLAPPING:
-                evidence = members[event_id].source_turn_ids
                 overlaps.append(
                     EventEdge(
                         source=other_id,
                         target=event_id,
                         relation=Relation.RELATED,
                         label=verdict.label,
-                        evidence_turn_ids=evidence,
+                        evidence_turn_ids=event.source_turn_ids,
                     )
                 )
     return overlaps
@@ -218,7 +217,8 @@ def _nearest(
     """(minus cosine, text, event id) of the rows at or above the floor, nearest first, ties by text."""
     cosines = matrix @ vector  # (R,)
     close = np.flatnonzero(cosines >= floor - 1e-6)
-    return sorted((-round(float(cosines[row]), 6), *rows[row]) for row in close)
+    found = ((-round(float(cosines[row]), 6), *rows[row]) for row in map(int, close))
+    return sorted(found)
 
 
 def _apart(one: Event, other: Event) -> bool:

@@ -30,3 +30,16 @@ async def text_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vect
             arena.put(missing, vectors)
     rows = ((text, arena.row(text)) for text in wanted)
     return {text: arena.matrix[row] for text, row in rows if row != NO_ROW}
+
+
+async def query_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vector]:
+    """Unit vectors (D,) of passing texts, which the arena is not to keep; {} while the embedder fails."""
+    wanted = list(dict.fromkeys(text for text in texts if text.strip()))
+    if not wanted:
+        return {}
+    try:
+        with boundary(EmbeddingError, f"embedder {bank.embedder.id!r}"):
+            vectors = await bank.embedder.embed(wanted)
+    except EmbeddingError:
+        return {}
+    return dict(zip(wanted, vectors, strict=True))

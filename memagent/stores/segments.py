@@ -171,9 +171,7 @@ class Rows:
         scores[rows == NO_ROW] = -np.inf
         return scores
 
-    def filed_scores(
-        self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints
-    ) -> npt.NDArray[np.float32]:
+    def filed_scores(self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints) -> npt.NDArray[np.float32]:
         """`scores` of the positions filed under a key, from a block kept for it where there is room."""
         block = self._blocks.get(key)
         if block is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.util
 import os
 import tempfile
@@ -23,7 +24,9 @@ WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight
 
 def texts(count: int) -> list[str]:
     """Different short statements."""
-    return [f"{WORDS[i % 16]} {WORDS[(i * 7 + 3) % 16]} {WORDS[(i // 16) % 16]} statement number {i}" for i in range(count)]
+    return [
+        f"{WORDS[i % 16]} {WORDS[(i * 7 + 3) % 16]} {WORDS[(i // 16) % 16]} statement number {i}" for i in range(count)
+    ]
 
 
 def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
@@ -48,10 +51,11 @@ def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
 
 def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
     """The same through mem0."""
-    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(folder / "mem0"), OPENAI_API_KEY="unused", ANONYMIZED_TELEMETRY="False")
+    os.environ.update(
+        MEM0_TELEMETRY="False", MEM0_DIR=str(folder / "mem0"), OPENAI_API_KEY="unused", ANONYMIZED_TELEMETRY="False"
+    )
     warnings.simplefilter("ignore")
-    from mem0 import Memory
-
+    Memory: Any = importlib.import_module("mem0").Memory
     from memagent.embed.static import StaticEmbedder
 
     table = StaticEmbedder()
@@ -65,7 +69,12 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:
             return asyncio.run(table.embed(many)).tolist()
 
-    store = {"collection_name": "bench", "embedding_model_dims": table.dim, "path": str(folder / "qdrant"), "on_disk": True}
+    store = {
+        "collection_name": "bench",
+        "embedding_model_dims": table.dim,
+        "path": str(folder / "qdrant"),
+        "on_disk": True,
+    }
     memory: Any = Memory.from_config(
         {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": str(folder / "history.db")}
     )

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from memagent import Agent, Question
-from memagent.core.reports import IngestReport
 from memagent.readers import read_conversation
 
 DATA = Path(__file__).parent / "data"
@@ -32,7 +31,6 @@ def main() -> None:
         counts: dict[str, int] = {}
         for session in conversation.sessions:
             report = agent.remember(session)
-            assert isinstance(report, IngestReport)
             for op, count in report.op_counts.items():
                 counts[op] = counts.get(op, 0) + count
         turns = sum(len(session.turns) for session in conversation.sessions)

@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from pydantic import ValidationError
 
@@ -90,13 +90,23 @@ class Agent:
         asked = as_question(question)
         return self._run(lambda agent: agent.ask(asked.model_copy(update={"as_of": as_of}) if as_of else asked))
 
+    @overload
     def remember(
         self,
         what: Said,
         *,
         at: datetime | None = None,
         session_id: str | None = None,
-        background: bool = False,
+        background: Literal[False] = False,
+    ) -> IngestReport: ...
+
+    @overload
+    def remember(
+        self, what: Said, *, at: datetime | None = None, session_id: str | None = None, background: Literal[True]
+    ) -> Future[IngestReport]: ...
+
+    def remember(
+        self, what: Said, *, at: datetime | None = None, session_id: str | None = None, background: bool = False
     ) -> IngestReport | Future[IngestReport]:
         """Store turns and let the design remember them.
 

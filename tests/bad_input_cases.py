@@ -499,6 +499,18 @@ told(
 told("an import of something else", lambda at: at.open("bo").memory.import_(at.file("Dear Ana,\nhow are you?\n")))
 told("an import of a file that does not exist", lambda at: at.open("bo").memory.import_(at.folder / "none"))
 
+
+@case("an import into a memory whose changes were undone")
+def _(at: Place) -> None:
+    export, bo = at.file(at.exported()), at.open("bo")
+    bo.memory.add("Bo has a dog")
+    bo.memory.undo()
+    bo.memory.import_(export)
+    assert [item.text for item in bo.memory.get_all()] == ["Ana has a key"]
+    assert bo.memory.undo().undoes == "c3"
+    assert bo.memory.get_all() == []
+
+
 # -- conversations to read ---------------------------------------------------------------------------------------------
 
 told("a conversation file that does not exist", lambda at: read_conversation(at.folder / "none"))

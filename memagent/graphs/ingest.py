@@ -99,7 +99,7 @@ async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSta
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
         delta = await context.design.indexer((state["commit"],), _slot(state, context))
-    return {"graph": await context.bank.index(delta)} if not delta.empty else {}
+    return {"graph": await context.bank.index(delta)} if delta.rejected or not delta.empty else {}
 
 
 def _chunk(state: IngestState) -> Chunk:

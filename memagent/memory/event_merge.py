@@ -250,10 +250,13 @@ def _collapsed(
         led = edge.model_copy(update={"source": source, "target": target})
         known = found.get(key) or (None if gone & {source, target} else graph.edge(*key))
         found[key] = led if known is None else _counted(known, led)
-    return tuple(found.values())
+    return tuple(edge for key, edge in found.items() if edge != graph.edge(*key))
 
 
 def _counted(one: EventEdge, other: EventEdge) -> EventEdge:
+    """Two equal edges as one; what the same turns tell again is not counted again."""
+    if other.evidence_turn_ids and set(other.evidence_turn_ids) <= set(one.evidence_turn_ids):
+        return one
     return one.model_copy(
         update={
             "count": one.count + other.count,

@@ -50,8 +50,8 @@ def expand(
     seeds: Mapping[str, float],
     *,
     without: Collection[str] = frozenset(),
-    restart: float = 0.15,
-    tolerance: float = 1e-4,
+    restart: float = 0.4,
+    tolerance: float = 1e-3,
     limit: int = 50,
 ) -> list[Reached]:
     """The `limit` open nodes with the largest share, best first, ties by id; seeds (id to weight above 0) are among them.

@@ -32,6 +32,11 @@ def fuse(
             ranks.setdefault(item.id, {})[name] = rank
     best = sorted(scores, key=lambda item_id: (-round(scores[item_id], 9), item_id))[:k]
     return [
-        Hit(id=item_id, score=scores[item_id], item=items[item_id], why=Relevance(arms=raw[item_id], ranks=ranks[item_id]))
+        Hit(
+            id=item_id,
+            score=scores[item_id],
+            item=items[item_id],
+            why=Relevance(arms=raw[item_id], ranks=ranks[item_id]),
+        )
         for item_id in best
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,14 +18,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
-from memagent.core.records import Record, Text
-from memagent.core.snapshot import JournalRow
+from memagent.core.records import MemoryItem, Record, Text
+from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.state import EMPTY_STATE, apply
 from memagent.memory.timetravel import restoring_entry
 from memagent.stores.crash_points import reach
 
 FORMAT = "memagent-export/1"
+_NAME = re.compile(r"c(\d+)((?:\.\d+)?)")
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -105,7 +107,7 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
         raise SnapshotMismatch(
             f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}"
         )
-    await bank.replay(rows)
+    await bank.replay([_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)])
     return ExportReport(
         path=str(path),
         rows=len(rows),
@@ -145,6 +147,40 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line.removesuffix("\n")
     except (OSError, UnicodeDecodeError) as exc:
         raise InputError(f"{path}: cannot be read: {exc}") from exc
+
+
+def _moved(row: JournalRow, distance: int) -> JournalRow:
+    """The row for another place of a log: commits and ops are named by their sequence, and two of one memory never share a name."""
+    entry = row.entry
+    if not distance or not isinstance(entry, Commit | Restored):
+        return row
+    changes = tuple(
+        change.model_copy(
+            update={
+                "after": None if change.after is None else _renamed(change.after, distance),
+                "archive": None
+                if change.archive is None
+                else tuple(_renamed(item, distance) for item in change.archive),
+            }
+        )
+        for change in entry.changes
+    )
+    update: dict[str, object] = {"changes": changes}
+    if isinstance(entry, Commit):
+        ops = (one.model_copy(update={"op_id": _shifted(one.op_id, distance)}) for one in entry.ops)
+        undoes = None if entry.undoes is None else _shifted(entry.undoes, distance)
+        update |= {"id": _shifted(entry.id, distance), "ops": tuple(ops), "undoes": undoes}
+    return row.model_copy(update={"entry": entry.model_copy(update=update)})
+
+
+def _renamed(item: MemoryItem, distance: int) -> MemoryItem:
+    return item.model_copy(update={"op_id": _shifted(item.op_id, distance)})
+
+
+def _shifted(name: str, distance: int) -> str:
+    """`c7` or `c7.0`, moved on; any other name stays."""
+    match = _NAME.fullmatch(name)
+    return name if match is None else f"c{int(match[1]) + distance}{match[2]}"
 
 
 def _seal(footer: str) -> object:

@@ -46,7 +46,8 @@ class EventSeeds:
     events: Mapping[str, Event]
     vectors: Mapping[str, Matrix]
     """Vectors (texts, D) of each event that has any."""
-    topics: Mapping[str, int]
+    topics: dict[str, int] = field(default_factory=dict[str, int])
+    """Topic of each event with a vector; filled by the first `locate`."""
     queries: dict[str, Vector | None] = field(default_factory=dict[str, Vector | None])
 
     @classmethod
@@ -59,9 +60,7 @@ class EventSeeds:
             rows = [known[text] for text in event_texts(event) if text in known]
             if rows:
                 vectors[event.id] = np.stack(rows)
-        labels = topics_of(np.stack([rows[0] for rows in vectors.values()])) if vectors else []
-        topics = dict(zip(vectors, labels, strict=True))
-        return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors, topics=topics)
+        return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors)
 
     async def closeness(self, goal: str, event_ids: Sequence[str]) -> dict[str, float]:
         """Cosine of a text with each event, its nearest text counting; events without a vector are left out."""
@@ -85,6 +84,9 @@ class EventSeeds:
 
     async def locate(self, query: str, goals: Sequence[str], visited: Collection[str]) -> list[list[str]]:
         """Start events by topic, best topic first."""
+        if not self.topics and self.vectors:
+            labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
+            self.topics.update(zip(self.vectors, labels, strict=True))
         pool = [one for one, _ in await self.pool(query, visited)]
         near: dict[str, float] = dict.fromkeys(pool, -1.0)
         for goal in goals or [query]:

@@ -121,8 +121,10 @@ class GraphExpansionRetriever:
         floor = min((hit.score for hit in found), default=1.0)
         added: list[Hit] = []
         for node in expand(ctx.bank.state.graph, weights, without=hidden, limit=8 * (self.starts + self.more)):
+            if not node.via or node.id in known or len(added) == self.more:
+                continue
             hit = graph_hit(ctx.bank, node.id, node.via)
-            if hit.kind in (NodeKind.ITEM, NodeKind.EVENT) and hit.id not in known and len(added) < self.more:
+            if hit.kind in (NodeKind.ITEM, NodeKind.EVENT):
                 why = Relevance(arms={"graph": node.score}, ranks={"graph": len(added) + 1}, via=node.via)
                 added.append(hit.model_copy(update={"score": floor * node.score, "why": why}))
         return [*found, *added]
@@ -190,9 +192,14 @@ def parse_move(text: str) -> Move:
     said = str(value.get("action", "")).strip().lower()
     action = next((one for one in Action if one.value == said), Action.SKIP)
     follow = [str(one).strip().strip("[]") for one in _list(value.get("next")) if isinstance(one, str)]
-    proven = [int(one) for one in _list(value.get("proven")) if isinstance(one, int | str) and str(one).isdigit()]
+    proven = [int(one) for one in _list(value.get("proven")) if isinstance(one, int | str) and _small(str(one))]
     return Move(action=action, follow=tuple(follow), proven=tuple(proven))
 
 
 def _list(value: JsonValue) -> Sequence[JsonValue]:
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _small(text: str) -> bool:
+    """Whether a text is a whole number that can be an index."""
+    return text.isdecimal() and len(text) <= 3

@@ -177,6 +177,18 @@ def digest_of(say: Say, *, path: str) -> None:
     say(json.dumps(asyncio.run(rebuilt())))
 
 
+def remember_one(say: Say, *, path: str) -> None:
+    """Remember a session of two chunks: three entries, and two catch-ups of the search view."""
+
+    async def remember() -> None:
+        store = open_store(path=path, embedder="hashing")
+        await store.agent(ANA).remember(session_of("trip"))
+        store.close()
+
+    asyncio.run(remember())
+    say("remembered")
+
+
 class SlowEmbedder:
     """Takes its time once it is told to."""
 

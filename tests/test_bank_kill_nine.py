@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from bank_workloads import ANA, ENTRIES_OF, EXPORT, SESSION_TURNS
+from bank_workloads import ANA, ENTRIES_OF, EXPORT, SESSION_TURNS, session_of
 from crash_child import CrashServer, Death
 
 from memagent.async_agent import AsyncAgent
@@ -195,6 +195,44 @@ def test_the_bank_names_its_crash_points() -> None:
     source = "".join(file.read_text(encoding="utf-8") for file in memory.glob("*.py"))
     assert set(re.findall(r'reach\("([a-z._]+)"\)', source)) == set(BANK_CRASH_POINTS)
     assert len({*CRASH_POINTS, *BANK_CRASH_POINTS}) == len(CRASH_POINTS) + len(BANK_CRASH_POINTS) >= 12
+
+
+@pytest.mark.parametrize(
+    ("point", "visit", "stored"),
+    [
+        ("bank.planned", 1, 0),
+        ("bank.appended", 1, 1),
+        ("bank.planned", 2, 1),
+        ("bank.appended", 2, 2),
+        ("refresh.begun", 1, 2),
+        ("bank.planned", 3, 2),
+        ("bank.appended", 3, 3),
+    ],
+)
+def test_a_session_cut_off_anywhere_ends_as_if_nothing_had_happened(
+    server: CrashServer, tmp_path: Path, point: str, visit: int, stored: int
+) -> None:
+    path = tmp_path / "memory.db"
+    death = server.run("bank_workloads:remember_one", point=point, visit=visit, path=str(path))
+    assert (death.killed, death.said, death.trace) == (True, [], "")
+
+    async def whole() -> str:
+        agent = open_store(path=":memory:", embedder="hashing").agent(ANA)
+        await agent.remember(session_of("trip"))
+        return agent.snapshot().digest
+
+    async def finish() -> str:
+        store = open_store(path=path, embedder="hashing")
+        agent = store.agent(ANA)
+        assert (await agent.bank.sync()).seq == stored
+        assert len(await agent.unfinished()) == (0 < stored < 3)
+        assert [len(report.chunks) for report in await agent.resume()] == ([3 - stored] if 0 < stored < 3 else [])
+        await agent.remember(session_of("trip"))
+        assert await agent.unfinished() == []
+        store.close()
+        return agent.snapshot().digest
+
+    assert asyncio.run(finish()) == asyncio.run(whole())
 
 
 def test_work_in_the_background_survives_a_kill(server: CrashServer, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from memagent.async_agent import AsyncAgent, Graphs, exchange_session
 from memagent.build import Store, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
-from memagent.core.errors import InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
+from memagent.core.errors import ConfigError, InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
@@ -153,7 +153,11 @@ class Agent:
         return self.memory.snapshot()
 
     def with_model(self, model: ChatModel | str | None) -> Agent:
-        """Another agent on the same memory with another model."""
+        """Another agent on the same memory with another model. Raises `ConfigError` for a memory that is nowhere but in this agent."""
+        if self._open_args["path"] == ":memory:":
+            raise ConfigError(
+                "a memory at ':memory:' cannot be shared between agents; give a path, or use AsyncAgent.with_model"
+            )
         return Agent(
             model,
             self._scope.user_id,

@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
+from memagent.stores.fork_gate import FORK_GATE
 from memagent.stores.journal_rows import (
     ScopeKey,
     StoredResponse,
@@ -74,16 +75,16 @@ class JournalReader:
 
     def close(self) -> None:
         """Close every connection."""
-        with self._lock:
+        with FORK_GATE.inside(), self._lock:
             if self._watch is not None:
                 self._watch.close()
                 self._watch = None
-        self._engine.dispose()
+            self._engine.dispose()
 
     @contextmanager
     def _connected(self) -> Generator[Connection]:
         try:
-            with self._engine.connect() as connection:
+            with FORK_GATE.inside(), self._engine.connect() as connection:
                 yield connection
         except (DBAPIError, sqlite3.Error) as exc:
             raise store_error(exc, self.path, "reading") from exc
@@ -105,7 +106,7 @@ class JournalReader:
         if not self.ready():
             return 0
         try:
-            with self._lock:
+            with FORK_GATE.inside(), self._lock:
                 return self._watched_head(scope)
         except sqlite3.Error as exc:
             raise store_error(exc, self.path, "reading") from exc

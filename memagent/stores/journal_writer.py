@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
 from memagent.stores import crash_points
+from memagent.stores.fork_gate import FORK_GATE
 from memagent.stores.journal_rows import ScopeKey, vector_crc
 from memagent.stores.journal_statements import SCRUB_KEY, Sql
 from memagent.stores.journal_transaction import Appended, AppendRequest, StaleTips, Tip, Transaction
@@ -141,16 +142,18 @@ class JournalWriter:
             if group or stopping or (wake_at is not None and now >= wake_at):
                 wake_at = None
                 crash_points.reach("append.taken")
-                self._commit(group)
-                if self._written_bytes >= _CHECKPOINT_BYTES:
-                    self._checkpoint("TRUNCATE" if wal_is_long(self.path) else "PASSIVE")
+                with FORK_GATE.inside():
+                    self._commit(group)
+                    if self._written_bytes >= _CHECKPOINT_BYTES:
+                        self._checkpoint("TRUNCATE" if wal_is_long(self.path) else "PASSIVE")
             if wake_at is None and (vectors_came or self._vectors or self._meta):
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.scrub_due:
                 wake_at = self._scrub_at
         crash_points.reach("close.drained")
-        self._checkpoint("TRUNCATE")
-        self._disconnect()
+        with FORK_GATE.inside():
+            self._checkpoint("TRUNCATE")
+            self._disconnect()
 
     def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
         """All that waits, at most one group of it; whether to stop; whether vectors came. Waits for something to come."""

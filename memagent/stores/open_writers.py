@@ -14,6 +14,7 @@ from pathlib import Path
 
 from memagent.core.errors import ConfigError
 from memagent.stores.file_lock import FileLock
+from memagent.stores.fork_gate import FORK_GATE
 from memagent.stores.journal_writer import JournalWriter
 from memagent.stores.schema_state import prepare_schema
 from memagent.stores.sqlite_engine import Synchronous, create_file, create_folder, writing_engine
@@ -76,8 +77,9 @@ def _open(path: Path, synchronous: Synchronous, lock_timeout_s: float) -> _Open:
     lock.acquire(timeout_s=lock_timeout_s)
     try:
         create_file(path)
-        prepare_schema(writing_engine(path), path)
-        return _Open(JournalWriter(path, synchronous=synchronous), lock)
+        with FORK_GATE.inside():
+            prepare_schema(writing_engine(path), path)
+            return _Open(JournalWriter(path, synchronous=synchronous), lock)
     except BaseException:
         lock.release()
         raise

@@ -179,14 +179,14 @@ class SqlJournal:
         return embedder_id, int(dim)
 
     def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Say whose vectors this store holds; the first claim stays unless `force` (after embedding anew).
+        """Say whose vectors this store holds; the first claim stays unless `force` (after embedding anew) or nothing is stored yet.
 
         Raises `ConfigError` naming both embedders and the way out when another one was claimed.
         """
         known = self.claimed_embedder()
         if known == (embedder_id, dim):
             return
-        if known is not None and not force:
+        if known is not None and not force and self._reader.scopes():
             raise ConfigError(
                 f"the memory at {self.path} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) "
                 "is configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  "

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from memagent.build import NoModel
 from memagent.core.records import Scope
+from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.protocols import IndexRow, VectorIndex
 from memagent.stores.memory_index import NumpyIndex
 from memagent.stores.networkx_graph import NetworkxGraph
-from memagent.testing import check_event_graph, check_vector_index
+from memagent.testing import check_design, check_event_graph, check_vector_index
 from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
@@ -88,6 +90,10 @@ def test_two_tenants_of_one_qdrant_collection_never_see_each_other() -> None:
         assert len(await ana.search(vectors[0], k=50)) == 20
 
     asyncio.run(compare())
+
+
+def test_verbatim_keeps_the_laws_of_a_design() -> None:
+    asyncio.run(check_design(VERBATIM, NoModel))
 
 
 def test_networkx_graph_keeps_the_contract() -> None:

@@ -79,15 +79,19 @@ def overlap(first: str, second: str) -> float:
 
 
 def conflicting(first: str, second: str) -> bool:
-    """Whether two texts differ in a number, a day or month word, a name inside a sentence, or in negation."""
+    """Whether two texts differ in their numbers, calendar words or names inside sentences, in the order of these, or in negation."""
     if bool(_NEGATION.search(first)) != bool(_NEGATION.search(second)):
         return True
-    return any(values(first, rule) != values(second, rule) for rule in VALUES)
+    return any(_found(first, rule) != _found(second, rule) for rule in VALUES)
 
 
 def values(text: str, rule: re.Pattern[str]) -> frozenset[str]:
     """What a rule finds in a text, folded."""
-    return frozenset(folded(match.group(match.lastindex or 0)) for match in rule.finditer(text))
+    return frozenset(_found(text, rule))
+
+
+def _found(text: str, rule: re.Pattern[str]) -> list[str]:
+    return [folded(match.group(match.lastindex or 0)) for match in rule.finditer(text)]
 
 
 def same_time(first: TimeSpan | None, second: TimeSpan | None) -> bool:

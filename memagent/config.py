@@ -141,10 +141,8 @@ def load_settings(path: Path | None = None) -> AgentSettings:
             raise ConfigError(f"settings file {path} cannot be read: {exc.strerror or exc}") from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
-    for name in (
-        "embedder",
-        "store",
-    ):  # a kind chosen by a variable replaces the file's choice, it does not mix with it
+    # A kind chosen by a variable replaces the file's choice, it does not mix with it.
+    for name in ("embedder", "store"):
         chosen = os.environ.get(f"MEMAGENT_{name.upper()}__TYPE")
         if isinstance(values.get(name), dict) and chosen not in (None, values[name].get("type")):
             del values[name]

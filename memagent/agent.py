@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
@@ -26,12 +26,15 @@ from memagent.build import Store, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
+from memagent.core.graph_document import GraphFormat
+from memagent.core.recall import Recipe
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
-from memagent.core.reports import IngestReport
+from memagent.core.reports import GraphStats, IngestReport
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.designs.base import MemoryDesign
 from memagent.loop_thread import CLOSED, LoopThread
 from memagent.memory.facade import Memory, Scalar
+from memagent.memory.graph_export import GraphExport
 from memagent.memory.incoming import Said, as_question, as_session
 from memagent.memory.transfer import ExportReport
 from memagent.protocols import ChatModel, Embedder
@@ -131,9 +134,17 @@ class Agent:
             self._run(lambda agent: agent.remember(session))
         return answer
 
-    def search(self, text: str, *, k: int = 10, where: Filter | None = None) -> list[Hit]:
-        """The k best memories for a text, best first."""
-        return self._run(lambda agent: agent.search(text, k=k, where=where))
+    def search(
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        where: Filter | None = None,
+        recipe: Recipe | str | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Hit]:
+        """At most k memories for a text, best first, by a recipe (its name or a `Recipe`) and within a budget of tokens."""
+        return self._run(lambda agent: agent.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens))
 
     def resume(self) -> list[IngestReport]:
         """Remember what earlier runs stored but did not finish."""
@@ -315,8 +326,10 @@ class SyncMemory:
         said_at: datetime | None = None,
         tags: Sequence[str] = (),
         metadata: Mapping[str, Scalar] | None = None,
+        ttl: timedelta | None = None,
+        expires_at: datetime | None = None,
     ) -> MemoryItem:
-        """Remember a text as it is. Raises `InputError`."""
+        """Remember a text as it is, for good or until it expires. Raises `InputError`."""
         return self._do(
             lambda memory: memory.add(
                 text,
@@ -328,6 +341,8 @@ class SyncMemory:
                 said_at=said_at,
                 tags=tags,
                 metadata=metadata,
+                ttl=ttl,
+                expires_at=expires_at,
             )
         )
 
@@ -335,9 +350,20 @@ class SyncMemory:
         """Remember many texts in one durable write."""
         return self._do(lambda memory: memory.add_many(texts, kind=kind, subject=subject))
 
-    def search(self, text: str, *, k: int = 10, where: Filter | None = None, as_of: AsOf | None = None) -> list[Hit]:
-        """The k best items for a text, now or at a point in time."""
-        return self._do(lambda memory: memory.search(text, k=k, where=where, as_of=as_of))
+    def search(
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        where: Filter | None = None,
+        as_of: AsOf | None = None,
+        recipe: Recipe | str | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Hit]:
+        """At most k items for a text, now or at a point in time, by a recipe and within a budget of tokens."""
+        return self._do(
+            lambda memory: memory.search(text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+        )
 
     def get(self, item_id: str) -> MemoryItem:
         """An item. Raises `MemoryNotFound`."""
@@ -383,6 +409,10 @@ class SyncMemory:
         """A read-only view of the memory at a point in time."""
         return PastMemory(self._agent, self._do(lambda memory: memory.as_of(when)))
 
+    def graph_stats(self) -> GraphStats:
+        """Figures of the event graph as it stands."""
+        return self._do(lambda memory: memory.graph_stats())
+
     def snapshot(self) -> MemorySnapshot:
         """The memory as an immutable value."""
         return self._do(lambda memory: memory.snapshot())
@@ -402,6 +432,17 @@ class SyncMemory:
     def export(self, path: str | Path) -> ExportReport:
         """Write everything, history included, to one portable file."""
         return self._do(lambda memory: memory.export(path))
+
+    def export_graph(
+        self,
+        path: str | Path | None = None,
+        format: GraphFormat = "html",
+        *,
+        as_of: AsOf | None = None,
+        include_hidden: bool = True,
+    ) -> GraphExport:
+        """The event graph as a self-contained page, node-link JSON or GraphML; also written to `path`."""
+        return self._do(lambda memory: memory.export_graph(path, format, as_of=as_of, include_hidden=include_hidden))
 
     def import_(self, path: str | Path) -> ExportReport:
         """Read an export into this memory, which must be empty."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from memagent.core.answers import Answer, Filter, Hit, Question
 from memagent.core.errors import ModelError
 from memagent.core.exchange import Role, Sampling, Usage
+from memagent.core.recall import BALANCED, Recipe
 from memagent.core.records import Chunk, Session, Trust, Turn, content_id
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit, MemorySnapshot
@@ -61,11 +62,13 @@ class AsyncAgent:
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     tracing: bool = False
     """Whether LangSmith may trace the graphs."""
+    recipe: Recipe | None = None
+    """How to search when a question or a search names no recipe; None leaves it to the design, and to `balanced` for `search`."""
 
     @property
     def memory(self) -> Memory:
         """Direct verbs on the memory."""
-        return Memory(self.bank)
+        return Memory(self.bank, recipe=self.recipe or BALANCED)
 
     @property
     def embedder(self) -> Embedder:
@@ -175,6 +178,8 @@ class AsyncAgent:
         asked = as_question(question)
         if asked.asked_at is None:
             asked = asked.model_copy(update={"asked_at": self.clock()})
+        if asked.recipe is None and self.recipe is not None:
+            asked = asked.model_copy(update={"recipe": self.recipe})
         if asked.as_of.now:
             return self, asked
         return replace(self, bank=await as_of(self.bank, asked.as_of)), asked
@@ -198,9 +203,17 @@ class AsyncAgent:
         """Remember what earlier runs left unfinished."""
         return [await self.remember(session) for session in await self.unfinished()]
 
-    async def search(self, text: str, *, k: int = 10, where: Filter | None = None) -> list[Hit]:
-        """The k best items for a text, best first."""
-        return await self.memory.search(text, k=k, where=where)
+    async def search(
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        where: Filter | None = None,
+        recipe: Recipe | str | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Hit]:
+        """At most k items for a text, best first; `recipe` (by name or value) and `max_tokens` as in `Memory.search`."""
+        return await self.memory.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
 
 
 def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:
@@ -216,6 +229,7 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
     parts: Sequence[Proposal[Any]] = [part for name in ("facts", "proposal") if (part := state.get(name)) is not None]
     responses = tuple(response for part in parts for response in part.responses)
     facts: Proposal[Any] | None = state.get("facts")
+    spent: Usage = state.get("usage", Usage())
     return ChunkReport(
         chunk_id=chunk.id,
         session_id=chunk.session_id,
@@ -227,5 +241,5 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
         parse=tuple(status for part in parts for status in part.parse),
         responses=responses,
         commit_id=commit.id,
-        usage=sum((response.usage for response in responses), Usage()),
+        usage=sum((response.usage for response in responses), spent),
     )

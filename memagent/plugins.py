@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from memagent.core.errors import ConfigError, UnknownPlugin, boundary
 
-Group = Literal["designs", "models", "embedders", "indexes", "journals", "environments", "techniques"]
+Group = Literal["designs", "models", "embedders", "rerankers", "indexes", "journals", "environments", "techniques"]
 """What can be plugged in; the entry-point group is `memagent.` and this word."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 """Every group, in the order a reader meets them."""

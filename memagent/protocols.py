@@ -66,6 +66,20 @@ class Embedder(Protocol):
         ...
 
 
+@runtime_checkable
+class Reranker(Protocol):
+    """Judges how well texts answer a query, reading query and text together."""
+
+    @property
+    def id(self) -> str:
+        """Stable name of weights and recipe."""
+        ...
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """One finite number a text, higher is better, in the order of the texts; [] for none. Raises a `ModelError`."""
+        ...
+
+
 class EmbeddingCache(Protocol):
     """Vectors kept by (embedder id, text digest). Thread-safe."""
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from memagent.core.exchange import Usage
+from memagent.core.recall import RecipeField
 from memagent.core.records import Event, Id, MemoryItem, Moment, NodeKind, Record, Relation, Text, TimeSpan
 
 MAX_QUESTION_CHARS = 20_000
@@ -60,7 +61,11 @@ class Query(Record):
     text: Text
     where: Filter = Filter()
     arms: frozenset[str] = frozenset({"dense", "lexical"})
-    """Which retrieval arms take part: `dense`, `lexical`."""
+    """Which kinds of arms may take part: `dense`, `lexical`."""
+    recipe: RecipeField | None = None
+    """How to search, a `Recipe` or the name of one; None is `plain`."""
+    asked_at: Moment | None = None
+    """When it is asked, for relative times and for decay; None is the bank's clock."""
 
 
 class Question(Record):
@@ -73,17 +78,34 @@ class Question(Record):
     where: Filter = Filter()
     as_of: AsOf = AsOf()
     k: Annotated[int, Field(ge=1, le=1_000)] = 30
+    recipe: RecipeField | None = None
+    """How to search, a `Recipe` or the name of one; None leaves it to the agent and its design."""
 
 
 class Relevance(Record):
-    """Why a hit is there: its rank and score in each arm, and the edge it was reached by."""
+    """Why a hit is there: its rank and score in each arm, what weighed it up or down, and what led to it.
+
+    A search's score is `fused` times all `factors`; with a `rerank` score it is 1 plus that score's logistic.
+    """
 
     arms: dict[str, float] = Field(default_factory=dict[str, float])
-    """Raw score per arm (`dense` is a cosine, `lexical` a BM25 score)."""
+    """Raw score per arm (`dense` and `session` are cosines, `lexical` a BM25 score, `graph` a share of a walk)."""
     ranks: dict[str, int] = Field(default_factory=dict[str, int])
     """Rank per arm from 1."""
     via: tuple[tuple[str, Relation, bool], ...] = ()
     """Path of (node id, relation, forward?) by which a walk reached it, seed first."""
+    fused: float | None = None
+    """Weighted sum over the arms, or for an added neighbour its share of the score of the hit beside it."""
+    factors: dict[str, float] = Field(default_factory=dict[str, float])
+    """What the score was multiplied by: `time`, `recency`, `importance`, `names`, `asking`, `length`; a factor of 1 is left out."""
+    expanded_from: Id | None = None
+    """The hit beside which, or in whose session, this one was found."""
+    collapsed: tuple[Id, ...] = ()
+    """Near duplicates with lower scores that this hit stands for."""
+    rerank: float | None = None
+    """The reranker's score."""
+    tokens: int | None = None
+    """Estimated tokens of the text, when a token budget was set."""
 
 
 class Hit(Record):
@@ -144,6 +166,8 @@ class Answer(Record):
     """What the reader should know: no model configured, citations dropped, contradictions and their dates."""
     hits: tuple[Hit, ...] = ()
     """What the answerer was shown, in the order shown."""
+    evidence_sessions: tuple[Text, ...] = ()
+    """Sessions the answerer named as its evidence, for designs that ask for them; only such as it was shown."""
     usage: Usage = Usage()
     response_ids: tuple[str, ...] = ()
     question: Question | None = None

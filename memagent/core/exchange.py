@@ -138,7 +138,7 @@ class ModelResponse(Record):
     usage: Usage = Usage()
     model: Text = ""
     """Name of the model as the provider reports it."""
-    tokens: TokenTrace | None = None
+    tokens: TokenTrace | None = Field(default=None, repr=False)
 
 
 class Delta(Record):

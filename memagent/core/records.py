@@ -16,7 +16,16 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 MAX_TURN_CHARS = 200_000
 """Longest text of one turn, in characters; a longer one is refused with a hint to split it."""
@@ -136,10 +145,20 @@ class Scope(Record):
     agent_id: Id | None = None
     run_id: Id | None = None
 
+    @field_validator("user_id", "agent_id", "run_id")
+    @classmethod
+    def _without_separator(cls, value: str | None) -> str | None:
+        if value is not None and _SEPARATOR in value:
+            raise ValueError("ids of a scope must not hold the unit separator (U+001F)")
+        return value
+
     @property
     def key(self) -> str:
         """One unambiguous string for the scope, used as its key in stores."""
-        return "\x1f".join((self.user_id, self.agent_id or "", self.run_id or ""))
+        return _SEPARATOR.join((self.user_id, self.agent_id or "", self.run_id or ""))
+
+
+_SEPARATOR = "\x1f"
 
 
 class Trust(StrEnum):
@@ -154,7 +173,10 @@ class Trust(StrEnum):
     @property
     def rank(self) -> int:
         """0 is the highest trust."""
-        return list(Trust).index(self)
+        return _TRUST_RANKS[self]
+
+
+_TRUST_RANKS = {level: rank for rank, level in enumerate(Trust)}
 
 
 def lowest_trust(levels: Iterable[Trust]) -> Trust:
@@ -240,6 +262,8 @@ class Fact(Record):
     kind: Text = "fact"
     """`fact`, `event`, `preference`, `plan`, `turn` (a verbatim turn), or a design's own word."""
     trust: Trust = Trust.USER
+    expires_at: Moment | None = None
+    """From when on it is no longer found; None for never."""
 
 
 class ItemStatus(StrEnum):
@@ -274,11 +298,17 @@ class MemoryItem(Record):
     """The caller's own keys; keys starting with `_` are reserved for the system."""
     embedding_missing: bool = False
     """True when the embedder failed: the item is found by keyword only until it is embedded again."""
+    expires_at: Moment | None = None
+    """From when on it is no longer found; None for never. Past that moment it is still in history."""
 
     @property
     def active(self) -> bool:
-        """Whether the item is part of the memory (not deleted)."""
+        """Whether the item is part of the memory (not deleted); whether it has expired is a question of the clock."""
         return self.status is ItemStatus.ACTIVE
+
+    def expired(self, now: datetime) -> bool:
+        """Whether its time to live is over."""
+        return self.expires_at is not None and self.expires_at <= now
 
 
 class ItemStats(Record):

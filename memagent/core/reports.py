@@ -52,3 +52,28 @@ class IngestReport(Record):
     def failed_chunks(self) -> tuple[ChunkReport, ...]:
         """Chunks that a failure kept from being processed."""
         return tuple(chunk for chunk in self.chunks if chunk.failure)
+
+
+class GraphStats(Record):
+    """Figures of an event graph; counts leave closed nodes (deleted and replaced ones) out unless they say so."""
+
+    nodes: dict[str, int]
+    """Open nodes by kind, most first."""
+    closed_nodes: int
+    edges: dict[str, int]
+    """Edges by relation, most first, those of closed nodes included."""
+    event_edges: dict[str, int]
+    """Of these, edges between open events."""
+    events_per_session: dict[Text, int]
+    """Events by the session that told them first; sessions without events are left out."""
+    sessions: int
+    """Sessions stored."""
+    components: tuple[int, ...]
+    """Sizes in events of the parts of the graph that edges between events hold together, largest first; 1 is an event by itself."""
+    merged_events: int
+    """Events that unite several tellings: of several sessions, or in several wordings."""
+
+    @property
+    def events(self) -> int:
+        """Open events."""
+        return sum(self.components)

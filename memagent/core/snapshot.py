@@ -24,6 +24,8 @@ from memagent.core.records import Event, EventEdge, Id, ItemStats, MemoryItem, M
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
 _NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
+_UNDATED = _NOT_CONTENT | {"expires_at"}
+"""Fields left out of the hash of an item that never expires, whose digest is the one it had before items could expire."""
 
 
 class ItemChange(Record):
@@ -181,7 +183,10 @@ def sub_hash(root: int, element: int) -> int:
 
 def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
     """Hash of an item with its past; two lists of versions that differ in any content differ here."""
-    body = b"\x1e".join(one.model_dump_json(exclude=set(_NOT_CONTENT)).encode() for one in (*archive, item))
+    body = b"\x1e".join(
+        one.model_dump_json(exclude=set(_UNDATED if one.expires_at is None else _NOT_CONTENT)).encode()
+        for one in (*archive, item)
+    )
     return element_hash("item", item.id, body)
 
 

@@ -14,10 +14,21 @@ from typing import Generic, Protocol, TypeVar
 
 from memagent.core.answers import Answer, Hit, Question
 from memagent.core.errors import ModelError, boundary
-from memagent.core.exchange import JsonSchema, Message, ModelRequest, ModelResponse, Role, Sampling, StepRef, ToolSpec
+from memagent.core.exchange import (
+    JsonSchema,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    Sampling,
+    StepRef,
+    ToolSpec,
+    Usage,
+)
 from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected
 from memagent.core.records import Chunk, Fact, ItemStats, Record, Session
 from memagent.core.snapshot import Commit, GraphDelta
+from memagent.designs.parts.prompting import prompts_of
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
 
@@ -49,6 +60,21 @@ class Related(Record):
     hits: tuple[Hit, ...] = ()
 
 
+@dataclass(slots=True)
+class Trail:
+    """What a slot leaves behind besides its result; the graphs put it into reports and answers."""
+
+    responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
+    """Every model call made through the context, in order of completion."""
+    notes: list[str] = field(default_factory=list[str])
+    """What the reader of the answer should know."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the calls cost."""
+        return sum((response.usage for response in self.responses), Usage())
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlotContext:
     """What a slot may use."""
@@ -64,6 +90,7 @@ class SlotContext:
     """Tool calls and their results so far, for the answerer."""
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     """Decoding settings by role; a role that is absent uses the provider's defaults."""
+    trail: Trail = field(default_factory=Trail, compare=False)
 
     async def call(
         self,
@@ -99,6 +126,7 @@ class SlotContext:
                     prompt_digest=prompt_digest,
                 )
             )
+        self.trail.responses.append(response)
         if answering and self.tools and response.tool_calls:
             raise ToolsWanted(response)
         return response
@@ -176,3 +204,9 @@ class MemoryDesign:
     """Most turns a chunk; sessions are cut into balanced chunks of at most this many."""
     needs_model: bool = True
     """Whether any slot asks a model."""
+
+    @property
+    def prompt_digests(self) -> dict[str, str]:
+        """SHA-256 (64 hex digits) of every prompt file the slots use, by prompt name in order; {} when none asks a model."""
+        slots = (self.extractor, self.manager, self.indexer, self.retriever, self.answerer, self.feedback)
+        return dict(sorted((prompt.name, prompt.digest) for prompt in prompts_of(*slots)))

@@ -23,13 +23,14 @@ from memagent.designs.parts.event_indexer import EventIndexer
 from memagent.designs.parts.graph_walk import GraphExpansionRetriever, GraphWalkRetriever
 from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.rule_indexer import RuleIndexer
+from memagent.designs.parts.versioned_retriever import VersionedRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(
     VERBATIM,
     name="compass_mem",
     indexer=EventIndexer(),
-    retriever=GraphWalkRetriever(),
+    retriever=VersionedRetriever(base=GraphWalkRetriever()),
     answerer=ModelAnswerer(),
     needs_model=True,
 )

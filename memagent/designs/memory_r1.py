@@ -22,13 +22,14 @@ from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.model_extractor import ModelExtractor
 from memagent.designs.parts.model_manager import ModelManager
 from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.versioned_retriever import VersionedRetriever
 
 DESIGN: Final = MemoryDesign(
     name="memory_r1",
     extractor=ModelExtractor(),
     manager=ModelManager(prompt="manage_r1", facts_per_call=1),
     indexer=no_indexer,
-    retriever=HybridRetriever(k=60),
+    retriever=VersionedRetriever(base=HybridRetriever(k=60)),
     answerer=ModelAnswerer(),
     feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.0, same_subject=False, cap=200, graph=False),

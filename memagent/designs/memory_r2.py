@@ -22,13 +22,14 @@ from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.model_extractor import ModelExtractor
 from memagent.designs.parts.model_manager import ModelManager
 from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.versioned_retriever import VersionedRetriever
 
 DESIGN: Final = MemoryDesign(
     name="memory_r2",
     extractor=ModelExtractor(),
     manager=ModelManager(prompt="manage_r2"),
     indexer=no_indexer,
-    retriever=SpeakerRetriever(per_speaker=30),
+    retriever=VersionedRetriever(base=SpeakerRetriever(per_speaker=30)),
     answerer=ModelAnswerer(),
     feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=25, graph=True),

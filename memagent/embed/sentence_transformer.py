@@ -17,8 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra
+from memagent.embed.local_models import ThreadLimit, model_source
 from memagent.embed.vectors import checked_rows, readable
 from memagent.protocols import Matrix
 
@@ -51,19 +51,12 @@ class SentenceTransformerEmbedder:
         Raises `MissingExtra` without sentence-transformers, and `ConfigError` when the model is not there or does not load.
         """
         name = str(model)
-        folder = Path(model).expanduser()
-        source: str | Path = name
-        if folder.is_dir():
-            source = folder
-        elif isinstance(model, Path) or name.startswith((".", "~")) or folder.is_absolute():
-            raise ConfigError(f"embedding model folder {name} does not exist")
-        elif offline:
-            source = _cached_snapshot(name, revision=revision)
+        source = model_source(model, what="embedding model", offline=offline, revision=revision)
         self._model = _load(source, name=name, revision=revision, device=device)
         self._dim = int(self._model.encode(["width"], convert_to_numpy=True, show_progress_bar=False).shape[1])
         self._id = f"{Path(name).name}-{self._dim}-{_fingerprint(self._model)}"
         self._batch_size = batch_size
-        self._limit = _ThreadLimit(threads)
+        self._limit = ThreadLimit(threads)
         self._lock = threading.Lock()
 
     @property
@@ -98,41 +91,6 @@ class SentenceTransformerEmbedder:
                     f"embedder {self.id} failed: {type(exc).__name__}: {exc}", retryable=out_of_memory
                 ) from exc
         return checked_rows(answer, texts=len(texts), dim=self._dim, embedder_id=self.id)
-
-
-class _ThreadLimit:
-    """A bound on the numeric libraries' threads, for the length of a `with` block."""
-
-    def __init__(self, threads: int | None) -> None:
-        """Look up the libraries loaded so far: make it after the model."""
-        from threadpoolctl import ThreadpoolController
-
-        self._threads = threads
-        self._libraries = ThreadpoolController()
-
-    @contextmanager
-    def held(self) -> Generator[None]:
-        """Hold the limit in the calling thread."""
-        if self._threads is None:
-            yield
-            return
-        with self._libraries.limit(limits=self._threads):
-            yield
-
-
-def _cached_snapshot(name: str, *, revision: str | None) -> Path:
-    """The folder where a hub model was downloaded to before. The library's own offline switch still asks the network."""
-    try:
-        from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
-    except ImportError as exc:
-        raise MissingExtra("embeddings", needed_for=f"the embedding model {name}", cause=str(exc)) from exc
-    try:
-        return Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except Exception as exc:
-        raise ConfigError(
-            f"embedding model {name!r} is neither a folder nor in the local model cache, and offline=True forbids downloads; "
-            "name a folder, or load it once with offline=False"
-        ) from exc
 
 
 def _load(source: str | Path, *, name: str, revision: str | None, device: str) -> SentenceTransformer:

@@ -25,8 +25,18 @@ async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> Answer
     """Question to hits."""
     context = runtime.context
     with boundary(ModelError, f"retriever of {context.design.name}"):
-        hits = await context.design.retriever(_question(state), context.slot())
-    return {"hits": hits, "transcript": (), "pending": None, "rounds": 0, "usage": Usage()}
+        slot = context.slot()
+        hits = await context.design.retriever(_question(state), slot)
+    trail = slot.trail
+    return {
+        "hits": hits,
+        "transcript": (),
+        "pending": None,
+        "rounds": 0,
+        "usage": trail.usage,
+        "notes": tuple(trail.notes),
+        "response_ids": tuple(response.id for response in trail.responses),
+    }
 
 
 async def answer(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
@@ -77,7 +87,12 @@ async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerStat
     done: Answer = checked_citations(found, state.get("hits", []), runtime.context.bank)
     return {
         "answer": done.model_copy(
-            update={"question": _question(state), "usage": done.usage + state.get("usage", Usage())}
+            update={
+                "question": _question(state),
+                "usage": done.usage + state.get("usage", Usage()),
+                "notes": (*state.get("notes", ()), *done.notes),
+                "response_ids": (*state.get("response_ids", ()), *done.response_ids),
+            }
         )
     }
 

@@ -98,8 +98,11 @@ async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSta
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        delta = await context.design.indexer((state["commit"],), _slot(state, context))
-    return {"graph": await context.bank.index(delta)} if delta.rejected or not delta.empty else {}
+        slot = _slot(state, context)
+        delta = await context.design.indexer((state["commit"],), slot)
+    if delta.empty and not delta.rejected:
+        return {"usage": slot.trail.usage}
+    return {"usage": slot.trail.usage, "graph": await context.bank.index(delta)}
 
 
 def _chunk(state: IngestState) -> Chunk:

@@ -12,11 +12,14 @@ from memagent.graphs.state import AgentContext
 
 
 async def run_graph(graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool) -> dict[str, Any]:
-    """The graph's final state."""
+    """The graph's final state. Streaming its values and keeping the last is `ainvoke` without a second stream for interrupts."""
     from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
 
+    last: dict[str, Any] = {}
     with tracing_context(enabled=tracing):
-        return dict(await graph.ainvoke(state, context=context))
+        async for values in graph.astream(state, context=context, stream_mode="values"):
+            last = values
+    return dict(last)
 
 
 async def stream_graph(

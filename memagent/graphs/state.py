@@ -35,6 +35,8 @@ class IngestState(TypedDict, total=False):
     batch: OpBatch
     commit: Commit
     graph: GraphDelta
+    usage: Usage
+    """What the indexer's calls cost."""
 
 
 class AnswerState(TypedDict, total=False):
@@ -47,6 +49,11 @@ class AnswerState(TypedDict, total=False):
     """The model's request for tools, until they have run."""
     rounds: int
     usage: Usage
+    """What the calls so far cost, the answerer's last one left out."""
+    notes: tuple[str, ...]
+    """What the retriever has to tell."""
+    response_ids: tuple[str, ...]
+    """The retriever's model calls in order."""
     answer: Answer
 
 

@@ -24,24 +24,23 @@ from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, Entry, GraphDelta, JournalRow, MemorySnapshot, SessionStored, StatsDelta
 from memagent.memory.consequences import plan_commit
+from memagent.memory.expiry import NEVER_LOOKED, Expiry
 from memagent.memory.graph_rules import checked_delta
-from memagent.memory.lexical import K1, B, query_terms
 from memagent.memory.projection import Projector
-from memagent.memory.ranking import fuse
+from memagent.memory.ranking import Candidate
+from memagent.memory.recall import Ground, alike, recall
 from memagent.memory.state import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
-from memagent.protocols import Clock, Embedder, IndexRow, Journal, Vector, VectorIndex
+from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.stores.adjacency import Path
 from memagent.stores.crash_points import reach
 from memagent.stores.memory_index import IndexView, Scored
-from memagent.stores.segments import CONTEXT, OWN
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat, up to 32 times."""
 _NOTHING: HashTrieSet[str] = HashTrieSet()
-_POOL = 50
-ARM_WEIGHTS = {"dense": 0.5, "dense_context": 0.5, "lexical": 0.25, "lexical_context": 2.0}
-"""Weights of the four arms in the fusion: words in context find most, the other arms settle what they leave open."""
+_NO_ID = frozenset({""})
+"""A filter on ids that no item passes."""
 
 
 def system_clock() -> datetime:
@@ -52,10 +51,12 @@ def system_clock() -> datetime:
 class _Live:
     """What a snapshot of this process carries so that a bank can continue from it at once."""
 
-    __slots__ = ("pending", "projector", "state", "view")
+    __slots__ = ("expiry", "pending", "projector", "state", "view")
 
-    def __init__(self, state: BankState, view: IndexView, pending: HashTrieSet[str], projector: Projector) -> None:
-        self.state, self.view, self.pending, self.projector = state, view, pending, projector
+    def __init__(
+        self, state: BankState, view: IndexView, pending: HashTrieSet[str], projector: Projector, expiry: Expiry
+    ) -> None:
+        self.state, self.view, self.pending, self.projector, self.expiry = state, view, pending, projector, expiry
 
 
 class MemoryBank:
@@ -64,6 +65,7 @@ class MemoryBank:
     __slots__ = (
         "_base",
         "_clock",
+        "_expiry",
         "_journal",
         "_lock",
         "_log",
@@ -71,6 +73,7 @@ class MemoryBank:
         "_pending",
         "_projector",
         "_remote",
+        "_reranker",
         "_state",
         "_view",
         "read_only",
@@ -84,23 +87,27 @@ class MemoryBank:
         scope: Scope | None = None,
         journal: Journal | None = None,
         index: VectorIndex | None = None,
+        reranker: Reranker | None = None,
         clock: Clock = system_clock,
         read_only: bool = False,
     ) -> None:
         """A bank over a journal (replayed at first use), or a private one in memory when `journal` is None.
 
-        `index` is a networked vector index that proposes candidates for the head of the journal; forks never touch it.
+        `index` is a networked vector index that proposes candidates for the head of the journal; forks never touch it. `reranker` has
+        the last word in searches whose recipe asks for one, forks' too.
         """
         self.scope = scope or Scope()
         self.read_only = read_only
         self._projector = embedder if isinstance(embedder, Projector) else Projector(embedder)
         self._journal = journal
         self._remote = index
+        self._reranker = reranker
         self._clock = clock
         self._base = EMPTY_STATE
         self._state = EMPTY_STATE
         self._view = IndexView(self._projector.arena)
         self._pending = _NOTHING
+        self._expiry = NEVER_LOOKED
         self._log: PersistentList[JournalRow] = PersistentList()
         self._lock: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,8 +140,13 @@ class MemoryBank:
         return str(self._projector.failure) if self._projector.failure else None
 
     def now(self) -> datetime:
-        """The bank's clock."""
+        """The bank's clock; in a view of the past, that moment."""
         return self._clock()
+
+    @property
+    def expired(self) -> frozenset[str]:
+        """Ids of items whose time to live is over by now; they are in the state, and neither found nor shown."""
+        return self._expiry.at(self._state.expiring, self._clock()).ids
 
     async def sync(self) -> BankState:
         """Replay what was appended since the last look. Raises `WrongLoop` from a foreign event loop."""
@@ -145,9 +157,9 @@ class MemoryBank:
         return self._state
 
     async def get(self, item_id: str) -> MemoryItem:
-        """The present version of an item. Raises `MemoryNotFound` for unknown and deleted ones."""
+        """The present version of an item. Raises `MemoryNotFound` for unknown, deleted and expired ones."""
         item = (await self.sync()).items.get(item_id)
-        if item is None or not item.active:
+        if item is None or not item.active or item.expired(self._clock()):
             raise MemoryNotFound(f"no memory {item_id!r} for user {self.scope.user_id!r}")
         return item
 
@@ -191,7 +203,7 @@ class MemoryBank:
     # -- searching -------------------------------------------------------------------------------------------------
 
     async def search(self, query: Query, *, k: int) -> list[Hit]:
-        """The k best items by fused rank of its arms, best first, ties by id; [] when nothing matches."""
+        """At most k items by the query's recipe, best first, ties by id; [] when nothing matches."""
         return (await self.search_many([query], k=k))[0]
 
     async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
@@ -199,31 +211,36 @@ class MemoryBank:
         await self.refresh()
         if not queries or not len(self._view):
             return [[] for _ in queries]
-        dense = [query for query in queries if "dense" in query.arms]
-        vectors = (
-            iter(await self._projector.query_vectors([query.text or " " for query in dense])) if dense else iter(())
+        texts = [query.text or " " for query in queries if "dense" in query.arms]
+        vectors = iter(await self._projector.query_vectors(texts) if texts else ())
+        now = self._clock()
+        ground = Ground(
+            state=self._state,
+            view=self._view,
+            expired=self._expiry.ids,
+            propose=self._proposed,
+            reranker=self._reranker,
         )
-        return [await self._search(query, next(vectors) if "dense" in query.arms else None, k) for query in queries]
+        return [
+            await recall(query, next(vectors) if "dense" in query.arms else None, k=k, now=now, ground=ground)
+            for query in queries
+        ]
 
-    async def _search(self, query: Query, vector: Vector | None, k: int) -> list[Hit]:
-        where = None if query.where.empty else query.where
-        pool = max(_POOL, 2 * k)
-        arms: dict[str, list[Scored]] = {}
-        if vector is not None:
-            arms["dense"] = await self._dense(vector, pool, where)
-            arms["dense_context"] = self._view.nearest(vector, k=pool, field=CONTEXT, where=where)
-        if "lexical" in query.arms:
-            terms = self._projector.arena.known_terms(query_terms(query.text))
-            arms["lexical"] = self._view.lexical(terms, k=pool, field=OWN, where=where, k1=K1, b=B)
-            arms["lexical_context"] = self._view.lexical(terms, k=pool, field=CONTEXT, where=where, k1=K1, b=B)
-        return fuse(arms, k=k, weights=ARM_WEIGHTS)
+    async def alike(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
+        """For each text the k items whose own texts are most like it, by cosine and by keyword, best first, ties by id."""
+        await self.refresh()
+        if not texts or not len(self._view):
+            return [[] for _ in texts]
+        vectors = await self._projector.query_vectors([text or " " for text in texts])
+        return [alike(text, vector, k=k, view=self._view) for text, vector in zip(texts, vectors, strict=True)]
 
-    async def _dense(self, vector: Vector, k: int, where: Filter | None) -> list[Scored]:
+    async def _proposed(self, vector: Vector, k: int, where: Filter) -> Filter:
+        """The filter, narrowed to the candidates of the networked index where there is one."""
         if self._remote is None:
-            return self._view.nearest(vector, k=k, where=where)
-        candidates = await self._remote.search(vector, k=k, where=where)
-        ids = frozenset(hit.id for hit in candidates if hit.id in self._view)
-        return self._view.nearest(vector, k=k, where=(where or Filter()).model_copy(update={"ids": ids})) if ids else []
+            return where
+        hits = await self._remote.search(vector, k=k, where=None if where.empty else where)
+        ids = frozenset(hit.id for hit in hits if hit.id in self._view)
+        return where.model_copy(update={"ids": ids or _NO_ID})
 
     async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
         """The k items of highest cosine with a unit vector (D,), best first, ties by id."""
@@ -239,23 +256,31 @@ class MemoryBank:
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
         await self.sync()
+        self._look_at_expiry()
         while len(self._pending):
             state, pending = self._state, self._pending
             reach("refresh.begun")
-            view = await self._projector.catch_up(self._view, state, pending)
+            view = await self._projector.catch_up(self._view, state, pending, expired=self._expiry.ids)
             reach("refresh.caught_up")
             if self._remote is not None:
-                await self._push(state, pending)
+                await self._push(state, pending, self._expiry.ids)
             if self._pending is pending:
                 self._view, self._pending = view, _NOTHING
 
-    async def _push(self, state: BankState, changed: HashTrieSet[str]) -> None:
+    def _look_at_expiry(self) -> None:
+        """Have the view catch up with the items that the clock has taken out, or brought back."""
+        before, self._expiry = self._expiry, self._expiry.at(self._state.expiring, self._clock())
+        for item_id in before.ids ^ self._expiry.ids:
+            self._pending = self._pending.insert(item_id)
+
+    async def _push(self, state: BankState, changed: HashTrieSet[str], expired: frozenset[str]) -> None:
         assert self._remote is not None
         texts: list[tuple[MemoryItem, int]] = []
         gone: list[str] = []
         for item_id in sorted(changed):
             item = state.items.get(item_id)
-            row = self._projector.row_of(state, item) if item is not None and item.active else -1
+            present = item is not None and item.active and item_id not in expired
+            row = self._projector.row_of(state, item) if item is not None and present else -1
             if item is not None and row >= 0:
                 texts.append((item, row))
             else:
@@ -380,17 +405,17 @@ class MemoryBank:
             return self._continued(live)
         state = rebuilt(snapshot)
         return self._continued(
-            _Live(state, IndexView(self._projector.arena), HashTrieSet(state.items), self._projector)
+            _Live(state, IndexView(self._projector.arena), HashTrieSet(state.items), self._projector, NEVER_LOOKED)
         )
 
     def _live(self) -> _Live:
-        return _Live(self._state, self._view, self._pending, self._projector)
+        return _Live(self._state, self._view, self._pending, self._projector, self._expiry)
 
     def _continued(self, live: _Live) -> MemoryBank:
-        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock)
+        bank = MemoryBank(embedder=self._projector, scope=self.scope, reranker=self._reranker, clock=self._clock)
         bank._state = bank._base = live.state
         if live.projector is self._projector:
-            bank._view, bank._pending = live.view, live.pending
+            bank._view, bank._pending, bank._expiry = live.view, live.pending, live.expiry
         else:
             bank._pending = HashTrieSet(live.state.items)
         return bank
@@ -403,9 +428,12 @@ class MemoryBank:
         bank._state, bank._base, bank._view, bank._pending = other._state, other._base, other._view, other._pending
         return bank
 
-    def showing(self, state: BankState) -> MemoryBank:
-        """A read-only bank over a past or filtered state, searchable on its own."""
-        bank = MemoryBank(embedder=self._projector, scope=self.scope, clock=self._clock, read_only=True)
+    def showing(self, state: BankState, *, at: datetime | None = None) -> MemoryBank:
+        """A read-only bank over a past or filtered state, searchable on its own; its clock stands still at a moment, if one is given."""
+        clock = self._clock if at is None else lambda: at
+        bank = MemoryBank(
+            embedder=self._projector, scope=self.scope, reranker=self._reranker, clock=clock, read_only=True
+        )
         bank._state = bank._base = state
         bank._pending = HashTrieSet(state.items)
         return bank

@@ -58,10 +58,13 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
 def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLookup) -> Citation:
     found = turns.turn_with_session(turn_id) if turn_id is not None else None
     item = hit.item
+    version = item.version if item is not None else None
+    if version is not None and citation.version is not None:
+        version = min(version, max(1, citation.version))
     if found is None:
         return Citation(
             hit_id=hit.id,
-            version=item.version if item is not None else None,
+            version=version,
             turn_id=turn_id,
             speaker=item.speaker if item is not None else None,
             said_at=item.said_at if item is not None else None,
@@ -71,7 +74,7 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
     quote = citation.quote if citation.quote and citation.quote in turn.said else turn.said[:_QUOTE_CHARS]
     return Citation(
         hit_id=hit.id,
-        version=item.version if item is not None else None,
+        version=version,
         turn_id=turn.id,
         session_id=session.id,
         speaker=turn.speaker,

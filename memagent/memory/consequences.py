@@ -216,6 +216,7 @@ def _add(draft: _Draft, op: Add, op_id: str) -> tuple[RejectReason, str] | None:
             trust=fact.trust,
             tags=op.tags,
             metadata=dict(sorted(op.metadata.items())),
+            expires_at=fact.expires_at,
         ),
         op,
     )

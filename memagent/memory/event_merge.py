@@ -59,6 +59,38 @@ class MergeSettings:
     """With a judge: at least this is asked about."""
 
 
+def near_pairs(
+    graph: GraphState,
+    events: Iterable[Event],
+    *,
+    vectors: Mapping[str, Vector],
+    settings: MergeSettings = MergeSettings(),
+) -> list[tuple[Event, Event, float]]:
+    """(the one told first, the later one, cosine) of the pairs `merge_events` would ask a judge about, each with the summary in question.
+
+    For a judge that wants to see all pairs of a session at once; nearest first. Events known to the graph count as told.
+    """
+    fresh = sorted((one for one in events if graph.node(one.id) is None), key=story_key)
+    told = {event.id: event for event in (*open_events(graph), *fresh)}
+    new = {event.id for event in fresh}
+    rows = [(text, event.id) for event in told.values() for text in event_texts(event) if text in vectors]
+    if not rows:
+        return []
+    matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
+    pairs: dict[tuple[str, str], tuple[Event, Event, float]] = {}
+    for at, (text, event_id) in enumerate(rows):
+        if event_id not in new:
+            continue
+        near = _nearest(rows[:at], matrix[:at], matrix[at], settings.asked_cosine)[: settings.neighbours]
+        for minus, other_text, other_id in near:
+            if other_id != event_id and not _apart(told[other_id], told[event_id]):
+                first = told[other_id].model_copy(update={"summary": other_text})
+                pairs.setdefault(
+                    (other_text, text), (first, told[event_id].model_copy(update={"summary": text}), -minus)
+                )
+    return sorted(pairs.values(), key=lambda pair: (-pair[2], pair[0].summary, pair[1].summary))
+
+
 def event_texts(event: Event) -> tuple[str, ...]:
     """The texts an event is compared by: its summary and its aliases."""
     return tuple(dict.fromkeys(text for text in (event.summary, *event.aliases) if text.strip()))

@@ -1,6 +1,7 @@
-"""Reads what an indexer's model writes: events of a session, and relations between them. Pure; never raises.
+"""Reads what an indexer's model writes: events, relations between them, verdicts on pairs of them. Pure; never raises.
 
     {"events": [{"summary": "...", "people": ["Ana"], "turns": ["D1:3"], "when": "7 May 2023"}]}
+    {"pairs": [{"pair": 0, "verdict": "same", "label": ""}]}
     {"relations": [{"source": 0, "target": 2, "relation": "causes", "label": "", "turns": ["D1:5"], "confidence": 0.9}]}
 
 Each entry is judged alone; a bad one becomes a `Rejected` and the others stay. A relation that is not known is kept as RELATED with its
@@ -15,6 +16,7 @@ from typing import Final, TypeVar
 
 from memagent.core.ops import Parsed, ParseStatus, Rejected, RejectReason
 from memagent.core.records import Record, Relation, Text
+from memagent.memory.event_merge import Judgement, Likeness
 from memagent.memory.tolerant_json import JsonValue, extract_json
 
 T = TypeVar("T")
@@ -61,6 +63,18 @@ class RelationDraft(Record):
     label: Text = ""
     turn_ids: tuple[Text, ...] = ()
     confidence: float = 1.0
+
+
+class PairDraft(Record):
+    """What the model says of one pair of near events, by its number from 0."""
+
+    pair: int
+    judgement: Judgement
+
+
+def parse_pairs(text: str, *, pairs: int) -> Parsed[PairDraft]:
+    """Verdicts on pairs 0 to `pairs` - 1; FAILED when the reply holds no list of them."""
+    return _parse(text, "pairs", lambda entry: _read_pair(entry, pairs), MAX_RELATIONS)
 
 
 def parse_events(text: str) -> Parsed[EventDraft]:
@@ -136,6 +150,25 @@ def _read_relation(entry: dict[str, JsonValue], events: int) -> RelationDraft | 
         turn_ids=_texts(entry.get("turns")),
         confidence=min(1.0, max(0.0, sure)) if sure == sure else 1.0,
     )
+
+
+_VERDICTS = {
+    **dict.fromkeys(("same", "same_event", "identical"), Likeness.SAME),
+    **dict.fromkeys(("overlapping", "overlap", "related"), Likeness.OVERLAPPING),
+    **dict.fromkeys(("neither", "different", "none"), Likeness.NEITHER),
+}
+
+
+def _read_pair(entry: dict[str, JsonValue], pairs: int) -> PairDraft | str:
+    pair = _index(entry.get("pair"))
+    if pair is None or not 0 <= pair < pairs:
+        return f"pair must be a number of the {pairs} pairs shown"
+    word = _text(entry.get("verdict")).lower().replace(" ", "_").replace("-", "_")
+    likeness = _VERDICTS.get(word)
+    if likeness is None:
+        return f"{word!r} is no verdict; it is same, overlapping or neither"
+    label = _text(entry.get("label"))[:_MAX_LABEL_CHARS] if likeness is Likeness.OVERLAPPING else ""
+    return PairDraft(pair=pair, judgement=Judgement(likeness=likeness, label=label))
 
 
 def _index(value: JsonValue) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,16 @@ from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, VersionConflict, fault_in
+from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
-from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
+from memagent.core.recall import BALANCED, Recipe, recipe_of
+from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan, as_utc
+from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
+from memagent.memory.graph_export import GraphExport, export_graph
+from memagent.memory.graph_stats import graph_stats
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.stores.memory_index import matches
 
@@ -34,10 +39,11 @@ MAX_ITEM_ID_CHARS = 200
 
 
 class Memory:
-    """The verbs. Cheap to make; holds nothing but its bank."""
+    """The verbs. Cheap to make; holds nothing but its bank and how it searches unless told otherwise."""
 
-    def __init__(self, bank: MemoryBank) -> None:
+    def __init__(self, bank: MemoryBank, *, recipe: Recipe = BALANCED) -> None:
         self.bank = bank
+        self.recipe = recipe
 
     async def add(
         self,
@@ -52,9 +58,15 @@ class Memory:
         source_turn_ids: Sequence[str] = (),
         tags: Sequence[str] = (),
         metadata: Mapping[str, Scalar] | None = None,
+        ttl: timedelta | None = None,
+        expires_at: datetime | None = None,
     ) -> MemoryItem:
-        """Remember a text as it is. Raises `InputError` for text or metadata that cannot be stored."""
+        """Remember a text as it is; with a time to live from now, or a moment of expiry, only until then.
+
+        Raises `InputError` for text or metadata that cannot be stored, and for an expiry that has passed already.
+        """
         with _input():
+            expires_at = _checked_expiry(ttl, expires_at, now=self.bank.now())
             fact = Fact(
                 text=_checked_text(text),
                 kind=kind,
@@ -63,6 +75,7 @@ class Memory:
                 valid=valid,
                 said_at=said_at,
                 source_turn_ids=tuple(source_turn_ids),
+                expires_at=expires_at,
             )
             op = Add(fact=fact, id=_checked_id(id), tags=_checked_tags(tags), metadata=_checked_metadata(metadata))
         commit = await self._write(op)
@@ -80,13 +93,30 @@ class Memory:
         return [change.after for change in commit.changes if change.after is not None]
 
     async def search(
-        self, text: str, *, k: int = 10, where: Filter | None = None, as_of: AsOf | None = None
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        where: Filter | None = None,
+        as_of: AsOf | None = None,
+        recipe: Recipe | str | None = None,
+        max_tokens: int | None = None,
     ) -> list[Hit]:
-        """The k best items for a text, best first; [] when nothing matches or the text is empty."""
+        """At most k items for a text, best first; [] when nothing matches or the text is empty.
+
+        `recipe` is a `Recipe` or the name of one; `max_tokens` bounds the (estimated) tokens of all texts together. Raises `ConfigError`.
+        """
         if k < 1:
             raise ConfigError(f"k is {k}; ask for at least 1 item")
+        if max_tokens is not None and max_tokens < 1:
+            raise ConfigError(f"max_tokens is {max_tokens}; allow at least 1 token")
+        chosen = recipe_of(recipe) if recipe is not None else self.recipe
+        if max_tokens is not None:
+            chosen = chosen.model_copy(update={"max_tokens": max_tokens})
         bank = self.bank if as_of is None or as_of.now else await timetravel.as_of(self.bank, as_of)
-        return await bank.search(Query(text=text, where=where or Filter()), k=k) if text.strip() else []
+        if not text.strip():
+            return []
+        return await bank.search(Query(text=text, where=where or Filter(), recipe=chosen), k=k)
 
     async def get(self, item_id: str) -> MemoryItem:
         """An item. Raises `MemoryNotFound`."""
@@ -95,14 +125,19 @@ class Memory:
     async def get_all(
         self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
     ) -> list[MemoryItem]:
-        """Items that pass the filter, oldest said first, those of one session in the order of their turns, ties by id."""
+        """Items that pass the filter, oldest said first, those of one session in the order of their turns, ties by id.
+
+        `include_deleted` shows the deleted and the expired ones too.
+        """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         state = await self.bank.sync()
+        expired = self.bank.expired
         items = [
             item
             for item in state.items.values()
-            if (include_deleted or item.status is ItemStatus.ACTIVE) and (where is None or matches(item, where))
+            if (include_deleted or (item.status is ItemStatus.ACTIVE and item.id not in expired))
+            and (where is None or matches(item, where))
         ]
 
         def place(item: MemoryItem) -> tuple[float, str, int, str]:
@@ -122,13 +157,13 @@ class Memory:
     async def update(
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
-        """Write a new version; `version` guards against lost updates, and without `valid` the item keeps its time.
+        """Write a new version; `version` guards against lost updates. The item keeps its expiry, and without `valid` its time.
 
         Raises `MemoryNotFound`, `VersionConflict`, `InputError`.
         """
         with _input():
-            kept = valid or (await self.get(item_id)).valid
-            op = Update(id=item_id, text=_checked_text(text), version=version, valid=kept)
+            old = await self.get(item_id)
+            op = Update(id=item_id, text=_checked_text(text), version=version, valid=valid or old.valid)
         commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None
@@ -164,7 +199,11 @@ class Memory:
 
     async def as_of(self, when: AsOf) -> Memory:
         """A read-only view of the memory at a point in time."""
-        return Memory(await timetravel.as_of(self.bank, when))
+        return Memory(await timetravel.as_of(self.bank, when), recipe=self.recipe)
+
+    async def graph_stats(self) -> GraphStats:
+        """Figures of the event graph as it stands."""
+        return graph_stats(await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
         """The memory as an immutable value."""
@@ -174,7 +213,7 @@ class Memory:
     async def fork(self) -> Memory:
         """A private copy in memory."""
         await self.bank.sync()
-        return Memory(self.bank.fork())
+        return Memory(self.bank.fork(), recipe=self.recipe)
 
     async def restore(self, what: MemorySnapshot | str) -> None:
         """Put the memory back to a snapshot, or bring back one deleted item by its id."""
@@ -190,6 +229,21 @@ class Memory:
     async def export(self, path: str | Path) -> ExportReport:
         """Write everything, history included, to one portable file."""
         return await export_bank(self.bank, Path(path))
+
+    async def export_graph(
+        self,
+        path: str | Path | None = None,
+        format: GraphFormat = "html",
+        *,
+        as_of: AsOf | None = None,
+        include_hidden: bool = True,
+    ) -> GraphExport:
+        """The event graph with the turns it rests on, as a self-contained page, node-link JSON or GraphML; also written to `path`.
+
+        Without `include_hidden`, what was deleted or rewritten is left out. Raises `ConfigError`, `InputError`.
+        """
+        place = Path(path) if path is not None else None
+        return await export_graph(self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden)
 
     async def import_(self, path: str | Path) -> ExportReport:
         """Read an export into this memory, which must be empty. Raises `SnapshotMismatch`, `InputError`."""
@@ -237,6 +291,25 @@ def _checked_text(text: object) -> str:
             f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; split it, or remember it as a session"
         )
     return text
+
+
+def _checked_expiry(ttl: timedelta | None, expires_at: datetime | None, *, now: datetime) -> datetime | None:
+    if ttl is not None and expires_at is not None:
+        raise InputError("both ttl and expires_at are given; give one of them")
+    if ttl is not None:
+        if not isinstance(ttl, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"the ttl is a {type(ttl).__name__}; give a timedelta")
+        if ttl <= timedelta(0):
+            raise InputError(f"the ttl is {ttl}; give a time longer than nothing")
+        try:
+            return now + ttl
+        except OverflowError:
+            raise InputError(
+                f"the ttl of {ttl.days:,} days ends after the year 9999; leave it out to keep the memory"
+            ) from None
+    if expires_at is not None and as_utc(expires_at) <= now:
+        raise InputError(f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}")
+    return expires_at
 
 
 def _checked_id(item_id: str | None) -> str | None:

@@ -9,7 +9,7 @@ Invariant: the shares of all nodes add up to 1; what arrives below the tolerance
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,7 +49,7 @@ def expand(
     graph: GraphState,
     seeds: Mapping[str, float],
     *,
-    without: Collection[str] = frozenset(),
+    without: Container[str] = frozenset(),
     restart: float = 0.4,
     tolerance: float = 1e-3,
     limit: int = 50,
@@ -58,7 +58,8 @@ def expand(
 
     Closed nodes, unknown ones and those of `without` take no part; [] when no seed is left.
     """
-    start = {one: weight for one, weight in seeds.items() if weight > 0 and _open(graph, one, without)}
+    sight = _Sight(graph, without)
+    start = {one: weight for one, weight in seeds.items() if weight > 0 and sight.open(one)}
     total = sum(start.values())
     if not total:
         return []
@@ -70,11 +71,14 @@ def expand(
     while waiting:
         node_id = waiting.popleft()
         mass = rest.pop(node_id)
+        if mass < tolerance:
+            share[node_id] = share.get(node_id, 0.0) + mass
+            continue
         if node_id not in ways:
-            ways[node_id] = _steps(graph, node_id, without)
-        kept = restart if ways[node_id] and mass >= tolerance else 1.0
+            ways[node_id] = _steps(graph, node_id, sight)
+        kept = restart if ways[node_id] else 1.0
         share[node_id] = share.get(node_id, 0.0) + mass * kept
-        for (other, relation, leaving), part in ways[node_id].items() if kept < 1.0 else ():
+        for (other, relation, leaving), part in ways[node_id].items():
             if other not in rest:
                 waiting.append(other)
             rest[other] = rest.get(other, 0.0) + mass * (1 - restart) * part
@@ -83,19 +87,31 @@ def expand(
     return [Reached(one, share[one], via[one]) for one in best]
 
 
-def _open(graph: GraphState, node_id: str, without: Collection[str]) -> bool:
-    node = graph.node(node_id)
-    return node is not None and not node.closed and node_id not in without
+class _Sight:
+    """Which nodes take part, each looked at once."""
+
+    __slots__ = ("_graph", "_known", "_without")
+
+    def __init__(self, graph: GraphState, without: Container[str]) -> None:
+        self._graph, self._without = graph, without
+        self._known: dict[str, bool] = {}
+
+    def open(self, node_id: str) -> bool:
+        known = self._known.get(node_id)
+        if known is None:
+            node = self._graph.node(node_id)
+            known = self._known[node_id] = node is not None and not node.closed and node_id not in self._without
+        return known
 
 
-def _steps(graph: GraphState, node_id: str, without: Collection[str]) -> dict[tuple[str, Relation, bool], float]:
+def _steps(graph: GraphState, node_id: str, sight: _Sight) -> dict[tuple[str, Relation, bool], float]:
     """(other end, relation, leaving?) to its part of what the node passes on; the parts add up to 1."""
     if graph.degree(node_id) > HUB:
         return {}
     weights: dict[tuple[str, Relation, bool], float] = {}
     for other, edge, leaving in graph.edges_of(node_id):
         weight = EDGE_WEIGHTS[edge.relation] * edge.confidence
-        if weight > 0 and _open(graph, other, without):
+        if weight > 0 and sight.open(other):
             step = (other, edge.relation, leaving)
             weights[step] = max(weight, weights.get(step, 0.0))
     total = sum(weights.values())

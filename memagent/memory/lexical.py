@@ -19,6 +19,8 @@ K1 = 1.2
 B = 0.75
 """Length normalisation."""
 
+_REMEMBERED_CHARS = 1_000
+"""Longest line whose terms are remembered."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+"
@@ -45,7 +47,23 @@ def _stem(word: str) -> str:
 
 
 def tokenize(text: str, *, keep_stop_words: bool = False) -> list[str]:
-    """Index terms of a text in order, repeats kept; [] when it holds no letter or digit."""
+    """Index terms of a text in order, repeats kept; [] when it holds no letter or digit.
+
+    Goes line by line and remembers the lines seen lately: the turns that an item is indexed with come again with every item near them.
+    """
+    return [
+        term
+        for line in text.split("\n")
+        for term in (_known_terms if len(line) <= _REMEMBERED_CHARS else _terms_of)(line, keep_stop_words)
+    ]
+
+
+@lru_cache(maxsize=8_192)
+def _known_terms(text: str, keep_stop_words: bool) -> tuple[str, ...]:
+    return _terms_of(text, keep_stop_words)
+
+
+def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     terms: list[str] = []
     for match in _WORD.finditer(folded):
@@ -60,7 +78,7 @@ def tokenize(text: str, *, keep_stop_words: bool = False) -> list[str]:
             word = _POSSESSIVE.sub("", word).replace("'", "").replace("’", "")
         if keep_stop_words or word not in _STOP:
             terms.append(_stem(word))
-    return terms
+    return tuple(terms)
 
 
 def query_terms(text: str) -> list[str]:

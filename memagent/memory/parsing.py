@@ -17,7 +17,7 @@ Where one fact is shown, it is the default.
 in the `FactDraft`.
 
 **Answers on the wire.** `{"citations": [ids], "answer": "...", "abstain": false}`, or plain text with marks such as
-`[mem_..]` or `[D1:3]`.
+`[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them names evidence sessions.
 
 Each entry is judged alone: a bad one becomes a `Rejected` with its reason and the good ones stay (PARTIAL). FAILED
 always carries at least one `Rejected`, so an unreadable reply is never mistaken for "nothing to do". Other keys of an
@@ -71,6 +71,7 @@ _FACT_TEXT_KEYS = ("text", "fact", "statement", "content")
 _SOURCE_KEYS = ("sources", "source", "source_turn_ids", "turns", "evidence")
 _INDEX_KEYS = ("fact", "fact_index", "fact_id", "index")
 _CITATION_KEYS = ("citations", "selected", "sources", "evidence")
+_SESSION_KEYS = ("sessions", "session_ids", "evidence_sessions")
 _ANSWER_KEYS = ("answer", "text", "response")
 
 _INDEX = re.compile(r"(?:fact|version|f|v)?[ _#]{0,2}(\d{1,6})[.)]?", re.IGNORECASE)
@@ -100,6 +101,8 @@ class AnswerDraft(Record):
 
     text: Text = ""
     citations: tuple[Text, ...] = ()
+    sessions: tuple[Text, ...] = ()
+    """Evidence sessions named, unchecked, for answerers that ask for them."""
     abstain: bool = False
 
 
@@ -151,7 +154,8 @@ def parse_answer(text: str) -> Parsed[AnswerDraft]:
         if key is None and not abstain:
             return Parsed(status=ParseStatus.FAILED, rejected=(_unreadable(text, "the reply has no answer"),))
         draft = _draft(_flat(entry[key]) if key else "", _ids(entry, _CITATION_KEYS), abstain)
-        return Parsed(status=found.status, values=(draft,))
+        sessions = _ids(entry, _SESSION_KEYS)
+        return Parsed(status=found.status, values=(draft.model_copy(update={"sessions": sessions}),))
     if plain[:1] == "{":
         return Parsed(
             status=ParseStatus.FAILED,

@@ -7,7 +7,7 @@ carry `embedding_missing`; no vector is ever made up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,13 +88,15 @@ class Projector:
         self.failure = None
         return list(vectors)
 
-    async def catch_up(self, view: IndexView, state: BankState, changed: Iterable[str]) -> IndexView:
-        """The view brought up to date for the changed items."""
+    async def catch_up(
+        self, view: IndexView, state: BankState, changed: Iterable[str], *, expired: Container[str] = frozenset[str]()
+    ) -> IndexView:
+        """The view brought up to date for the changed items; expired ones are not in it."""
         gone: list[str] = []
         fresh: list[MemoryItem] = []
         for item_id in sorted(set(changed)):
             item = state.items.get(item_id)
-            if item is not None and item.active:
+            if item is not None and item.active and item_id not in expired:
                 fresh.append(item)
             else:
                 gone.append(item_id)
@@ -115,7 +117,9 @@ class Projector:
         return doc
 
     async def _fill_arena(self, texts: Sequence[tuple[str, str]]) -> None:
-        missing = [text for text in dict.fromkeys(t for pair in texts for t in pair) if self.arena.row(text) == NO_ROW]
+        # Own texts first: the rows of one field then lie side by side, and a scan of one does not pass through the other's.
+        wanted = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
+        missing = [text for text in wanted if self.arena.row(text) == NO_ROW]
         if not missing:
             return
         try:

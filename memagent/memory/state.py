@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
 from typing import TypedDict
 
 from rpds import HashTrieMap
@@ -64,6 +66,8 @@ class BankState:
     """Folded text of active items to item id, for exact duplicates."""
     timelines: HashTrieMap[str, tuple[Mark, ...]] = HashTrieMap()
     """Folded subject to its active items with bounded spans, by start."""
+    expiring: HashTrieMap[str, datetime] = HashTrieMap()
+    """When those active items expire that ever do, by id."""
     seq: int = 0
     item_root: int = 0
     stats_root: int = 0
@@ -91,11 +95,20 @@ class BankState:
 
 
 EMPTY_STATE = BankState()
+_REMEMBERED_CHARS = 100
+"""Longest text whose folded form is remembered: names and ids come again and again."""
 
 
 def folded(text: str) -> str:
     """A text as exact-duplicate detection sees it: case and white space do not count."""
+    return _folded_name(text) if len(text) <= _REMEMBERED_CHARS else _folded(text)
+
+
+def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+_folded_name = lru_cache(maxsize=4_096)(_folded)
 
 
 def apply(state: BankState, row: JournalRow) -> BankState:
@@ -168,6 +181,7 @@ class _ItemMaps(TypedDict):
     touched: HashTrieMap[str, tuple[int, ...]]
     texts: HashTrieMap[str, str]
     timelines: HashTrieMap[str, tuple[Mark, ...]]
+    expiring: HashTrieMap[str, datetime]
     item_root: int
 
 
@@ -177,7 +191,7 @@ def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> 
 
 def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _ItemMaps:
     items, archive, touched, texts, root = state.items, state.archive, state.touched, state.texts, state.item_root
-    timelines = state.timelines
+    timelines, expiring = state.timelines, state.expiring
     for change in changes:
         old, past = items.get(change.id), archive.get(change.id, ())
         if old is not None:
@@ -186,6 +200,8 @@ def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _Item
             if texts.get(key) == change.id:
                 texts = texts.remove(key)
             timelines = _unmarked(timelines, old)
+            if old.expires_at is not None:
+                expiring = expiring.discard(change.id)
         new_past = change.archive if change.archive is not None else (*past, old) if old is not None else ()
         if new_past != past:
             archive = archive.insert(change.id, new_past) if new_past else archive.discard(change.id)
@@ -197,8 +213,18 @@ def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _Item
             if change.after.active:
                 texts = texts.insert(folded(change.after.text), change.id)
                 timelines = _marked(timelines, change.after)
+                if change.after.expires_at is not None:
+                    expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, _NO_TOUCH), seq))
-    return _ItemMaps(items=items, archive=archive, touched=touched, texts=texts, timelines=timelines, item_root=root)
+    return _ItemMaps(
+        items=items,
+        archive=archive,
+        touched=touched,
+        texts=texts,
+        timelines=timelines,
+        expiring=expiring,
+        item_root=root,
+    )
 
 
 def timeline_key(item: MemoryItem) -> str | None:

@@ -228,28 +228,32 @@ def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
 async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     """A read-only bank that shows the memory at a point on each given axis of time.
 
+    Items that had expired by that moment (the first given of recorded, said, valid) are not shown, those that expired later are.
+
     `recorded` replays the journal; `said` keeps, of every item, the last version told by then (undated ones always count); `valid`
     keeps the version that held at that moment: from when it began, or else was said, until the next version began.
     """
-    state = await _recorded_state(bank, when.recorded)
+    state, recorded_at = await _recorded_state(bank, when.recorded)
     for moment, begins in ((when.said, _said), (when.valid, _began)):
         if moment is not None:
             state = _filtered(state, moment, begins)
-    return bank.showing(state)
+    return bank.showing(state, at=recorded_at or when.said or when.valid)
 
 
-async def _recorded_state(bank: MemoryBank, recorded: datetime | int | None) -> BankState:
+async def _recorded_state(bank: MemoryBank, recorded: datetime | int | None) -> tuple[BankState, datetime | None]:
+    """The state the journal held then, and when that was; for a sequence number, when its entry was recorded."""
     state = await bank.sync()
     if recorded is None:
-        return state
+        return state, None
     if isinstance(recorded, int):
-        return await bank.state_at(recorded)
+        row = await _row(bank, recorded) if 0 < recorded <= state.seq else None
+        return await bank.state_at(recorded), row.recorded_at if row is not None else None
     base = bank.base
     async for row in bank.rows(after=base.seq):
         if row.recorded_at > recorded:
             break
         base = apply(base, row)
-    return base
+    return base, recorded
 
 
 def _said(item: MemoryItem) -> datetime | None:

@@ -110,12 +110,14 @@ class _Reader:
             if not text:
                 self.warnings.append(f"question {number} has no text and is left out")
                 continue
+            evidence, unresolved = self._evidence(f"question {number}", entry.get("evidence"))
             questions.append(
                 GoldQuestion(
                     id=f"{self.name}:q{number}",
                     text=text,
                     answer=text_in(entry.get("answer")),
-                    evidence_turn_ids=self._evidence(f"question {number}", entry.get("evidence")),
+                    evidence_turn_ids=evidence,
+                    unresolved_evidence=unresolved,
                     category=text_in(entry.get("category")),
                     adversarial_answer=text_in(entry.get("adversarial_answer")) or None,
                 )
@@ -129,7 +131,7 @@ class _Reader:
             for speaker, entries in object_in(by_speaker).items():
                 for value in list_in(entries):
                     text, evidence = ([*list_in(value), None, None])[:2]
-                    sources = self._evidence(f"an observation of {key}", evidence)
+                    sources, _ = self._evidence(f"an observation of {key}", evidence)
                     said_at = session.at if session else None
                     try:
                         facts.append(
@@ -145,11 +147,11 @@ class _Reader:
                         self.warnings.append(f"an observation of {key} is empty or too long and is left out")
         return tuple(facts)
 
-    def _evidence(self, owner: str, value: object) -> tuple[str, ...]:
-        """Turn ids out of a string or a list of strings; ids of no turn are left out with a warning."""
+    def _evidence(self, owner: str, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Turn ids out of a string or a list of strings, and the ids of no turn, which get a warning."""
         named = " ".join(text_in(entry) for entry in (list_in(value) or [value]))
         ids = list(dict.fromkeys(re.split(r"[;,\s]+", named.strip()))) if named.strip() else []
         lost = [name for name in ids if name not in self.known]
         if lost:
             self.warnings.append(f"{owner}: left out {len(lost)} of {len(ids)} evidence ids: {', '.join(lost)}")
-        return tuple(name for name in ids if name in self.known)
+        return tuple(name for name in ids if name in self.known), tuple(lost)

@@ -23,6 +23,8 @@ class GoldQuestion(Record):
     answer: Text = ""
     """The gold answer; empty where the right behaviour is to give none."""
     evidence_turn_ids: tuple[Id, ...] = ()
+    unresolved_evidence: tuple[Text, ...] = ()
+    """Evidence ids of the file that name no turn; they are left out of `evidence_turn_ids`."""
     category: Text = ""
     """The benchmark's own name or number of the category."""
     asked_at: Moment | None = None

@@ -8,7 +8,7 @@ Invariants: both ends of an edge exist; the attribute dict of an edge is one obj
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -41,6 +41,7 @@ Path = tuple[tuple[str, Relation, bool], ...]
 """Steps (node left, relation, along the edge's direction?) from a seed."""
 
 
+_NO_NEIGHBOURS: HashTrieMap[str, Keyed] = HashTrieMap()
 HUB = 256
 """Neighbours above which a node is not walked through."""
 
@@ -188,7 +189,7 @@ class GraphState:
             for node_id, path in ring:
                 if self.degree(node_id) > hub:
                     continue
-                for other, relation, leaving in sorted(self._steps(node_id, relations)):
+                for other, relation, leaving in self._steps(node_id, relations, seen):
                     if other in seen or self.nodes[other]["event"].closed:
                         continue
                     seen.add(other)
@@ -200,10 +201,19 @@ class GraphState:
             ring = following
         return found
 
-    def _steps(self, node_id: str, relations: frozenset[Relation] | None) -> Iterator[tuple[str, Relation, bool]]:
-        for other, edge, leaving in self.edges_of(node_id):
-            if relations is None or edge.relation in relations:
-                yield other, edge.relation, leaving
+    def _steps(
+        self, node_id: str, relations: frozenset[Relation] | None, seen: Container[str]
+    ) -> list[tuple[str, Relation, bool]]:
+        """(other end, relation, leaving?) of the edges to nodes not seen yet, in order."""
+        steps: list[tuple[str, Relation, bool]] = []
+        for adjacency, leaving in ((self.succ, True), (self.pred, False)):
+            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items():
+                if other not in seen:
+                    for data in keyed.values():
+                        relation = data["edge"].relation
+                        if relations is None or relation in relations:
+                            steps.append((other, relation, leaving))
+        return sorted(steps)
 
 
 def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:

@@ -22,7 +22,7 @@ from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem, TimeSpan
 from memagent.protocols import IndexRow, Matrix, Vector
-from memagent.stores.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, filter_keys, make_doc
+from memagent.stores.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Products, Segment, filter_keys, make_doc
 
 _TAIL: Final = 32
 _MARGIN: Final = 16
@@ -109,86 +109,190 @@ class IndexView:
             places = places.insert(item.id, (id(last), at))
         return replace(self, parts=tuple(parts), places=places)
 
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[frozenset[str]]:
+        """Speakers and subjects, a set for each part of the index; a set may hold names that only removed items bore."""
+        tail = frozenset(name for doc in self.tail.values() for name in (doc.item.speaker, doc.item.subject) if name)
+        return [*(part.segment.names for part in self.parts), *([tail] if tail else [])]
+
+    def of_session(self, session_id: str) -> list[MemoryItem]:
+        """The items of a session, in no particular order."""
+        found = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
+        for part in self.parts:
+            places: list[int] = part.segment.filed.get(("session_ids", session_id), _NOWHERE).tolist()
+            for at in places:
+                if part.dead is None or not part.dead[at]:
+                    found.append(part.segment.items[at])
+        return found
+
+    def row_of(self, item_id: str, *, field: int = OWN) -> int:
+        """Arena row of an item's text, `NO_ROW` when it has no vector or is not here."""
+        if (doc := self.tail.get(item_id)) is not None:
+            return doc.rows[field]
+        place = self.places.get(item_id)
+        if place is None:
+            return NO_ROW
+        segment = next(part.segment for part in self.parts if id(part.segment) == place[0])
+        return int(segment.rows[field].rows[place[1]])
+
     # -- scoring ---------------------------------------------------------------------------------------------------
 
     def nearest(self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
         """The k items of highest cosine in a field, best first, ties by id. Raises `EmbeddingError` on a wrong width."""
-        if vector.shape != (self.arena.dim,):
-            raise EmbeddingError(
-                f"the query vector has shape {vector.shape}, this index holds vectors of width {self.arena.dim}"
-            )
-        matrix = self.arena.matrix
-        items: list[MemoryItem] = []
-        rows: list[int] = []
-        for part in self.parts:
-            key = _only_key(where)
-            if key is not None:
-                at = part.segment.filed.get(key, _NOWHERE)
-                scores = part.segment.rows[field].filed_scores(matrix, vector, key, at)
-                if part.dead is not None:
-                    scores[part.dead[at]] = -np.inf
-            else:
-                at = _kept(part, where)
-                scores = part.segment.rows[field].scores(matrix, vector, at)
-            for i in _top(scores, part.segment.ranks if at is None else part.segment.ranks[at], k + _MARGIN):
-                position = int(i if at is None else at[i])
-                items.append(part.segment.items[position])
-                rows.append(int(part.segment.rows[field].rows[position]))
-        for doc in self.tail.values():
-            if doc.rows[field] != NO_ROW and (where is None or matches(doc.item, where)):
-                items.append(doc.item)
-                rows.append(doc.rows[field])
-        return _exact(items, matrix[np.asarray(rows, dtype=np.int64)] if rows else matrix[:0], vector, k)
+        return Scoring(self, vector=vector).nearest(k=k, field=field, where=where)
 
     def lexical(
         self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float
     ) -> list[Scored]:
         """The k items of highest BM25 score in a field for the query terms, best first, ties by id; only scores above 0."""
-        count = len(self)
-        if not count or not terms:
-            return []
-        mean = max(self.totals[field] / count, 1e-9)
-        tail = [doc for doc in self.tail.values() if doc.terms[field]]
-        found = [[_posting(part, field, term) for term in terms] for part in self.parts]
-        idf: list[float] = []
-        for j, term in enumerate(terms):
-            df = sum(len(column[j][0]) for column in found) + sum(1 for doc in tail if term in doc.terms[field])
-            idf.append(log(1.0 + (count - df + 0.5) / (df + 0.5)))
-        best: list[Scored] = []
-        for part, column in zip(self.parts, found, strict=True):
-            segment = part.segment
-            scores = np.zeros(len(segment))
-            lengths = segment.postings[field].lengths
-            for weight, (docs, tfs) in zip(idf, column, strict=True):
-                if len(docs):
-                    scores[docs] += weight * tfs * (k1 + 1.0) / (tfs + k1 * (1.0 - b + b * lengths[docs] / mean))
-            at = _kept(part, where) if where is not None else None
-            chosen = scores if at is None else scores[at]
-            for i in _top(chosen, segment.ranks if at is None else segment.ranks[at], k, floor=0.0):
-                position = int(i if at is None else at[i])
-                best.append((segment.items[position], float(scores[position])))
-        for doc in tail:
-            norm = k1 * (1.0 - b + b * doc.lengths[field] / mean)
-            score = sum(
-                w * tf * (k1 + 1.0) / (tf + norm)
-                for w, t in zip(idf, terms, strict=True)
-                if (tf := doc.terms[field].get(t))
+        return Scoring(self, terms=terms, k1=k1, b=b).lexical(k=k, field=field, where=where)
+
+
+class Scoring:
+    """One query over one view: what was worked out for one filter serves the next.
+
+    The products of the vector with a segment's rows, and the BM25 scores of a field, do not depend on the filter.
+    """
+
+    __slots__ = ("_bm25", "_idfs", "_k1_b", "_kept", "_products", "_terms", "_vector", "_view")
+
+    def __init__(
+        self,
+        view: IndexView,
+        *,
+        vector: Vector | None = None,
+        terms: Sequence[int] = (),
+        k1: float = 0.0,
+        b: float = 0.0,
+    ) -> None:
+        """`vector` (D,) and `terms` are the query's; `k1` and `b` BM25's. Raises `EmbeddingError` on a wrong width."""
+        if vector is not None and vector.shape != (view.arena.dim,):
+            raise EmbeddingError(
+                f"the query vector has shape {vector.shape}, this index holds vectors of width {view.arena.dim}"
             )
+        self._view, self._vector, self._terms, self._k1_b = view, vector, terms, (k1, b)
+        self._products: dict[tuple[int, int], Products] = {}
+        self._bm25: dict[int, list[npt.NDArray[np.float64]]] = {}
+        self._idfs: dict[int, tuple[list[float], float]] = {}
+        self._kept: dict[int, tuple[Filter | None, dict[int, Ints | None]]] = {}
+
+    def nearest(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
+        """The k items of highest cosine in a field, best first, ties by id; [] without a vector."""
+        vector, view = self._vector, self._view
+        if vector is None:
+            return []
+        matrix = view.arena.matrix
+        items: list[MemoryItem] = []
+        found: list[int] = []
+        for part in view.parts:
+            segment, rows = part.segment, part.segment.rows[field]
+            key = _only_key(where)
+            products = self._products.get(rows.reach)
+            if key is not None and products is None:
+                at = segment.filed.get(key, _NOWHERE)
+                scores = rows.filed_scores(matrix, vector, key, at)
+                if part.dead is not None:
+                    scores[part.dead[at]] = -np.inf
+            else:
+                at = self._positions(part, where)
+                if at is None and products is None and rows.scans:
+                    products = self._products[rows.reach] = rows.products(matrix, vector)
+                scores = rows.scores(matrix, vector, at, products)
+            best = _top(scores, segment.ranks if at is None else segment.ranks[at], k + _MARGIN)
+            positions: Ints = best if at is None else at[best]
+            items += [segment.items[i] for i in positions.tolist()]
+            found += rows.rows[positions].tolist()
+        for doc in view.tail.values():
+            if doc.rows[field] != NO_ROW and (where is None or matches(doc.item, where)):
+                items.append(doc.item)
+                found.append(doc.rows[field])
+        return _exact(items, matrix[np.asarray(found, dtype=np.int64)] if found else matrix[:0], vector, k)
+
+    def lexical_most(self, *, unknown: int = 0, field: int = OWN) -> float:
+        """The BM25 score that no document reaches: each term without end; `unknown` terms, in no document, count as the rarest."""
+        idf = self._idf(field)[0] if len(self._view) and self._terms else []
+        return (self._k1_b[0] + 1.0) * (sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5))
+
+    def lexical(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
+        """The k items of highest BM25 score in a field, best first, ties by id; only scores above 0, [] without terms."""
+        view = self._view
+        if not len(view) or not self._terms:
+            return []
+        idf, mean = self._idf(field)
+        if field not in self._bm25:
+            self._bm25[field] = [self._bm25_of(part, field, idf, mean) for part in view.parts]
+        best: list[Scored] = []
+        for part, scores in zip(view.parts, self._bm25[field], strict=True):
+            segment = part.segment
+            at = self._positions(part, where) if where is not None else None
+            chosen = scores if at is None else scores[at]
+            top = _top(chosen, segment.ranks if at is None else segment.ranks[at], k, floor=0.0)
+            positions: Ints = top if at is None else at[top]
+            raw: list[float] = scores[positions].tolist()
+            found = [segment.items[int(i)] for i in positions]
+            best += zip(found, raw, strict=True)
+        k1, b = self._k1_b
+        weights = dict(zip(self._terms, idf, strict=True))
+        for doc in view.tail.values():
+            held = doc.terms[field]
+            if held.keys().isdisjoint(weights):
+                continue
+            norm, score = k1 * (1.0 - b + b * doc.lengths[field] / mean), 0.0
+            for term, weight in weights.items():
+                if tf := held.get(term):
+                    score += weight * tf * (k1 + 1.0) / (tf + norm)
             if score > 0 and (where is None or matches(doc.item, where)):
                 best.append((doc.item, score))
         return ordered(best, k)
+
+    def _positions(self, part: _Part, where: Filter | None) -> Ints | None:
+        """`_kept`, worked out once for a filter: the arms of a search come with the same one."""
+        _, known = self._kept.setdefault(id(where), (where, {}))
+        if id(part) not in known:
+            known[id(part)] = _kept(part, where)
+        return known[id(part)]
+
+    def _idf(self, field: int) -> tuple[list[float], float]:
+        """Weight of each term, from exact counts over live documents, and the mean length of a document."""
+        known = self._idfs.get(field)
+        if known is not None:
+            return known
+        view, count = self._view, len(self._view)
+        found = dict.fromkeys(self._terms, 0)
+        for doc in view.tail.values():
+            for term in found.keys() & doc.terms[field].keys():
+                found[term] += 1
+        idf: list[float] = []
+        for term in self._terms:
+            df = found[term] + sum(_frequency(part, field, term) for part in view.parts)
+            idf.append(log(1.0 + (count - df + 0.5) / (df + 0.5)))
+        self._idfs[field] = idf, max(view.totals[field] / count, 1e-9)
+        return self._idfs[field]
+
+    def _bm25_of(self, part: _Part, field: int, idf: Sequence[float], mean: float) -> npt.NDArray[np.float64]:
+        """Scores (n,) of a segment's documents; dead ones have 0."""
+        k1, b = self._k1_b
+        scores = np.zeros(len(part.segment))
+        postings = part.segment.postings[field]
+        norms = postings.norms(k1, b, mean)
+        for weight, term in zip(idf, self._terms, strict=True):
+            docs, tfs = postings.of(term)
+            if len(docs):
+                scores[docs] += (weight * (k1 + 1.0)) * tfs / (tfs + norms[docs])
+        if part.dead is not None:
+            scores[part.dead] = 0.0
+        return scores
 
 
 def _live(part: _Part) -> int:
     return len(part.segment) - part.dead_count
 
 
-def _posting(part: _Part, field: int, term: int) -> tuple[Ints, npt.NDArray[np.float64]]:
-    docs, tfs = part.segment.postings[field].of(term)
-    if part.dead is None or not len(docs):
-        return docs, tfs
-    alive = ~part.dead[docs]
-    return docs[alive], tfs[alive]
+def _frequency(part: _Part, field: int, term: int) -> int:
+    """How many live documents of a part hold a term."""
+    docs, _ = part.segment.postings[field].of(term)
+    return len(docs) if part.dead is None or not len(docs) else int((~part.dead[docs]).sum())
 
 
 def _kept(part: _Part, where: Filter | None) -> Ints | None:
@@ -203,18 +307,24 @@ def _kept(part: _Part, where: Filter | None) -> Ints | None:
             lists = [segment.filed[key] for value in wanted if (key := (name, value)) in segment.filed]
             some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0] if lists else np.zeros(0, np.int32)
             at = some if at is None else np.intersect1d(at, some, assume_unique=True)
-    if at is None:
-        at = np.arange(len(segment), dtype=np.int32)
-    if part.dead is not None:
-        at = at[~part.dead[at]]
-    if where.ids:
-        at = at[np.fromiter((segment.items[int(i)].id in where.ids for i in at), bool, len(at))]
+    masks: list[Mask] = [] if part.dead is None else [~part.dead]
     if where.valid is not None:
         lo, hi = _bounds(where.valid)
-        at = at[(segment.valid[at, 0] < hi) & (segment.valid[at, 1] > lo)]
+        masks.append((segment.valid[:, 0] < hi) & (segment.valid[:, 1] > lo))
     if where.said is not None:
         lo, hi = _bounds(where.said)
-        at = at[(segment.said[at] >= lo) & (segment.said[at] < hi)]
+        masks.append((segment.said >= lo) & (segment.said < hi))
+    if at is None:
+        at = (
+            np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int32)
+            if masks
+            else np.arange(len(segment), dtype=np.int32)
+        )
+    else:
+        for mask in masks:
+            at = at[mask[at]]
+    if where.ids:
+        at = at[np.fromiter((segment.items[int(i)].id in where.ids for i in at), bool, len(at))]
     return at
 
 
@@ -265,14 +375,14 @@ def _top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -
 def _exact(items: Sequence[MemoryItem], rows: Matrix, vector: Vector, k: int) -> list[Scored]:
     if not items:
         return []
-    scores = (rows.astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
-    return ordered(list(zip(items, scores.tolist(), strict=True)), k)
+    scores: list[float] = np.vecdot(rows.astype(np.float64), vector.astype(np.float64)).tolist()
+    return ordered(list(zip(items, scores, strict=True)), k)
 
 
 def ordered(scored: Sequence[Scored], k: int) -> list[Scored]:
     """The k best of scored items, scores rounded to six decimals, ties by id."""
-    rounded = [(item, round(score, _DECIMALS)) for item, score in scored]
-    return sorted(rounded, key=lambda pair: (-pair[1], pair[0].id))[:k]
+    rounded = sorted([(-round(score, _DECIMALS), item.id, item) for item, score in scored])
+    return [(item, -score) for score, _, item in rounded[:k]]
 
 
 class NumpyIndex:

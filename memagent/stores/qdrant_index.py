@@ -1,8 +1,8 @@
 """A vector index in Qdrant: one collection for all users, the tenant in every point and every filter.
 
-Qdrant proposes, we decide: candidates come back with their payload, are checked to belong to the scope, and are scored again in float64
-from their vectors, ties by id, so the order is the same as the numpy index's. More candidates are fetched while the last one kept ties
-with the last one seen. `wait=True` on every write.
+Qdrant proposes, exactly and not by its approximate graph, and we decide: candidates come back with their payload, are checked to belong
+to the scope, and are scored again in float64 from their vectors, ties by id, so the order is the same as the numpy index's. More candidates
+are fetched while the last one kept ties with the last one seen. `wait=True` on every write.
 The tenant is set in one place (`_tenant`), and rows of another tenant are refused even if a server returned them.
 """
 
@@ -45,6 +45,9 @@ class QdrantIndex:
     ) -> None:
         """`dim` None takes the width of the first vector written."""
         self._client = client
+        options = client.init_options
+        self._local = options.get("location") == ":memory:" or options.get("path") is not None
+        """Whether the client searches by itself, which is exact anyway and says so when asked for it."""
         self._dim = dim
         self._scope_key = hashlib.sha256((scope or Scope()).key.encode()).hexdigest()
         self._collection = collection
@@ -112,12 +115,15 @@ class QdrantIndex:
             limit = min(4 * limit, _MOST)
 
     async def _candidates(self, vector: Vector, limit: int, where: Filter | None) -> list[Scored]:
+        from qdrant_client import models
+
         found = await _asked(
             lambda: self._client.query_points(
                 self._collection,
                 query=vector.tolist(),
                 query_filter=self._filter(where),
                 limit=limit,
+                search_params=None if self._local else models.SearchParams(exact=True),
                 with_payload=True,
                 with_vectors=True,
             )

@@ -21,6 +21,7 @@ from memagent.protocols import Matrix, Vector
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Products = npt.NDArray[np.float32]
 OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
@@ -87,7 +88,7 @@ class Doc:
 
 def make_doc(item: MemoryItem, texts: tuple[str, str], words: tuple[Sequence[str], Sequence[str]], arena: Arena) -> Doc:
     """The index document of an item whose texts were put into the arena (or could not be embedded)."""
-    own, context = (dict(Counter(arena.term(word) for word in field)) for field in words)
+    own, context = ({arena.term(word): count for word, count in Counter(field).items()} for field in words)
     return Doc(
         item=item,
         rows=(arena.row(texts[OWN]), arena.row(texts[CONTEXT])),
@@ -112,7 +113,7 @@ def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
 class Postings:
     """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each. `lengths` (n,) in tokens."""
 
-    __slots__ = ("docs", "lengths", "starts", "terms", "tfs")
+    __slots__ = ("_norms", "docs", "lengths", "starts", "terms", "tfs")
 
     def __init__(self, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> None:
         """Triplets (term, document, frequency) ordered by document, and the document lengths (n,)."""
@@ -122,6 +123,14 @@ class Postings:
         self.terms, starts = np.unique(terms[order], return_index=True)
         self.starts = np.append(starts, len(terms)).astype(np.int64)
         self.lengths = lengths
+        self._norms: tuple[tuple[float, float, float], Floats] | None = None
+
+    def norms(self, k1: float, b: float, mean: float) -> Floats:
+        """BM25's length normalisation of each document (n,), kept until the mean length changes."""
+        key = (k1, b, mean)
+        if self._norms is None or self._norms[0] != key:
+            self._norms = (key, k1 * (1.0 - b + b * self.lengths / mean))
+        return self._norms[1]
 
     def of(self, term: int) -> tuple[Ints, Floats]:
         """Documents that hold the term, ascending, and how often; empty arrays when none does."""
@@ -144,21 +153,36 @@ class Rows:
     on a busy machine the threads that a matrix product starts wait for each other, up to twenty times its own time.
     """
 
-    __slots__ = ("_blocks", "_first", "_last", "_room", "_scan", "rows")
+    __slots__ = ("_blocks", "_room", "reach", "rows", "scans")
 
-    def __init__(self, rows: Ints) -> None:
+    def __init__(self, rows: Ints, *, beside: Ints | None = None) -> None:
+        """`beside` are the rows of the other field of the same documents: where both lie close together they are scanned as one."""
         self.rows = rows
         complete = bool(len(rows)) and bool((rows != NO_ROW).all())
-        self._first = int(rows.min()) if complete else 0
-        self._last = int(rows.max()) + 1 if complete else 0
-        self._scan = complete and self._last - self._first <= 2 * len(rows)
+        first, last = (int(rows.min()), int(rows.max()) + 1) if complete else (0, 0)
+        if complete and beside is not None and bool((beside != NO_ROW).all()):
+            together = min(first, int(beside.min())), max(last, int(beside.max()) + 1)
+            if last - first > len(rows) and together[1] - together[0] <= 2 * len(rows) + _PIECE:
+                first, last = together
+        self.reach = (first, last)
+        """First and last + 1 of the arena's rows that a scan goes through."""
+        self.scans = complete and last - first <= 2 * len(rows) + _PIECE
         self._blocks: dict[tuple[str, str], Matrix] = {}
         self._room = len(rows)
 
-    def scores(self, matrix: Matrix, vector: Vector, at: Ints | None) -> npt.NDArray[np.float32]:
-        """Cosines with the vector (D,) of all n documents, or of those `at` positions; missing rows score -inf."""
-        if at is None and self._scan:
-            return np.vecdot(matrix[self._first : self._last], vector)[self.rows - self._first]
+    def products(self, matrix: Matrix, vector: Vector) -> Products:
+        """Products of the vector (D,) with every row in reach."""
+        return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
+
+    def scores(self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None) -> Products:
+        """Cosines with the vector (D,) of all n documents, or of those `at` positions; missing rows score -inf.
+
+        `products` are those of `self.products`, where they are known.
+        """
+        if products is not None and self.scans:
+            return products[(self.rows if at is None else self.rows[at]) - self.reach[0]]
+        if at is None and self.scans:
+            return self.products(matrix, vector)[self.rows - self.reach[0]]
         rows = self.rows if at is None else self.rows[at]
         if not len(matrix):
             return np.full(len(rows), -np.inf, dtype=np.float32)
@@ -172,7 +196,7 @@ class Rows:
         scores[rows == NO_ROW] = -np.inf
         return scores
 
-    def filed_scores(self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints) -> npt.NDArray[np.float32]:
+    def filed_scores(self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints) -> Products:
         """`scores` of the positions filed under a key, from a block kept for it where there is room."""
         block = self._blocks.get(key)
         if block is None:
@@ -187,13 +211,13 @@ class Rows:
 class Segment:
     """n documents, immutable: items, arena rows and postings per field, filter lists, times in epoch seconds."""
 
-    __slots__ = ("filed", "items", "postings", "ranks", "rows", "said", "valid")
+    __slots__ = ("filed", "items", "names", "postings", "ranks", "rows", "said", "valid")
 
     def __init__(
         self, items: Sequence[MemoryItem], rows: tuple[Ints, Ints], postings: tuple[Postings, Postings]
     ) -> None:
         self.items = tuple(items)
-        self.rows = (Rows(rows[OWN]), Rows(rows[CONTEXT]))
+        self.rows = (Rows(rows[OWN], beside=rows[CONTEXT]), Rows(rows[CONTEXT], beside=rows[OWN]))
         self.postings = postings
         order = sorted(range(len(items)), key=lambda i: items[i].id)
         self.ranks = np.empty(len(items), np.int32)
@@ -211,6 +235,8 @@ class Segment:
                 self.valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
                 self.valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
         self.filed = {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
+        self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
+        """Speakers and subjects of the documents."""
 
     def __len__(self) -> int:
         return len(self.items)

@@ -1,8 +1,9 @@
-"""An indexer that asks a model twice a session: which events it tells, and how these hang together.
+"""An indexer that asks a model twice a session: which events it tells, and how these hang together; at times a third time.
 
 The first call divides the dialogue into a few whole events; the second sees dialogue and events and considers all pairs. What follows from
 the turns is the system's: date, resolved time, ids; links to items, people and the time line are added by rules, and new events are merged
-with those told before. Entries that cannot be read, events that name no turn of the session and relations that break a rule of the graph
+with those told before. Where a new event is near to one told before but not so near as to be plainly the same, a third call judges all such
+pairs together. Entries that cannot be read, events that name no turn of the session and relations that break a rule of the graph
 are told in `rejected` and stay out.
 """
 
@@ -20,8 +21,9 @@ from memagent.designs.base import SlotContext
 from memagent.designs.parts.asking import ask
 from memagent.designs.parts.event_links import linked
 from memagent.designs.parts.lines import day_of, turn_line
-from memagent.designs.parts.prompting import fence, load_prompt, quoted
-from memagent.memory.event_merge import EventJudge, MergeSettings, event_texts, merge_events, open_events
+from memagent.designs.parts.merge_judge import MergeJudge
+from memagent.designs.parts.prompting import Prompt, fence, load_prompt, prompts_of, quoted
+from memagent.memory.event_merge import EventJudge, MergeSettings, event_texts, merge_events, near_pairs, open_events
 from memagent.memory.event_parsing import MODEL_RELATIONS, EventDraft, RelationDraft, parse_events, parse_relations
 from memagent.memory.event_vectors import text_vectors
 from memagent.memory.state import folded
@@ -66,12 +68,17 @@ RELATIONS_SCHEMA: Final = _list_of(
 
 @dataclass(frozen=True, kw_only=True)
 class EventIndexer:
-    """A session to merged events and edges, with two model calls; one more for each reply that cannot be read."""
+    """A session to merged events and edges, with two or three model calls; one more for each reply that cannot be read."""
 
-    judge: EventJudge | None = None
-    """Asked whether near events are one; without it the cosine decides."""
+    judge: MergeJudge | None = MergeJudge()
+    """Settles whether near events are one; without it the cosine decides."""
     merge: MergeSettings = MergeSettings()
     retry: bool = True
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Those of the two calls, and the judge's."""
+        return (load_prompt("segment"), load_prompt("relate_events"), *prompts_of(self.judge))
 
     async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta:
         """What the session adds; only `rejected` is filled when it tells of no event."""
@@ -85,6 +92,13 @@ class EventIndexer:
             refused += more
         state = await ctx.bank.sync()
         proposal = linked(state, events)
+        texts = [text for event in (*open_events(state.graph), *events) for text in event_texts(event)]
+        vectors = await text_vectors(ctx.bank, texts)
+        judge: EventJudge | None = None
+        if self.judge is not None:
+            pairs = near_pairs(state.graph, events, vectors=vectors, settings=self.merge)
+            judge, more = await self.judge(pairs, ctx, settings=self.merge, call=4)
+            refused += more
         proposal = proposal.model_copy(
             update={
                 "edges": (*edges, *proposal.edges),
@@ -92,9 +106,7 @@ class EventIndexer:
                 "rejected": tuple(f"{bad.detail}: {bad.raw}" if bad.raw else bad.detail for bad in refused),
             }
         )
-        texts = [text for event in (*open_events(state.graph), *events) for text in event_texts(event)]
-        vectors = await text_vectors(ctx.bank, texts)
-        return await merge_events(state.graph, proposal, vectors=vectors, judge=self.judge, settings=self.merge)
+        return await merge_events(state.graph, proposal, vectors=vectors, judge=judge, settings=self.merge)
 
     async def _segment(self, session: Session, ctx: SlotContext) -> tuple[list[Event], list[Rejected]]:
         asked = await ask(

@@ -19,9 +19,11 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.event_merge import event_texts
 from memagent.memory.event_sight import events_in_sight
 from memagent.memory.event_vectors import query_vectors, text_vectors
-from memagent.memory.ranking import RRF_K
 from memagent.memory.topics import topics_of
 from memagent.protocols import Matrix, Vector
+
+RRF_K = 60
+"""Rank offset of reciprocal-rank fusion (Cormack, Clarke and Buettcher 2009); larger flattens the difference between first and tenth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class EventSeeds:
     @classmethod
     async def open_seeds(cls, bank: MemoryBank, question: Question, settings: SeedSettings) -> Self:
         """Embeds what is new among the events."""
-        events = events_in_sight((await bank.sync()), question.where)
+        events = events_in_sight((await bank.sync()), question.where, expired=bank.expired)
         known = await text_vectors(bank, [text for event in events.values() for text in event_texts(event)])
         vectors: dict[str, Matrix] = {}
         for event in events.values():

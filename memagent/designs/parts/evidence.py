@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import log
 
@@ -18,6 +18,7 @@ from memagent.core.records import MemoryItem, TimeSpan
 from memagent.memory.lexical import tokenize
 from memagent.memory.question import Period, QuestionKind, QuestionView
 from memagent.memory.state import BankState, folded
+from memagent.memory.wordings import began
 
 _NEAR = {-2: 0.5, -1: 0.8, 1: 0.5, 2: 0.3}
 """How much a word counts in a turn before (negative) or after the statement that asks something, relative to the statement itself."""
@@ -36,7 +37,7 @@ _KINDRED: dict[str, tuple[str, ...]] = {
     "call": ("name",),
 }
 _OWN = re.compile(r"\b(?:I|me|my|mine|we|us|our)\b", re.I)
-_COVER, _FOUND, _SPEAKER, _TIMED, _PERIOD, _INTRODUCED = 1.0, 0.5, 0.5, 0.8, 0.6, 0.4
+_COVER, _FOUND, _SPEAKER, _TIMED, _PERIOD, _INTRODUCED = 1.0, 0.35, 0.5, 0.8, 0.6, 0.4
 _ECHO = 0.8
 
 
@@ -52,9 +53,13 @@ class Evidence:
     speaker: str | None = None
     said_at: datetime | None = None
     valid: TimeSpan | None = None
+    since: datetime | None = None
+    """From when on it held, as far as that is known."""
     until: datetime | None = None
-    """When a newer version replaced it, None for the present one."""
+    """When what a newer version tells began, None for the present one."""
     current: bool = True
+    version: int | None = None
+    """The item's version that it is."""
     around: tuple[tuple[float, str], ...] = ()
     """(weight, text) of turns near it and of statements it corrects."""
 
@@ -88,15 +93,17 @@ def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evide
             )
         ]
     versions = state.versions(hit.id) or (hit.item,)
-    found = [_version(hit, versions[-1], state, after=None)]
+    found = [_version(hit, versions[-1], state, after=None, first=len(versions) == 1)]
     if past:
         found += [
-            _version(hit, old, state, after=new) for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)
+            _version(hit, old, state, after=new, first=old is versions[0])
+            for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)
         ]
     return found
 
 
-def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None) -> Evidence:
+def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None, first: bool) -> Evidence:
+    timed = item.valid is not None and item.valid.start is not None
     found = Evidence(
         hit=hit,
         text=item.text,
@@ -104,8 +111,10 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
         speaker=item.speaker,
         said_at=item.said_at,
         valid=item.valid,
-        until=after.said_at if after is not None else None,
+        since=None if first and not timed else began(item),
+        until=began(after) if after is not None else None,
         current=after is None,
+        version=item.version,
     )
     places = [place for turn_id in item.source_turn_ids if (place := state.turns.get(turn_id)) is not None]
     if not places:
@@ -122,15 +131,11 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
     ]
     if after is not None:
         around.append((_OTHER_VERSION, after.text))
-    return Evidence(
-        hit=hit,
+    return replace(
+        found,
         text=turn.said if item.kind == "turn" and turn.said.strip() in item.text else item.text,
-        turn_ids=item.source_turn_ids,
         speaker=turn.speaker,
         said_at=session.date_of(turn),
-        valid=item.valid,
-        until=found.until,
-        current=found.current,
         around=tuple(around),
     )
 
@@ -217,13 +222,12 @@ def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
 
 
 def _stood(evidence: Evidence, span: TimeSpan) -> bool:
-    """Whether a replaced version was the present one at some moment of the span."""
-    said, until = evidence.said_at, evidence.until
-    return (
-        said is not None
-        and until is not None
-        and (span.end is None or said < span.end)
-        and (span.start is None or span.start < until)
+    """Whether a version held at some moment of the span; one that was corrected rather than outdated never held."""
+    since, until = evidence.since, evidence.until
+    if since is not None and until is not None and until <= since:
+        return False
+    return (since is None or span.end is None or since < span.end) and (
+        until is None or span.start is None or span.start < until
     )
 
 

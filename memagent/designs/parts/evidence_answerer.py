@@ -92,8 +92,12 @@ class EvidenceAnswerer:
 async def _weights(view: QuestionView, question: Question, bank: MemoryBank) -> dict[str, float]:
     """How much each content term counts: its best keyword score over the memory."""
     terms = view.terms[:_MAX_TERMS]
-    found = await bank.search_many([Query(text=term, where=question.where, arms=_LEXICAL) for term in terms], k=1)
-    rarity = {term: max(hits[0].why.arms.values()) for term, hits in zip(terms, found, strict=True) if hits}
+    found = await bank.search_many([Query(text=term, where=question.where, arms=_LEXICAL) for term in terms], k=10)
+    rarity = {
+        term: max(score for hit in hits for score in hit.why.arms.values())
+        for term, hits in zip(terms, found, strict=True)
+        if hits
+    }
     return term_weights(terms, rarity, items=len(bank.state.items))
 
 
@@ -165,11 +169,12 @@ def _lead(best: Evidence, view: QuestionView) -> tuple[TimeSpan | None, str]:
 def _citations(one: Evidence, view: QuestionView) -> list[Citation]:
     """The turn the words are from; for a correction that says little by itself, the corrected turn too."""
     if not one.turn_ids:
-        return [Citation(hit_id=one.hit.id, quote=quote_from(one.text, view.terms))]
+        return [Citation(hit_id=one.hit.id, version=one.version, quote=quote_from(one.text, view.terms))]
     *older, latest = one.turn_ids
-    cited = [Citation(hit_id=one.hit.id, turn_id=latest, quote=quote_from(one.text, view.terms))]
+    quote = quote_from(one.text, view.terms)
+    cited = [Citation(hit_id=one.hit.id, version=one.version, turn_id=latest, quote=quote)]
     if older and not stands_alone(one.text):
-        cited.append(Citation(hit_id=one.hit.id, turn_id=older[-1]))
+        cited.append(Citation(hit_id=one.hit.id, version=one.version, turn_id=older[-1]))
     return cited
 
 

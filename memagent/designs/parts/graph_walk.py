@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from memagent.core.answers import Hit, Query, Question, Relevance
+from memagent.core.answers import Hit, Question, Relevance
 from memagent.core.exchange import JsonSchema, Role
 from memagent.core.records import NodeKind
 from memagent.designs.base import Retriever, SlotContext
 from memagent.designs.parts.event_seeds import EventSeeds, SeedSettings
+from memagent.designs.parts.hybrid_retriever import query_for
 from memagent.designs.parts.lines import day_of, hit_line, turn_line
-from memagent.designs.parts.prompting import fence, load_prompt, quoted
+from memagent.designs.parts.prompting import Prompt, fence, load_prompt, prompts_of, quoted
 from memagent.designs.parts.timed_retriever import TimedRetriever
 from memagent.designs.relating import graph_hit
 from memagent.memory.compass_walk import Action, Move, Neighbour, Walk, WalkSettings, WalkView, compass_walk
-from memagent.memory.event_sight import items_out_of_sight
+from memagent.memory.event_sight import OutOfSight
 from memagent.memory.graph_expansion import expand
 from memagent.memory.tolerant_json import JsonValue, extract_json
 
@@ -59,9 +60,14 @@ class GraphWalkRetriever:
     fill: int = 10
     """Hits of the ordinary search after the kept events; the question's k bounds both together."""
 
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Planner's and explorer's."""
+        return (load_prompt("plan"), load_prompt("explore"))
+
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Kept events in the order found, then search hits; scores fall from 2 and are comparable within this list only."""
-        found = await ctx.bank.search(Query(text=question.text, where=question.where), k=min(self.fill, question.k))
+        found = await ctx.bank.search(query_for(question), k=min(self.fill, question.k))
         walk = await self.walk(question, ctx)
         kept = [
             Hit(
@@ -110,13 +116,18 @@ class GraphExpansionRetriever:
     more: int = 10
     """Most hits added."""
 
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Those of the base."""
+        return prompts_of(self.base)
+
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """The base's hits as they are, then up to `more` items and events with lower scores, nearest in the graph first."""
         found = await self.base(question, ctx)
         pool = await (await EventSeeds.open_seeds(ctx.bank, question, self.seeds)).pool(question.text)
         weights = {hit.id: 1.0 / rank for rank, hit in enumerate(found[: self.starts], 1)}
         weights |= {event_id: 1.0 / rank for rank, (event_id, _) in enumerate(pool[: self.starts], 1)}
-        hidden = items_out_of_sight(ctx.bank.state, question.where)
+        hidden = OutOfSight(ctx.bank.state, question.where, ctx.bank.expired)
         known = {hit.id for hit in found}
         floor = min((hit.score for hit in found), default=1.0)
         added: list[Hit] = []

@@ -17,7 +17,7 @@ class HybridRetriever:
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """At most k hits, best first."""
-        return await ctx.bank.search(_query(question), k=self.k or question.k)
+        return await ctx.bank.search(query_for(question), k=self.k or question.k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class SpeakerRetriever:
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """The hits of all speakers by score, ties by id. Speakers are those of the best hits, in their order."""
-        query = _query(question)
+        query = query_for(question)
         pool = await ctx.bank.search(query, k=self.per_speaker * (self.speakers + 1))
         found = dict.fromkeys(hit.item.speaker for hit in pool if hit.item is not None)
         chosen = [speaker for speaker in found if speaker is not None][: self.speakers]
@@ -41,5 +41,6 @@ class SpeakerRetriever:
         return sorted((hit for hits in (*each, unsigned) for hit in hits), key=lambda hit: (-hit.score, hit.id))
 
 
-def _query(question: Question) -> Query:
-    return Query(text=question.text, where=question.where)
+def query_for(question: Question) -> Query:
+    """The search that a question asks for, by its recipe."""
+    return Query(text=question.text, where=question.where, recipe=question.recipe, asked_at=question.asked_at)

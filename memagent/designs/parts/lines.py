@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from memagent.core.answers import Hit
-from memagent.core.records import Fact, Granularity, TimeSpan, Turn
+from memagent.core.records import Event, Fact, Granularity, TimeSpan, Turn
 from memagent.designs.parts.prompting import quoted
 from memagent.memory.temporal import format_span
 
@@ -51,6 +52,11 @@ def hit_line(hit: Hit, *, version: bool) -> str:
     return f"[{shown}] {notes}{quoted(hit.text)}"
 
 
+def event_notes(event: Event) -> str:
+    """What is known about an event, in parentheses: day, people, time; "" when nothing is."""
+    return _notes(said=event.said_at, by=", ".join(event.people) or None, about=None, turns=(), valid=event.valid)
+
+
 def path_of(hit: Hit) -> str:
     """How a walk reached the hit, seed first: "mem_a -supersedes-> this"; "" when it was found by search."""
     steps = (f"{quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via)
@@ -82,5 +88,9 @@ def _notes(
 
 
 def _day(moment: datetime) -> str:
-    start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return _day_from(moment.replace(hour=0, minute=0, second=0, microsecond=0))
+
+
+@lru_cache(maxsize=4_096)
+def _day_from(start: datetime) -> str:
     return format_span(TimeSpan(start=start, end=start + timedelta(days=1), granularity=Granularity.DAY))

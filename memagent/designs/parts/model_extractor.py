@@ -18,7 +18,7 @@ from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn, l
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.asking import ask
 from memagent.designs.parts.lines import day_of, turn_line
-from memagent.designs.parts.prompting import fence, load_prompt, quoted
+from memagent.designs.parts.prompting import Prompt, fence, load_prompt, quoted
 from memagent.memory.parsing import FactDraft, parse_facts
 from memagent.memory.state import folded
 from memagent.memory.temporal import find_times, resolve_time
@@ -58,6 +58,11 @@ class ModelExtractor:
     context_turns: int = 4
     """Turns before the chunk that are shown for understanding; what only they say is not noted again."""
     retry: bool = True
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The one prompt."""
+        return (load_prompt(self.prompt),)
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Facts in the order the model wrote them; entries that name no turn of the chunk are rejected."""

@@ -17,11 +17,12 @@ from memagent.core.ops import Add, Delete, MemoryOp, ParseStatus, Rejected, Upda
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.asking import ask
 from memagent.designs.parts.lines import fact_line, hit_line
-from memagent.designs.parts.prompting import fence, load_prompt, quoted
+from memagent.designs.parts.prompting import Prompt, fence, load_prompt, quoted
 from memagent.memory.parsing import parse_ops
 
 
-def _form(op: str, **fields: JsonSchema) -> JsonSchema:
+def op_form(op: str, **fields: JsonSchema) -> JsonSchema:
+    """One kind of op in a reply: its name and the fields it must have, in this order."""
     properties = {"op": {"type": "string", "const": op}, **fields}
     return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
 
@@ -37,10 +38,10 @@ OPS_SCHEMA: Final[JsonSchema] = {
             "type": "array",
             "items": {
                 "anyOf": [
-                    _form("ADD", fact=_FACT),
-                    _form("UPDATE", id=_ID, text={"type": "string"}, fact=_FACT),
-                    _form("DELETE", id=_ID, fact=_FACT),
-                    _form("NOOP", fact=_FACT, id={"type": ["string", "null"]}),
+                    op_form("ADD", fact=_FACT),
+                    op_form("UPDATE", id=_ID, text={"type": "string"}, fact=_FACT),
+                    op_form("DELETE", id=_ID, fact=_FACT),
+                    op_form("NOOP", fact=_FACT, id={"type": ["string", "null"]}),
                 ]
             },
         }
@@ -58,6 +59,11 @@ class ModelManager:
     facts_per_call: int | None = None
     """Facts decided by one call; None for all facts of the chunk."""
     retry: bool = True
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The one prompt."""
+        return (load_prompt(self.prompt),)
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """Ops in the order decided, ids unchecked; a reply that cannot be read is asked for once more."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Protocol, runtime_checkable
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Message, Role
@@ -49,6 +50,21 @@ class Prompt:
             raise ConfigError(f"prompt {self.name!r} has the slots {sorted(self.slots)}, not {sorted(values)}")
         system, user = (render(part, values) for part in self.text.split(_USER))
         return (Message(role="system", content=system.strip()), Message(role="user", content=user.strip()))
+
+
+@runtime_checkable
+class Prompted(Protocol):
+    """A part of a design that asks a model with prompt files."""
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts it may use, its parts' included."""
+        ...
+
+
+def prompts_of(*parts: object) -> tuple[Prompt, ...]:
+    """The prompts of those parts that have any, in order."""
+    return tuple(prompt for part in parts if isinstance(part, Prompted) for prompt in part.prompts)
 
 
 @cache
@@ -88,7 +104,10 @@ def render(template: str, values: dict[str, str]) -> str:
 
 def quoted(text: str) -> str:
     """A text made safe to quote: on one line, and without marks that could open or close a tag."""
-    return _CONTROL.sub("\uff3b", _TAG.sub("\u2039", " ".join(text.split())))
+    line = " ".join(text.split())
+    if "<" in line:
+        line = _TAG.sub("\u2039", line)
+    return _CONTROL.sub("\uff3b", line) if "[" in line else line
 
 
 def fence(tag: str, lines: Iterable[str]) -> str:

@@ -1,12 +1,16 @@
-"""A retriever for questions that name a time: hybrid search, joined by what happened or was said then."""
+"""A retriever for questions that name a time: hybrid search, joined by what happened or was said then.
+
+A question with a recipe of its own is searched by that recipe alone, which says itself what becomes of a time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memagent.core.answers import Filter, Hit, Query, Question
+from memagent.core.answers import Filter, Hit, Question
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
+from memagent.designs.parts.hybrid_retriever import query_for
 from memagent.memory.question import read_question
 
 
@@ -18,9 +22,11 @@ class TimedRetriever:
     """Most hits added for what happened at the time asked about, and as many for what was said then."""
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """At most k hits and those of the time asked about, best first."""
-        query = Query(text=question.text, where=question.where)
+        """At most k hits and those of the time asked about, best first; at most k in all for a question with a recipe."""
+        query = query_for(question)
         found = await ctx.bank.search(query, k=question.k)
+        if question.recipe is not None:
+            return found
         span = read_question(question.text, asked_at=question.asked_at or ctx.clock()).span
         if span is None:
             return found

@@ -1,0 +1,31 @@
+"""Memory-R2's flow with prompts for small models: numbers for ids, a few dozen words of instruction, one try a call.
+
+What differs from `memory_r2`: the wording, and that an unreadable reply is not asked for again (a policy in the making often writes some,
+and each would cost a second round). A tokenizer of its own may even drop the instructions, as that of the models which
+`memagent-train init-model` makes does: they learn the form of a reply from demonstrations.
+
+    Agent(design="memory_r2_brief", model="hf:runs/first/best")
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from memagent.core.ops import OpLimits
+from memagent.designs.base import RelateSettings
+from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
+from memagent.designs.parts.brief import BriefAnswerer, BriefExtractor, BriefManager
+from memagent.designs.parts.hybrid_retriever import HybridRetriever
+
+DESIGN: Final = replace(
+    MEMORY_R2,
+    name="memory_r2_brief",
+    extractor=BriefExtractor(),
+    manager=BriefManager(),
+    retriever=HybridRetriever(k=8),
+    answerer=BriefAnswerer(),
+    limits=OpLimits(),
+    relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=12, graph=False),
+)
+"""Memory-R2 for small models."""

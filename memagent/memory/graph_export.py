@@ -1,0 +1,287 @@
+"""The event graph of a bank as a document, and that document as a file: HTML page, JSON or GraphML.
+
+Topics are made from the events' vectors as a walk makes them and named by the words that set them apart; the journal holds none. Items
+carry their full text, where the graph has its beginning. Nothing is written to the memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from memagent.core.answers import AsOf
+from memagent.core.errors import ConfigError, InputError
+from memagent.core.graph_document import GraphDocument, GraphEdge, GraphFormat, GraphNode, GraphTurn, NodeState
+from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
+from memagent.memory import timetravel
+from memagent.memory.bank import MemoryBank
+from memagent.memory.consequences import entity_id, names_in, version_node_id
+from memagent.memory.event_merge import in_order, story_key
+from memagent.memory.event_sight import events_in_sight, outdated
+from memagent.memory.event_vectors import text_vectors
+from memagent.memory.lexical import tokenize
+from memagent.memory.state import BankState
+from memagent.memory.topics import topics_of
+from memagent.pages.graph_page import graph_page
+from memagent.stores.graph_files import graph_to_graphml, graph_to_json
+
+_KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_TITLE_WORDS = 3
+_CHATTER = frozenset(
+    "about after again ago all also always any anyway away back before best better big bit both bye came come coming day days deal "
+    "did done down each early easy else enough even ever every few fine first for four found gave get gets getting give glad goes "
+    "going gone good got great had half happy have hear hello here home hope idea keep kept kind knew know last late later least left "
+    "let like little long look looks lot love made make many maybe mean means might mine minute month months more morning most much "
+    "must myself need needs never new next nice night nobody none nothing now off once one only other out over own people perhaps "
+    "please put quite read ready real really right said same say says see seem seen several she should since some something soon "
+    "sorry still such sure take taken tell than thank that thing things think this thought three time times today told tomorrow "
+    "tonight too took tried true try turn twice two until upon very wait want wants way week weekend weeks well went while whole with "
+    "without wonder work worked year years yes yesterday yet".split()
+)
+"""Words that name no topic, beside the function words."""
+_WRITERS = {"html": graph_page, "json": graph_to_json, "graphml": graph_to_graphml}
+
+
+class GraphExport(Record):
+    """What an export of the event graph gave."""
+
+    path: Text | None
+    format: GraphFormat
+    nodes: int
+    edges: int
+    turns: int
+    digest: Text
+    text: Text = Field(repr=False)
+    """The whole file."""
+
+
+async def export_graph(
+    bank: MemoryBank,
+    path: Path | None = None,
+    *,
+    format: GraphFormat = "html",
+    as_of: AsOf | None = None,
+    include_hidden: bool = True,
+) -> GraphExport:
+    """The event graph as a page, JSON or GraphML; written to `path` (replaced only when all is there) unless that is None.
+
+    Without `include_hidden`, what was deleted or rewritten is left out. Raises `ConfigError` for another format, `InputError` when the
+    file cannot be written.
+    """
+    if format not in _WRITERS:
+        raise ConfigError(f"format {format!r}: a graph is written as {', '.join(map(repr, _WRITERS))}")
+    document = await graph_document(bank, as_of=as_of)
+    if not include_hidden:
+        document = document.without_hidden()
+    text = _WRITERS[format](document)
+    if path is not None:
+        _write(path, text)
+    return GraphExport(
+        path=str(path) if path is not None else None,
+        format=format,
+        nodes=len(document.nodes),
+        edges=len(document.edges),
+        turns=len(document.turns),
+        digest=document.digest,
+        text=text,
+    )
+
+
+async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> GraphDocument:
+    """The bank's event graph, at a point in time if one is given, hidden nodes and topics included."""
+    when = as_of or AsOf()
+    shown = bank if when.now else await timetravel.as_of(bank, when)
+    state = await shown.sync()
+    moment = when.valid or when.said or shown.now()
+    topics, contains = await _topics(shown, state)
+    events = sorted(state.graph.all_nodes(), key=lambda node: (_KINDS.index(node.kind), *story_key(node)))
+    nodes = [*topics, *(_node(state, event, expired=shown.expired) for event in events)]
+    closed = {node.id: node.state for node in nodes if node.state is not NodeState.OPEN}
+    kept = sorted(state.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key))
+    edges = [*contains, *(_edge(edge, closed, moment) for edge in kept)]
+    if when.said is not None or when.valid is not None:
+        nodes, edges = _of_then(state, nodes, edges, said=when.said)
+    named = {turn_id for node in nodes for turn_id in node.source_turn_ids}
+    named.update(turn_id for edge in edges for turn_id in edge.evidence_turn_ids)
+    return GraphDocument(
+        scope=bank.scope,
+        digest=state.digest(),
+        seq=state.seq,
+        as_of=when,
+        nodes=tuple(nodes),
+        edges=tuple(edges),
+        turns=_turns(state, named),
+    )
+
+
+def _node(state: BankState, event: Event, *, expired: Container[str]) -> GraphNode:
+    item = state.items.get(event.id)
+    versions = state.versions(event.id.rpartition("@")[0]) if item is None else ()
+    past = next((one for one in versions if version_node_id(one.id, one.version) == event.id), None)
+    full = item or past
+    gone = item is not None and (not item.active or item.id in expired)
+    hidden = NodeState.CLOSED if event.closed or gone else NodeState.OPEN
+    if hidden is NodeState.OPEN and event.kind is NodeKind.EVENT and outdated(state, event, expired=expired):
+        hidden = NodeState.OUTDATED
+    return GraphNode(
+        id=event.id,
+        kind=event.kind,
+        text=full.text if full is not None else event.summary,
+        state=hidden,
+        people=event.people,
+        aliases=event.aliases,
+        valid=event.valid,
+        said_at=event.said_at,
+        time_text=event.time_text,
+        session_id=event.session_id,
+        order=event.order,
+        source_turn_ids=event.source_turn_ids,
+    )
+
+
+def _edge(edge: EventEdge, closed: dict[str, NodeState], moment: datetime) -> GraphEdge:
+    over = edge.valid is not None and edge.valid.end is not None and edge.valid.end <= moment
+    ends = [closed[end] for end in (edge.source, edge.target) if end in closed]
+    return GraphEdge(
+        source=edge.source,
+        target=edge.target,
+        relation=edge.relation,
+        label=edge.label,
+        state=NodeState.CLOSED if over else min(ends, default=NodeState.OPEN),
+        evidence_turn_ids=edge.evidence_turn_ids,
+        confidence=edge.confidence,
+        count=edge.count,
+        valid=edge.valid,
+    )
+
+
+def _of_then(
+    state: BankState, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge], *, said: datetime | None
+) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """The nodes and edges of a view of the past without what came later: turns told later, edges and names that rest on those alone, and
+    tombstones of versions that are not yet old."""
+
+    def told(turn_ids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one for one in turn_ids if said is None or (at := _date_of(state, one)) is None or at <= said)
+
+    def old(node: GraphNode) -> bool:
+        item_id, mark, version = node.id.rpartition("@")
+        item = state.items.get(item_id) if mark and version.isdecimal() else None
+        return item is None or int(version) < item.version
+
+    def named(edge: GraphEdge) -> bool:
+        item = state.items.get(edge.source) if edge.relation is Relation.MENTIONS else None
+        return item is None or edge.target in {
+            entity_id(name) for name in (item.subject, item.speaker, *names_in(item.text)) if name
+        }
+
+    there = [node.model_copy(update={"source_turn_ids": told(node.source_turn_ids)}) for node in nodes if old(node)]
+    known = {node.id for node in there}
+    kept = [
+        edge.model_copy(update={"evidence_turn_ids": told(edge.evidence_turn_ids)})
+        for edge in edges
+        if {edge.source, edge.target} <= known
+        and (told(edge.evidence_turn_ids) or not edge.evidence_turn_ids)
+        and named(edge)
+    ]
+    tied = {end for edge in kept for end in (edge.source, edge.target)}
+    return [node for node in there if node.kind is not NodeKind.ENTITY or node.id in tied], kept
+
+
+def _date_of(state: BankState, turn_id: str) -> datetime | None:
+    place = state.turns.get(turn_id)
+    if place is None:
+        return None
+    session = state.sessions[place[0]]
+    return session.date_of(session.turns[place[1]])
+
+
+def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
+    found: list[GraphTurn] = []
+    for turn_id in in_order(named):
+        place = state.turns.get(turn_id)
+        if place is not None:
+            session = state.sessions[place[0]]
+            turn = session.turns[place[1]]
+            found.append(
+                GraphTurn(
+                    id=turn.id,
+                    speaker=turn.speaker,
+                    text=turn.said,
+                    session_id=session.id,
+                    said_at=session.date_of(turn),
+                )
+            )
+    return tuple(found)
+
+
+# -- topics --------------------------------------------------------------------------------------------------------
+
+
+async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """Topic nodes over the events in sight, biggest first, and their CONTAINS edges; none where nothing can be embedded."""
+    events = [event for event in events_in_sight(state, expired=bank.expired).values() if event.summary.strip()]
+    known = await text_vectors(bank, [event.summary for event in events])
+    events = [event for event in events if event.summary in known]
+    if not events:
+        return [], []
+    labels = topics_of(np.stack([known[event.summary] for event in events]))
+    groups: dict[int, list[Event]] = {}
+    for event, label in zip(events, labels, strict=True):
+        groups.setdefault(label, []).append(event)
+    spread = Counter(term for event in events for term in set(_words(event)))
+    nodes: list[GraphNode] = []
+    edges: list[GraphEdge] = []
+    for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].id)):
+        topic_id = content_id("top", *(event.id for event in group))
+        nodes.append(GraphNode(id=topic_id, kind=NodeKind.TOPIC, text=_title(group, spread, len(events))))
+        edges += [GraphEdge(source=topic_id, target=event.id, relation=Relation.CONTAINS) for event in group]
+    return nodes, edges
+
+
+def _title(group: Sequence[Event], spread: Counter[str], total: int) -> str:
+    """The words that most set a group of events apart, in their commonest form."""
+    inside = Counter(term for event in group for term in set(_words(event)))
+    forms: dict[str, Counter[str]] = {}
+    for event in group:
+        for term, form in _words(event).items():
+            forms.setdefault(term, Counter())[form] += 1
+    weight = {term: count * math.log((total + 1) / spread[term]) for term, count in inside.items()}
+    best = sorted(weight, key=lambda term: (-weight[term], term))[:_TITLE_WORDS]
+    words = [min(forms[term], key=lambda form: (-forms[term][form], form)) for term in best]
+    return ", ".join(words) or group[0].summary[:40]
+
+
+def _words(event: Event) -> dict[str, str]:
+    """Index term to the word as written, of the words of an event that are no person's name or function word."""
+    names = {term for name in event.people for term in tokenize(name)}
+    pairs = ((tokenize(word), word) for word in _WORD.findall(event.summary.casefold()))
+    return {
+        terms[0]: word for terms, word in pairs if len(terms) == 1 and terms[0] not in names and word not in _CHATTER
+    }
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.name:
+        raise InputError(f"{str(path)!r} names no file to write the graph to")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as exc:
+        raise InputError(f"{path} cannot be written: {exc.strerror}; no graph was exported") from exc
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

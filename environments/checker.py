@@ -8,12 +8,14 @@ from itertools import islice
 from environments.base import Environment, Split
 from environments.records import Episode, Score
 from environments.rollout import play, replay_session
+from environments.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
+from environments.views import truncate
 from memagent.build import open_agent
 from memagent.core.snapshot import EMPTY
 
 
 def check_environment(env: Environment, *, split: Split = "all", episodes: int = 2, sessions: int = 3) -> None:
-    """Check determinism, ids, the JSON round trip and the isolation of snapshots. Raises `AssertionError` in plain words.
+    """Check determinism, ids, the JSON of episodes, scores and memories, and replays. Raises `AssertionError` in plain words.
 
     The first `episodes` episodes are played over at most `sessions` sessions by the design `verbatim`. Runs an event loop of its own.
     """
@@ -30,14 +32,15 @@ def check_environment(env: Environment, *, split: Split = "all", episodes: int =
 
 async def _check_playing(env: Environment, episode: Episode, sessions: int) -> None:
     name = f"{env.name}, episode {episode.id!r}"
+    episode = truncate(episode, sessions)
     async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-        trajectory = await play(agent.at(EMPTY), episode, sessions=sessions)
+        trajectory = await play(agent.at(EMPTY), episode)
         assert trajectory.failure is None, f"{name}: playing failed: {trajectory.failure}"
         assert agent.snapshot() == EMPTY, f"{name}: playing a fork must leave its parent as it was"
         scores = [await env.score(episode, trajectory) for _ in range(2)]
         assert scores[0] == scores[1], f"{name}: scoring twice must give equal scores"
         assert Score.model_validate_json(scores[0].model_dump_json()) == scores[0], f"{name}: a score must survive JSON"
-        again = await play(agent.at(EMPTY), episode, sessions=sessions)
+        again = await play(agent.at(EMPTY), episode)
         digests, repeated = ([trace.after.digest for trace in one.traces] for one in (trajectory, again))
         assert digests == repeated, f"{name}: the same sessions must lead to the same memories"
         for place, trace in enumerate(trajectory.traces):
@@ -48,3 +51,14 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
                 f"{name}: replaying session {place} must end where it ended"
             )
             assert len(trace.before.items) == held, f"{name}: a replay must leave its anchor as it was"
+            assert trace_digest(rerun) == trace_digest(trace), (
+                f"{name}: replaying session {place} must repeat its trace"
+            )
+            anchor = snapshot_from_json(snapshot_to_json(trace.before))
+            assert agent.at(anchor).snapshot().digest == trace.before.digest, (
+                f"{name}: a memory restored from JSON must have the digest it had"
+            )
+            restored = await replay_session(agent, episode, session=place, anchor=anchor)
+            assert trace_digest(restored) == trace_digest(trace), (
+                f"{name}: replaying session {place} from a memory restored from JSON must repeat its trace"
+            )

@@ -6,9 +6,14 @@ counted and take part in nothing else. `overall` answers for all answerable ques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pydantic import Field
 
 from environments import metrics
+from environments.arms import default_arms, played_as
+from environments.judge import STRICTNESS, Judging, Strictness
 from environments.metrics import Part, ratio, ratio_interval
 from environments.records import ProbeScore, Score
 from environments.runs import EvalConfig
@@ -56,6 +61,10 @@ class ArmReport(Record):
     categories: dict[str, dict[str, Figure]]
     alone: dict[str, dict[str, Figure]]
     """Figures of single conversations."""
+    alone_categories: dict[str, dict[str, dict[str, Figure]]] = Field(
+        default_factory=dict[str, dict[str, dict[str, Figure]]]
+    )
+    """Figures of single conversations by category."""
     costs: Costs
 
 
@@ -66,12 +75,16 @@ class Report(Record):
     counts: dict[str, int]
     """Questions of each category."""
     arms: tuple[ArmReport, ...]
+    judging: Judging | None = None
+    """What judging took; None without a judge."""
+    notes: tuple[Text, ...] = ()
+    """What a reader of the figures must know, a sentence each."""
 
 
-def measures(ks: Sequence[int]) -> dict[str, Callable[[ProbeScore], Part]]:
+def measures(ks: Sequence[int], *, judged: bool = False) -> dict[str, Callable[[ProbeScore], Part]]:
     """What each figure takes from a question."""
     recalls = {f"recall@{k}": _recall_at(k) for k in ks}
-    return {**recalls, **_ANSWERS, **_MEMORY}
+    return {**recalls, **_ANSWERS, **(_JUDGED if judged else {}), **_MEMORY}
 
 
 def _recall_at(k: int) -> Callable[[ProbeScore], Part]:
@@ -88,6 +101,16 @@ def _precision(one: ProbeScore) -> Part:
     return metrics.citation_part(one.cited, one.evidence)
 
 
+def _verdict(strictness: Strictness) -> Callable[[ProbeScore], Part]:
+    return lambda one: _value(one.judged.get(strictness))
+
+
+def _agreement(one: ProbeScore) -> Part:
+    """(both verdicts are the same, both are there)."""
+    found = [verdict for name in STRICTNESS if (verdict := one.judged.get(name)) is not None]
+    return (float(len(set(found)) == 1), 1.0) if len(found) == len(STRICTNESS) else _NOTHING
+
+
 _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
     "f1": lambda one: _value(one.f1),
     "f1_memory_r2": lambda one: _value(one.f1_memory_r2),
@@ -101,6 +124,10 @@ _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
         abstained=one.abstained, unanswerable=one.unanswerable
     ),
 }
+_JUDGED: dict[str, Callable[[ProbeScore], Part]] = {
+    **{f"judge_{strictness}": _verdict(strictness) for strictness in STRICTNESS},
+    "judge_agreement": _agreement,
+}
 _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
     "m_fail": lambda one: (float(one.lost), float(len(one.evidence))),
     "m_fail_content": lambda one: (float(one.uncovered), float(len(one.evidence))),
@@ -108,19 +135,50 @@ _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
 _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 
 
-def report_of(config: EvalConfig, scores: dict[str, list[Score]]) -> Report:
+def report_of(config: EvalConfig, scores: dict[str, list[Score]], judging: Judging | None = None) -> Report:
     """The figures of an evaluation's scores, arms in the order of the configuration."""
-    counts: dict[str, int] = {}
-    for score in scores[config.arms[0]]:
-        for probe in score.probes:
-            counts[probe.category] = counts.get(probe.category, 0) + 1
-    arms = tuple(_arm_report(config, arm, found) for arm, found in scores.items())
-    return Report(config=config, counts=dict(sorted(counts.items())), arms=arms)
+    probes = [probe for score in scores[config.arms[0]] for probe in score.probes]
+    return Report(
+        config=config,
+        counts=dict(sorted(Counter(probe.category for probe in probes).items())),
+        arms=tuple(_arm_report(config, arm, found) for arm, found in scores.items()),
+        judging=judging,
+        notes=(*_notes_on_arms(config), *_notes_on_data(probes), *_notes_on_judging(config, judging)),
+    )
+
+
+def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
+    model = config.model is not None
+    for arm in config.arms:
+        if (played := played_as(arm, model=model)) != arm:
+            yield f"{arm} ran model-free, as {played}: no --model was given."
+    if config.second_embedder is None and config.arms == default_arms(model=model, second_embedder=False):
+        yield 'five_way is left out: its second embedder needs  pip install "memagent[minilm]"'
+
+
+def _notes_on_data(probes: Sequence[ProbeScore]) -> Iterator[str]:
+    unresolved = [probe.unresolved for probe in probes if probe.unresolved]
+    yield (
+        f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} questions; they are left out."
+    )
+    bare = sum(not probe.evidence for probe in probes if not probe.unanswerable)
+    yield f"Answerable questions without evidence, in no recall: {bare}."
+
+
+def _notes_on_judging(config: EvalConfig, judging: Judging | None) -> Iterator[str]:
+    if config.judge is None or judging is None:
+        return
+    prompts = ", ".join(f"{name} {digest[:12]}" for name, digest in config.judge.prompts.items())
+    yield (
+        f"Judged by {config.judge.model} (prompts: {prompts}): {judging.asked} verdicts asked for, {judging.kept} kept from before, "
+        f"{judging.failed} failed and in no figure."
+    )
 
 
 def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmReport:
     groups = [[probe for probe in score.probes if probe.failure is None] for score in scores]
     categories = sorted({probe.category for group in groups for probe in group})
+    alone = {score.episode_id: group for score, group in zip(scores, groups, strict=True) if score.episode_id in ALONE}
     return ArmReport(
         arm=arm,
         episodes=len(scores),
@@ -129,10 +187,10 @@ def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmRep
         + sum(probe.failure is not None for score in scores for probe in score.probes),
         overall=_figures(config, groups, answerable=True),
         categories={name: _figures(config, [_of(group, name) for group in groups]) for name in categories},
-        alone={
-            score.episode_id: _figures(config, [group], answerable=True)
-            for score, group in zip(scores, groups, strict=True)
-            if score.episode_id in ALONE
+        alone={name: _figures(config, [group], answerable=True) for name, group in alone.items()},
+        alone_categories={
+            name: {one: _figures(config, [_of(group, one)]) for one in sorted({probe.category for probe in group})}
+            for name, group in alone.items()
         },
         costs=_costs(scores),
     )
@@ -147,13 +205,18 @@ def _figures(
 ) -> dict[str, Figure]:
     """The figures of groups of questions; with `answerable`, all but those on abstention leave unanswerable questions out."""
     found: dict[str, Figure] = {}
-    for name, measure in measures(config.ks).items():
+    for name, measure in measures(config.ks, judged=config.judge is not None).items():
         narrow = answerable and name not in _ALL_QUESTIONS
         parts = [[measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups]
         span = ratio_interval(parts, samples=config.bootstrap_samples, seed=config.seed)
         value = ratio(part for group in parts for part in group)
         found[name] = Figure(value=value, low=span[0] if span else None, high=span[1] if span else None)
     return found
+
+
+def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:
+    """Mean evidence recall at k of the answerable questions that have evidence; None when there is none."""
+    return ratio(_recall_at(k)(one) for one in probes if not one.unanswerable)
 
 
 def _costs(scores: Sequence[Score]) -> Costs:

@@ -62,6 +62,7 @@ def episode_of(conversation: Conversation) -> Episode:
             question=question.text,
             answers=(question.answer,) if question.answer and question.category != ADVERSARIAL else (),
             evidence_turn_ids=question.evidence_turn_ids,
+            unresolved_evidence=question.unresolved_evidence,
             category=question.category,
             asked_at=question.asked_at,
             unanswerable=question.category == ADVERSARIAL,

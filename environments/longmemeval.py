@@ -43,12 +43,13 @@ class LongMemEval(Environment):
 
 def episode_of(conversation: Conversation) -> Episode:
     """An instance as an episode with one probe, asked at the instance's own date."""
+    # Turns near what was never said are no evidence of it: abstention takes no part in recall.
     probes = tuple(
         Probe(
             id=question.id,
             question=question.text,
             answers=(question.answer,) if question.answer and not question.category.endswith(ABSTENTION) else (),
-            evidence_turn_ids=question.evidence_turn_ids,
+            evidence_turn_ids=() if question.category.endswith(ABSTENTION) else question.evidence_turn_ids,
             category=question.category,
             asked_at=question.asked_at,
             unanswerable=question.category.endswith(ABSTENTION),

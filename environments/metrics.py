@@ -7,12 +7,13 @@ so it is never higher. `ratio_interval` resamples whole conversations, because q
 
 from __future__ import annotations
 
-import random
 import re
 import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import exp
+
+import numpy as np
 
 from memagent.core.records import MemoryItem
 
@@ -156,7 +157,8 @@ def ratio_interval(
     sums = [pair for pair in sums if pair[1]]
     if len(sums) < 2:
         return None
-    draw = random.Random(seed)
-    values = sorted(ratio(draw.choices(sums, k=len(sums))) or 0.0 for _ in range(samples))
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(samples, len(sums)))
+    totals = np.array(sums, dtype=np.float64)[drawn].sum(axis=1)  # (samples, 2)
+    values: list[float] = np.sort(totals[:, 0] / totals[:, 1]).tolist()
     tail = (1.0 - level) / 2.0
     return values[int(tail * (samples - 1))], values[round((1.0 - tail) * (samples - 1))]

@@ -1,8 +1,8 @@
 """Rankings of turns by plain means, independent of any memory bank: BM25 and cosine, over single turns and over windows.
 
-A turn is indexed as "speaker (8 May 2023): text", a window as the turn with one neighbour on either side in its session. BM25 is Lucene's
-variant over stemmed words. Fusion is reciprocal rank with equal weights. Ties go to the earlier turn. All rankings are lists of turn ids,
-best first.
+A turn is indexed as "speaker (8 May 2023): text", or `plain` without the date, a window as the turn with one neighbour on either side in
+its session. BM25 is Lucene's variant over stemmed words. Fusion is reciprocal rank with equal weights. Ties go to the earlier turn. All
+rankings are lists of turn ids, best first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memagent.protocols import Embedder
 
 K1, B = 1.2, 0.75
 RRF_K = 60
-Field = Literal["turn", "window"]
+Field = Literal["plain", "turn", "window"]
 Scores = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 _WORD = re.compile(r"[^\W_]+")
@@ -86,9 +86,10 @@ class TurnIndex:
     def __init__(self, sessions: Sequence[Session]) -> None:
         self.turns: tuple[Turn, ...] = tuple(turn for session in sessions for turn in session.turns)
         """All turns in order."""
-        self._texts: dict[Field, list[str]] = {"turn": [], "window": []}
+        self._texts: dict[Field, list[str]] = {"plain": [], "turn": [], "window": []}
         for session in sessions:
             lines = [_line(session, turn) for turn in session.turns]
+            self._texts["plain"] += [f"{turn.speaker}: {turn.said}" for turn in session.turns]
             self._texts["turn"] += lines
             self._texts["window"] += ["\n".join(lines[max(0, at - 1) : at + 2]) for at in range(len(lines))]
         self._bm25: dict[Field, BM25] = {}

@@ -32,6 +32,8 @@ class Probe(Record):
     """Accepted answers; the best match counts. Empty where the right behaviour is to give none."""
     evidence_turn_ids: tuple[Id, ...] = ()
     """Turns that together hold the answer."""
+    unresolved_evidence: tuple[Text, ...] = ()
+    """Evidence ids of the data that name no turn; they take part in nothing."""
     category: Text = ""
     """The benchmark's own number or name."""
     after_session: Id | None = None
@@ -140,7 +142,11 @@ class ProbeScore(Record):
     answer: Text = ""
     """What was said; empty for an abstention."""
     abstained: bool = False
+    unreadable: bool = False
+    """Whether a model replied and nothing could be read; such an answer abstains."""
     evidence: tuple[Id, ...] = ()
+    unresolved: int = 0
+    """Evidence ids of the data that name no turn."""
     retrieved: tuple[Id, ...] = ()
     """Turns behind the hits, best first, each once."""
     cited: tuple[Id, ...] = ()
@@ -151,6 +157,8 @@ class ProbeScore(Record):
     f1_memory_r2: float | None = None
     bleu1: float | None = None
     exact: float | None = None
+    judged: dict[Text, bool | None] = Field(default_factory=dict[str, bool | None])
+    """Whether a model judge calls the answer right, by the judge's prompt; None where the judge failed. Empty without a judge."""
     lost: int = 0
     """Gold evidence turns that no stored item cites."""
     uncovered: int = 0

@@ -7,11 +7,13 @@ raised to those who run beside it, except cancellation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from time import perf_counter
 from typing import Protocol
 
 from environments.errors import EnvironmentFault
-from environments.records import Episode, ProbeAnswer, SessionTrace, Trajectory
+from environments.records import Episode, Probe, ProbeAnswer, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemAgentError, boundary
@@ -44,12 +46,19 @@ class MemoryAgent(Protocol):
 
 
 async def play(
-    agent: MemoryAgent, episode: Episode, *, sessions: int | None = None, ask: bool = True, k: int = DEFAULT_K
+    agent: MemoryAgent,
+    episode: Episode,
+    *,
+    sessions: int | None = None,
+    ask: bool = True,
+    k: int = DEFAULT_K,
+    before_session: Callable[[int, MemorySnapshot], None] | None = None,
 ) -> Trajectory:
     """Let the agent hear the sessions (the first `sessions` of them) and, with `ask`, answer each probe when it is due.
 
     A session that fails, or of which a chunk could not be processed, ends the rollout with its `failure`; a probe that fails is one
-    failed answer and the others go on.
+    failed answer and the others go on. `before_session` is told each session's place and the memory it begins with, right before it is
+    heard, so that replays from that memory can start while this rollout goes on.
     """
     episode = episode if sessions is None else truncate(episode, sessions)
     start = agent.snapshot()
@@ -57,6 +66,8 @@ async def play(
     answers: list[ProbeAnswer] = []
     failure: str | None = None
     for number, session in enumerate(episode.sessions, start=1):
+        if before_session is not None:
+            before_session(number - 1, agent.snapshot())
         try:
             trace = await _hear(agent, session)
         except MemAgentError as error:
@@ -99,6 +110,20 @@ async def answer_probes(
     return tuple(found)
 
 
+async def ask_probe(
+    agent: MemoryAgent, probe: Probe, *, memory: MemorySnapshot, at: datetime | None, k: int = DEFAULT_K
+) -> ProbeAnswer:
+    """One probe answered from what the agent remembers, which is `memory`; a failure is recorded. `at` dates a probe without a date."""
+    began = perf_counter()
+    try:
+        with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
+            answer = await agent.ask(probe.asked(at=at, k=k))
+    except MemAgentError as error:
+        failure = f"{type(error).__name__}: {error}"
+        return ProbeAnswer(probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began)
+    return ProbeAnswer(probe_id=probe.id, memory=memory, answer=answer, seconds=perf_counter() - began)
+
+
 async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
     before, began = agent.snapshot(), perf_counter()
     with boundary(EnvironmentFault, f"remembering session {session.id!r}"):
@@ -116,20 +141,11 @@ async def _ask_due(agent: MemoryAgent, episode: Episode, session: Session, *, la
     """Answers to the probes due after this session; those without a session of their own are due after the last."""
     at = max((one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None)
     memory = agent.snapshot()
-    found: list[ProbeAnswer] = []
-    for probe in episode.probes:
-        if probe.after_session != session.id and not (last and probe.after_session is None):
-            continue
-        began = perf_counter()
-        try:
-            with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
-                answer = await agent.ask(probe.asked(at=at, k=k))
-        except MemAgentError as error:
-            failure = f"{type(error).__name__}: {error}"
-            found.append(ProbeAnswer(probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began))
-        else:
-            found.append(ProbeAnswer(probe_id=probe.id, memory=memory, answer=answer, seconds=perf_counter() - began))
-    return found
+    return [
+        await ask_probe(agent, probe, memory=memory, at=at, k=k)
+        for probe in episode.probes
+        if probe.after_session == session.id or (last and probe.after_session is None)
+    ]
 
 
 def _place(episode: Episode, session: Session) -> int:

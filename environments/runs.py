@@ -2,36 +2,46 @@
 
 A run's folder holds `config.json`, frozen at the first start, and `questions/<arm>/<episode>.jsonl`: a line a question, then one line
 about the episode. A file appears whole or not at all; a pair whose file is there and holds no failure is not run again. A folder begun
-with another configuration or other data is refused, so that one table never mixes two.
+with another configuration or other data is refused, so that one table never mixes two. The one change a folder allows is to have
+what was played judged, or not, because judging plays nothing. Keys and addresses of models are handed to the processes and written nowhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
+from rich.console import Console
 
-from environments.arms import open_arm, shelf_for
+from environments.arms import design_of, open_arm, shelf_for
 from environments.errors import EnvironmentFault
+from environments.judge import JudgeConfig
+from environments.progress import Progress
 from environments.records import Episode, ProbeScore, Score
 from environments.rollout import DEFAULT_K, play
 from environments.scoring import Scoring
 from environments.views import select_probes
-from memagent.build import open_store
+from memagent.build import AgentSettings, build_design, build_embedder, open_store
 from memagent.core.records import Record, Text, content_id
+from memagent.protocols import Embedder
 
-Progress = Callable[[str], None]
-"""Told one line about each step."""
+FROM_SETTINGS = "settings"
+"""Name of the embedder that the agent's settings describe."""
+_LOOK_EVERY_S = 0.5
 
 
 class EvalConfig(Record):
@@ -42,8 +52,19 @@ class EvalConfig(Record):
     """SHA-256 of the data files."""
     arms: Annotated[tuple[Text, ...], Field(min_length=1)]
     embedder: Text = "static"
+    """Name of the embedder; `settings` for the one that the agent's settings describe."""
+    embedder_id: Text = ""
+    """What the embedder calls itself: model, width and digest of the weights."""
+    second_embedder: Text | None = None
+    """Name of the embedder that `five_way` adds; None leaves the arm out."""
     model: Text | None = None
     """litellm's name of the model of all roles; None answers by rules."""
+    settings_digest: Text | None = None
+    """SHA-256 of the agent's settings without keys; None where there are none."""
+    prompts: dict[Text, dict[Text, Text]] = Field(default_factory=dict[str, dict[str, str]])
+    """SHA-256 of every prompt by design and name."""
+    judge: JudgeConfig | None = None
+    """Who judges the answers; None for nobody."""
     k: Annotated[int, Field(ge=1, le=1_000)] = DEFAULT_K
     """Hits shown to the answerer."""
     ks: tuple[int, ...] = (5, 10, 30)
@@ -63,33 +84,92 @@ class EvalConfig(Record):
     """Version that the figures are of."""
 
 
+def settings_digest(settings: AgentSettings) -> str:
+    """SHA-256 over settings as JSON with sorted keys, without API keys, places of stores and indexes: an evaluation uses none of them."""
+    plain = settings.model_dump(mode="json", exclude={"store", "index"})
+    for model in (plain["model"], *plain["roles"].values()):
+        if model is not None:
+            del model["api_key"]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def prompts_of(arms: Iterable[str], *, model: bool) -> dict[str, dict[str, str]]:
+    """Digests of the prompts of every design at work in the arms. Raises `ConfigError` for a design that is not there."""
+    designs = sorted({design_of(arm, model=model) for arm in arms})
+    found = {name: build_design(name, has_model=model).prompt_digests for name in designs}
+    return {name: digests for name, digests in found.items() if digests}
+
+
+def embedder_named(name: str, settings: AgentSettings | None = None) -> Embedder:
+    """An embedder by name, loaded once a process; `settings` stands for that of the settings."""
+    chosen = (settings or AgentSettings()).embedder.model_dump_json() if name == FROM_SETTINGS else None
+    return _loaded(name, chosen)
+
+
+@cache
+def _loaded(name: str, settings_json: str | None) -> Embedder:
+    if settings_json is None:
+        return build_embedder(name)
+    return build_embedder(AgentSettings.model_validate({"embedder": json.loads(settings_json)}).embedder)
+
+
+def plan(episodes: Iterable[Episode], config: EvalConfig) -> list[tuple[str, int]]:
+    """Id and number of questions of each episode that will be played."""
+    return [(one.id, len(asked(one, config).probes)) for one in islice(episodes, config.limit)]
+
+
+@dataclass(kw_only=True)
+class _Job:
+    """An episode being played in a process: which of its pairs have not left a file yet."""
+
+    episode_id: str
+    questions: int
+    open: list[str] = field(default_factory=list[str])
+
+
 def run_evaluation(
-    config: EvalConfig, episodes: Iterable[Episode], *, out: Path, workers: int = 1, progress: Progress = lambda _: None
+    config: EvalConfig,
+    episodes: Iterable[Episode],
+    *,
+    out: Path,
+    workers: int = 1,
+    settings: AgentSettings | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, list[Score]]:
     """Play every episode with every arm, or read what was played before. Gives each arm's scores in the order of the episodes.
 
-    Raises `EnvironmentFault` when the folder holds a run of another configuration, and whatever makes an arm impossible to open.
+    `settings` is how the agents of all arms are built. Raises `EnvironmentFault` when the folder holds a run of another configuration, and
+    whatever makes an arm impossible to open. Without `progress` nothing is told.
     """
     freeze(config, out)
+    told = progress or Progress(console=Console(quiet=True))
     names: list[str] = []
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else None
-    running: dict[Future[str], str] = {}
+    pool = None
+    if workers > 1:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
+    running: dict[Future[str], _Job] = {}
     try:
-        for episode in islice(episodes, config.limit):
+        for episode in (asked(one, config) for one in islice(episodes, config.limit)):
             names.append(episode.id)
             open_arms = [arm for arm in config.arms if read_score(out, arm, episode.id) is None]
+            told.skip((len(config.arms) - len(open_arms)) * len(episode.probes))
             if not open_arms:
-                progress(f"{episode.id}: done before")
+                told.say(f"{episode.id}: done before")
                 continue
-            job = (config.model_dump_json(), _asked(episode, config).model_dump_json(), open_arms, str(out))
+            for arm in open_arms:
+                _place(out, arm, episode.id).unlink(missing_ok=True)
+            job = (config.model_dump_json(), episode.model_dump_json(), open_arms, str(out), settings)
             if pool is None:
-                progress(run_pairs(*job))
+                questions = len(episode.probes)
+                told.say(run_pairs(*job, done=lambda _, questions=questions: told.advance(questions)))
                 continue
-            running[pool.submit(run_pairs, *job)] = episode.id
+            running[pool.submit(run_pairs, *job)] = _Job(
+                episode_id=episode.id, questions=len(episode.probes), open=open_arms
+            )
             while len(running) >= 2 * workers:
-                _collect(running, progress)
+                _collect(running, out, told)
         while running:
-            _collect(running, progress)
+            _collect(running, out, told)
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
@@ -98,24 +178,47 @@ def run_evaluation(
     return {arm: [_found(out, arm, name) for name in names] for arm in config.arms}
 
 
-def run_pairs(config_json: str, episode_json: str, arms: Sequence[str], out: str) -> str:
-    """Play one episode with some arms and write what came out; gives a line about it. Runs an event loop of its own."""
+def run_pairs(
+    config_json: str,
+    episode_json: str,
+    arms: Sequence[str],
+    out: str,
+    settings: AgentSettings | None = None,
+    done: Callable[[str], object] = str,
+) -> str:
+    """Play one episode with some arms and write what came out, calling `done` after each; gives a line about it.
+
+    Runs an event loop of its own.
+    """
     config, episode = EvalConfig.model_validate_json(config_json), Episode.model_validate_json(episode_json)
-    return asyncio.run(_run_pairs(config, episode, arms, Path(out)))
+    return asyncio.run(_run_pairs(config, episode, arms, Path(out), settings, done))
 
 
-async def _run_pairs(config: EvalConfig, episode: Episode, arms: Sequence[str], out: Path) -> str:
-    store = open_store(path=":memory:", embedder=config.embedder)
+async def _run_pairs(
+    config: EvalConfig,
+    episode: Episode,
+    arms: Sequence[str],
+    out: Path,
+    settings: AgentSettings | None,
+    done: Callable[[str], object],
+) -> str:
+    # No arm writes to the user's own store or index.
+    private = settings.model_copy(update={"index": None}) if settings is not None else None
+    store = open_store(private, path=":memory:", embedder=embedder_named(config.embedder, settings))
     scoring = Scoring(ks=config.ks, cover_share=config.cover_share)
     seconds, failed = 0.0, 0
     try:
-        shelf = shelf_for(episode, store, context_tokens=config.context_tokens)
+        second = None
+        if "five_way" in arms and config.second_embedder is not None:
+            second = embedder_named(config.second_embedder)
+        shelf = shelf_for(episode, store, second=second, context_tokens=config.context_tokens)
         for arm in arms:
             agent = open_arm(arm, store, shelf, model=config.model)
             score = scoring.score(episode, await play(agent, episode, k=config.k))
             write_score(out, arm, score)
             seconds += score.seconds + sum(probe.seconds for probe in score.probes)
             failed += (score.failure is not None) + sum(probe.failure is not None for probe in score.probes)
+            done(arm)
     finally:
         store.close()
     trouble = f", {failed} failed (run again to retry)" if failed else ""
@@ -131,7 +234,9 @@ def freeze(config: EvalConfig, out: Path) -> None:
     if path.exists():
         before = load_config(path)
         differing = [name for name in EvalConfig.model_fields if getattr(before, name) != getattr(config, name)]
-        if differing:
+        if differing == ["judge"] and None in (before.judge, config.judge):
+            _write(path, config.model_dump_json(indent=2) + "\n")
+        elif differing:
             raise EnvironmentFault(f"{out} holds a run with another {', '.join(differing)}; choose another --out")
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -160,7 +265,7 @@ def read_score(out: Path, arm: str, episode_id: str, *, failures: bool = False) 
     path = _place(out, arm, episode_id)
     if not path.exists():
         return None
-    *questions, last = path.read_text(encoding="utf-8").splitlines()
+    *questions, last = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     probes = [ProbeScore.model_validate_json(line) for line in questions]
     score = Score.model_validate({**json.loads(last)["episode"], "probes": probes})
     failed = score.failure is not None or any(probe.failure is not None for probe in probes)
@@ -188,13 +293,31 @@ def _write(path: Path, text: str) -> None:
 # -- work --------------------------------------------------------------------------------------------------------------
 
 
-def _asked(episode: Episode, config: EvalConfig) -> Episode:
+def asked(episode: Episode, config: EvalConfig) -> Episode:
+    """The episode with the questions of the chosen categories."""
     wanted = set(config.categories)
     return select_probes(episode, lambda probe: probe.category in wanted) if wanted else episode
 
 
-def _collect(running: dict[Future[str], str], progress: Progress) -> None:
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
+def _collect(running: dict[Future[str], _Job], out: Path, progress: Progress) -> None:
+    """Wait a moment; tell which pairs have left a file since, and which episodes are through."""
+    done, _ = wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+    for job in running.values():
+        for arm in [arm for arm in job.open if _place(out, arm, job.episode_id).exists()]:
+            job.open.remove(arm)
+            progress.advance(job.questions)
     for future in done:
         del running[future]
-        progress(future.result())
+        progress.say(future.result())
+
+
+def die_with_parent() -> None:
+    """Called in each process as it starts: when its parent is killed, nobody else would ever end it."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, name="watch-parent", daemon=True).start()

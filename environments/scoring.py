@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from environments import metrics
@@ -22,24 +22,10 @@ class Scoring:
 
     def score(self, episode: Episode, trajectory: Trajectory) -> Score:
         """The score of a trajectory with answers; probes without an answer are left out."""
-        by_id = {probe.id: probe for probe in episode.probes}
-        said = {turn.id: turn.said for turn in episode.turns}
-        citing: dict[str, dict[str, list[metrics.MemoryItem]]] = {}
-        scores: list[ProbeScore] = []
-        for answered in trajectory.answers:
-            memory = answered.memory
-            if memory.digest not in citing:
-                citing[memory.digest] = metrics.items_by_turn(memory.items.values())
-            probe = by_id[answered.probe_id]
-            gold = {turn_id: said[turn_id] for turn_id in probe.evidence_turn_ids}
-            kept = citing[memory.digest]
-            lost = len(metrics.m_fail(gold, kept))
-            uncovered = len(metrics.m_fail_content(gold, kept, share=self.cover_share))
-            scores.append(self.score_probe(probe, answered, lost=lost, uncovered=uncovered))
         heard = {trace.session_id for trace in trajectory.traces}
         return Score(
             episode_id=episode.id,
-            probes=tuple(scores),
+            probes=self.score_answers(episode, trajectory.answers),
             failure=trajectory.failure,
             dialogue_tokens=sum(
                 metrics.token_count(turn.said)
@@ -52,6 +38,24 @@ class Scoring:
             **_size(trajectory.end),
         )
 
+    def score_answers(self, episode: Episode, answers: Iterable[ProbeAnswer]) -> tuple[ProbeScore, ...]:
+        """The score of each answer, in their order, held against the memory that gave it."""
+        by_id = {probe.id: probe for probe in episode.probes}
+        said = {turn.id: turn.said for turn in episode.turns}
+        citing: dict[str, dict[str, list[metrics.MemoryItem]]] = {}
+        scores: list[ProbeScore] = []
+        for answered in answers:
+            memory = answered.memory
+            if memory.digest not in citing:
+                citing[memory.digest] = metrics.items_by_turn(memory.items.values())
+            probe = by_id[answered.probe_id]
+            gold = {turn_id: said[turn_id] for turn_id in probe.evidence_turn_ids}
+            kept = citing[memory.digest]
+            lost = len(metrics.m_fail(gold, kept))
+            uncovered = len(metrics.m_fail_content(gold, kept, share=self.cover_share))
+            scores.append(self.score_probe(probe, answered, lost=lost, uncovered=uncovered))
+        return tuple(scores)
+
     def score_probe(self, probe: Probe, answered: ProbeAnswer, *, lost: int = 0, uncovered: int = 0) -> ProbeScore:
         """The score of one answer."""
         shared = ProbeScore(
@@ -61,6 +65,7 @@ class Scoring:
             question=probe.question,
             gold=probe.answers,
             evidence=probe.evidence_turn_ids,
+            unresolved=len(probe.unresolved_evidence),
             lost=lost,
             uncovered=uncovered,
             seconds=answered.seconds,
@@ -69,11 +74,12 @@ class Scoring:
         answer = answered.answer
         if answer is None:
             return shared
-        returned = turns_of(answer.hits)
+        returned = turns_of(sorted(answer.hits, key=lambda hit: -hit.score))  # answerers may list them in order of time
         text = "" if answer.abstained else answer.text
         found: dict[str, object] = {
             "answer": text,
             "abstained": answer.abstained,
+            "unreadable": UNREADABLE in answer.notes,
             "retrieved": returned,
             "cited": _cited(answer),
             "usage": answer.usage,
@@ -85,6 +91,9 @@ class Scoring:
                 found[name] = max(measure(text, gold) for gold in probe.answers)
         return shared.model_copy(update=found)
 
+
+UNREADABLE = "the model's reply could not be read"
+"""The note by which an answer says that nothing could be read of its model's reply."""
 
 _MEASURES = {
     "f1": metrics.f1,

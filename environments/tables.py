@@ -14,6 +14,9 @@ _LAYOUT = (
     ("f1_memory_r2", "F1 (R2)"),
     ("bleu1", "BLEU-1"),
     ("exact", "EM"),
+    ("judge_lenient", "judge, lenient"),
+    ("judge_strict", "judge, strict"),
+    ("judge_agreement", "both agree"),
     ("citation_precision", "cited right"),
     ("abstention_precision", "abst. P"),
     ("abstention_recall", "abst. R"),
@@ -25,20 +28,22 @@ WIDTH = 170
 
 
 def print_report(report: Report) -> None:
-    """Write the tables to standard output: all answerable questions, by category, single conversations, costs."""
+    """Write the tables to standard output: all answerable questions, by category, single conversations, costs; then the notes."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     ks = report.config.ks
-    middle = ks[len(ks) // 2]
+    layout = [(name, head) for name, head in _LAYOUT if any(name in arm.overall for arm in report.arms)]
     console.print(_recall_table(report.arms, ks))
-    console.print(_plain_table("Answers and memory, all answerable questions", report.arms, _LAYOUT))
-    for name in (f"recall@{middle}", "f1"):
-        console.print(_category_table(name, report))
+    console.print(_recall_by_category(report))
+    console.print(_plain_table("Answers and memory, all answerable questions", report.arms, layout))
+    console.print(_category_table("f1", report))
     for episode in dict.fromkeys(name for arm in report.arms for name in arm.alone):
-        layout = (*((f"recall@{k}", f"@{k}") for k in ks), *_LAYOUT)
-        console.print(_plain_table(f"{episode} by itself", report.arms, layout, episode=episode))
+        console.print(_recall_by_category(report, episode=episode))
+        console.print(_plain_table(f"{episode} by itself: answers and memory", report.arms, layout, episode=episode))
     console.print(_cost_table(report.arms))
+    for note in report.notes:
+        console.print(note, markup=False, highlight=False)
 
 
 def shown(figure: Figure | None, *, interval: bool = False) -> str:
@@ -74,6 +79,28 @@ def _plain_table(
     for arm in arms:
         figures: Mapping[str, Figure] = arm.overall if episode is None else arm.alone.get(episode, {})
         table.add_row(arm.arm, *(shown(figures.get(name)) for name, _ in layout))
+    return table
+
+
+def recall_cells(arm: ArmReport, ks: Sequence[int], categories: Sequence[str], episode: str | None = None) -> list[str]:
+    """Recall at every k, joined by slashes: of each category, then of all answerable questions; of one conversation if given."""
+    overall = arm.overall if episode is None else arm.alone.get(episode, {})
+    by_category = arm.categories if episode is None else arm.alone_categories.get(episode, {})
+    groups = [*(by_category.get(category, {}) for category in categories), overall]
+    return [" / ".join(shown(group.get(f"recall@{k}")).removeprefix("0") for k in ks) for group in groups]
+
+
+def _recall_by_category(report: Report, *, episode: str | None = None) -> Table:
+    ks = report.config.ks
+    table = Table(
+        title=f"{episode + ' by itself: e' if episode else 'E'}vidence recall@{'/'.join(map(str, ks))} by category"
+    )
+    table.add_column("arm")
+    for category, count in report.counts.items():
+        table.add_column(f"{category or '-'}" if episode else f"{category or '-'} (n={count})", justify="right")
+    table.add_column("answerable", justify="right")
+    for arm in report.arms:
+        table.add_row(arm.arm, *recall_cells(arm, ks, list(report.counts), episode))
     return table
 
 

@@ -1,0 +1,77 @@
+"""Readers with one fault each, for what the players of `worlds.players` do not show.
+
+A fault of hearing is a truth with something left out, played by the usual players: one session heard only, days not understood. A fault of
+answering is a `Guesser`: it keeps what its player keeps, in a real bank, and answers by guessing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from environments.errors import EnvironmentFault
+from environments.worlds.players import Note, Player, read_note
+from environments.worlds.truth import ProbeTruth, Truth
+from memagent.core.answers import Answer, Question, Verdict
+from memagent.core.records import Session
+from memagent.core.reports import IngestReport
+from memagent.core.snapshot import MemorySnapshot
+
+Guess = Callable[[ProbeTruth, Sequence[Note]], str]
+"""From what a question wants and all notes kept, in order of telling, to an answer; empty for none."""
+
+
+def hearing_only(truth: Truth, session: int) -> Truth:
+    """A truth of which only one session (from 0) was heard, for players that fold nothing: `append_first`, `append_all`, `random`."""
+    return replace(truth, tellings=tuple(one for one in truth.tellings if one.session == session))
+
+
+def without_days(truth: Truth) -> Truth:
+    """A truth whose days nobody understood: everything happened on the day on which it was told."""
+    return replace(truth, tellings=tuple(replace(one, day=one.day and one.said_on) for one in truth.tellings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guesser:
+    """A player's memory with another way of answering."""
+
+    player: Player
+    guess: Guess
+
+    async def remember(self, session: Session) -> IngestReport:
+        """What the player does."""
+        return await self.player.remember(session)
+
+    async def ask(self, question: Question) -> Answer:
+        """The guess; abstains where that is empty. Raises `EnvironmentFault` for a question of another episode."""
+        probe = next((one for one in self.player.truth.probes if one.probe_id == question.id), None)
+        if probe is None:
+            raise EnvironmentFault(f"question {question.id!r} is not of episode {self.player.truth.episode_id!r}")
+        items = [item for item in self.snapshot().items.values() if item.active]
+        items.sort(key=lambda item: int(item.id.removeprefix("mem_T")))
+        found = self.guess(probe, [read_note(item) for item in items])
+        if not found:
+            return Answer(text="", verdict=Verdict.ABSTAINED, question=question)
+        return Answer(text=found, question=question)
+
+    def snapshot(self) -> MemorySnapshot:
+        """The memory as it is."""
+        return self.player.snapshot()
+
+    def at(self, snapshot: MemorySnapshot) -> Guesser:
+        """The same guesser on a private memory that starts from a snapshot."""
+        return replace(self, player=self.player.at(snapshot))
+
+
+def by_chance(probe: ProbeTruth, notes: Sequence[Note]) -> str:
+    """One of the two that a question of order names, else the value of any note."""
+    options = sorted((probe.value, probe.other)) if probe.other else [note.value for note in notes]
+    return random.Random(probe.probe_id).choice(options) if options else ""
+
+
+def by_majority(probe: ProbeTruth, notes: Sequence[Note]) -> str:
+    """The commonest value of the relation asked for, the first told among equals."""
+    told = Counter(note.value for note in notes if note.relation == probe.relation)
+    return told.most_common(1)[0][0] if told else ""

@@ -1,0 +1,172 @@
+"""Snapshots kept while somebody needs them, and no longer.
+
+A rollout leaves one memory a session, thousands in a training step; they share almost everything, but kept for ever they still fill the
+machine. `SnapshotStore` counts who holds each one and drops it with its last holder. A place (episode, sessions heard, policy version)
+finds the memories that were there. The surprise: two memories may have one digest and yet have heard different sessions, when nothing of
+a session was worth keeping; so a snapshot is kept by place *and* digest, and looking it up by digest alone refuses to guess.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from environments.errors import EnvironmentFault
+from memagent.core.records import Record
+from memagent.core.snapshot import MemorySnapshot
+
+_MAP_ENTRY_BYTES = 96
+"""About what an entry of a persistent map takes beside key and value."""
+
+
+class Place(NamedTuple):
+    """Where in training a memory stood."""
+
+    episode_id: str
+    session: int
+    """How many sessions it has heard, so the number of the one that comes next (from 0)."""
+    policy_version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreStats:
+    """How full a store is."""
+
+    live: int
+    """Snapshots kept now."""
+    peak: int
+    """Most ever kept at once."""
+    holders: int
+    """Holds not released yet."""
+    collected: int
+    """Snapshots dropped so far."""
+    estimated_bytes: int
+    """Rough size of the live ones, what they share counted once."""
+
+
+class Hold:
+    """A claim on one snapshot; let go of it with `release()` or by leaving a `with` block. Releasing twice is harmless."""
+
+    __slots__ = ("_store", "place", "snapshot")
+
+    def __init__(self, store: SnapshotStore, place: Place, snapshot: MemorySnapshot) -> None:
+        self._store: SnapshotStore | None = store
+        self.place = place
+        self.snapshot = snapshot
+
+    @property
+    def released(self) -> bool:
+        """Whether it was let go."""
+        return self._store is None
+
+    def release(self) -> None:
+        """Let go; the last holder's release drops the snapshot."""
+        store, self._store = self._store, None
+        if store is not None:
+            store._released(self.place, self.snapshot.digest)  # pyright: ignore[reportPrivateUsage]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class SnapshotStore:
+    """Counted snapshots by place and digest. Not for use from several threads."""
+
+    def __init__(self) -> None:
+        self._places: dict[Place, dict[str, MemorySnapshot]] = {}
+        self._counts: dict[tuple[Place, str], int] = {}
+        self._digests: dict[str, dict[Place, None]] = {}
+        self._peak = self._collected = 0
+
+    def hold(self, snapshot: MemorySnapshot, place: Place) -> Hold:
+        """Keep a snapshot at a place until the hold is released. An equal one there already is kept instead of this one."""
+        there = self._places.setdefault(place, {})
+        kept = there.setdefault(snapshot.digest, snapshot)
+        key = (place, snapshot.digest)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._digests.setdefault(snapshot.digest, {})[place] = None
+        self._peak = max(self._peak, len(self._counts))
+        return Hold(self, place, kept)
+
+    def at(self, place: Place) -> tuple[MemorySnapshot, ...]:
+        """The snapshots at a place, oldest first; () when there is none."""
+        return tuple(self._places.get(place, {}).values())
+
+    def get(self, digest: str, place: Place | None = None) -> MemorySnapshot:
+        """The snapshot of a digest, at a place if given. Raises `EnvironmentFault` when there is none, or several that have heard different
+        sessions."""
+        places = [one for one in self._digests.get(digest, ()) if place is None or one == place]
+        if not places:
+            where = "" if place is None else f" at {tuple(place)}"
+            raise EnvironmentFault(f"no snapshot {digest[:12]}{where} is held; it was released, or never kept")
+        found = [self._places[one][digest] for one in places]
+        if any(one.done != found[0].done or one.sessions.keys() != found[0].sessions.keys() for one in found[1:]):
+            raise EnvironmentFault(
+                f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are equal but have heard different sessions; "
+                "name the place"
+            )
+        return found[0]
+
+    def holders(self, digest: str, place: Place) -> int:
+        """How many holds on a snapshot are not released."""
+        return self._counts.get((place, digest), 0)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self._digests
+
+    @property
+    def stats(self) -> StoreStats:
+        """Counts, and a size that takes a walk over all live items."""
+        return StoreStats(
+            live=len(self),
+            peak=self._peak,
+            holders=sum(self._counts.values()),
+            collected=self._collected,
+            estimated_bytes=estimated_bytes(one for there in self._places.values() for one in there.values()),
+        )
+
+    def _released(self, place: Place, digest: str) -> None:
+        key = (place, digest)
+        self._counts[key] -= 1
+        if self._counts[key]:
+            return
+        del self._counts[key], self._places[place][digest], self._digests[digest][place]
+        self._collected += 1
+        if not self._places[place]:
+            del self._places[place]
+        if not self._digests[digest]:
+            del self._digests[digest]
+
+
+def estimated_bytes(snapshots: Iterable[MemorySnapshot]) -> int:
+    """Rough bytes of some snapshots' items, older versions and graphs: every record once, however many snapshots share it.
+
+    Leaves out search views and vectors, which belong to the bank, and the turns, which belong to the episode.
+    """
+    seen: set[int] = set()
+    total = 0
+    for snapshot in snapshots:
+        total += 8 * _MAP_ENTRY_BYTES  # the paths from the roots of its own maps
+        records: list[Record] = [*snapshot.items.values(), *snapshot.graph.all_nodes(), *snapshot.graph.all_edges()]
+        records += [item for past in snapshot.archive.values() for item in past]
+        for record in records:
+            if id(record) not in seen:
+                seen.add(id(record))
+                total += _MAP_ENTRY_BYTES + _record_bytes(record)
+    return total
+
+
+def _record_bytes(record: Record) -> int:
+    values = record.__dict__
+    return sys.getsizeof(record) + sys.getsizeof(values) + sum(map(sys.getsizeof, values.values()))

@@ -1,0 +1,141 @@
+"""Rows: token traces and advantages as the padded tensors that a loss takes. One model response is one row.
+
+Two accounts are kept exact. *Padding rows*: TRL drops what does not divide by its micro-batches, so rows are filled up with ones that have
+a single attended prompt token, no completion and no advantage, and the real advantages are multiplied by rows_padded / rows_real: the mean
+over all rows is then the mean over the real ones, for any number of micro-batches and for ranks of unequal numbers of rows. *Left-out
+rows*: a row whose advantage is zero pulls at nothing; with `skip_zero` it is not built, but still counts in the mean.
+
+The surprise: a KL or entropy term sees padding rows as zeros, so it is weaker by rows_real / rows_padded, and left-out rows not at all.
+
+Shapes: B rows, P prompt (left-padded), C completion (right-padded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from memagent.core.exchange import TokenTrace
+from train.errors import TrainFault
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One response to learn from."""
+
+    trace: TokenTrace
+    advantage: float
+    adapter: int = 0
+    """Which adapter spoke, by its place in the trainer's list; 0 when there is one or none."""
+    echo: bool = False
+    """Whether part of it is repeated (`train.techniques.echo`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBatch:
+    """Rows as tensors on the CPU."""
+
+    prompt_ids: torch.Tensor
+    """(B, P) int64"""
+    prompt_mask: torch.Tensor
+    """(B, P) int64"""
+    completion_ids: torch.Tensor
+    """(B, C) int64"""
+    completion_mask: torch.Tensor
+    """(B, C) int64"""
+    advantages: torch.Tensor
+    """(B,) float32, scaled for padding"""
+    sampled_logps: torch.Tensor
+    """(B, C) float32, the sampler's own; 0 where masked"""
+    adapters: torch.Tensor
+    """(B,) int64"""
+    echo: torch.Tensor
+    """(B,) float32, 0 or, for rows to be repeated in part, the scale for padding"""
+    rows: int
+    """Real rows built."""
+    counted: int
+    """Real rows that the mean is over, those left out included."""
+    tokens: int
+    """Completion tokens of the rows built."""
+
+
+def rows_of(
+    traces: Mapping[str, TokenTrace],
+    advantages: Mapping[str, float],
+    *,
+    adapters: Mapping[str, int] | None = None,
+    echo: Collection[str] = (),
+    skip_zero: bool = False,
+) -> list[Row]:
+    """The rows of the responses that have an advantage, in the order of `advantages`. Raises `TrainFault` where no trace was kept."""
+    rows: list[Row] = []
+    for response_id, advantage in advantages.items():
+        trace = traces.get(response_id)
+        if trace is None:
+            raise TrainFault(
+                f"response {response_id!r} has an advantage but no token trace; was it said by the policy?"
+            )
+        if len(trace.completion_ids) != len(trace.logprobs) or not trace.completion_ids or not trace.prompt_ids:
+            raise TrainFault(
+                f"the trace of response {response_id!r} has {len(trace.prompt_ids)} prompt ids, {len(trace.completion_ids)} "
+                f"completion ids and {len(trace.logprobs)} log-probabilities"
+            )
+        if advantage or response_id in echo or not skip_zero:
+            adapter = (adapters or {}).get(response_id, 0)
+            rows.append(Row(trace=trace, advantage=advantage, adapter=adapter, echo=response_id in echo))
+    return rows
+
+
+def padded_count(rows: int, *, multiple: int) -> int:
+    """The least multiple of `multiple` that holds the rows; one `multiple` even for none, since a rank must take part."""
+    return max(1, -(-rows // multiple)) * multiple
+
+
+def build_rows(
+    rows: list[Row], *, size: int, pad_id: int, counted: int | None = None, share: float | None = None
+) -> RowBatch:
+    """Tensors of `size` rows, the real ones first.
+
+    `counted` is how many rows the mean is over on this rank (default: those given); `share` replaces size / counted, for ranks that
+    have unequal numbers: pass size * ranks / (rows counted on all ranks). Raises `TrainFault` when there are more rows than `size`.
+    """
+    if len(rows) > size:
+        raise TrainFault(f"{len(rows)} rows do not fit a batch of {size}")
+    counted = len(rows) if counted is None else counted
+    scale = share if share is not None else size / max(counted, 1)
+    longest_prompt = max((len(row.trace.prompt_ids) for row in rows), default=1)
+    longest = max((len(row.trace.completion_ids) for row in rows), default=1)
+    prompt_ids = torch.full((size, longest_prompt), pad_id, dtype=torch.long)
+    prompt_mask = torch.zeros((size, longest_prompt), dtype=torch.long)
+    prompt_mask[len(rows) :, -1] = 1
+    completion_ids = torch.full((size, longest), pad_id, dtype=torch.long)
+    completion_mask = torch.zeros((size, longest), dtype=torch.long)
+    sampled_logps = torch.zeros((size, longest))
+    advantages = torch.zeros(size)
+    adapters = torch.zeros(size, dtype=torch.long)
+    echo = torch.zeros(size)
+    for place, row in enumerate(rows):
+        prompt, completion = row.trace.prompt_ids, row.trace.completion_ids
+        prompt_ids[place, longest_prompt - len(prompt) :] = torch.tensor(prompt)
+        prompt_mask[place, longest_prompt - len(prompt) :] = 1
+        completion_ids[place, : len(completion)] = torch.tensor(completion)
+        completion_mask[place, : len(completion)] = 1
+        sampled_logps[place, : len(completion)] = torch.tensor(row.trace.logprobs)
+        advantages[place] = row.advantage * scale
+        adapters[place] = row.adapter
+        echo[place] = scale * row.echo
+    return RowBatch(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        completion_ids=completion_ids,
+        completion_mask=completion_mask,
+        advantages=advantages,
+        sampled_logps=sampled_logps,
+        adapters=adapters,
+        echo=echo,
+        rows=len(rows),
+        counted=counted,
+        tokens=sum(len(row.trace.completion_ids) for row in rows),
+    )

@@ -1,4 +1,4 @@
-"""The same adds and filtered searches by memagent and by mem0 (inference off, the same embedder, telemetry off), on disk.
+"""The same adds and searches (by each recipe) by memagent and by mem0 (inference off, the same embedder, telemetry off), on disk.
 
 Needs `pip install mem0ai` beside memagent; without it only ours is measured. mem0 keeps its vectors in qdrant-client's local store.
 """
@@ -15,9 +15,12 @@ import time
 import warnings
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from measured import report
+
+if TYPE_CHECKING:
+    from memagent.agent import Agent
 
 WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
 
@@ -46,7 +49,19 @@ def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
             found = agent.search(text, k=10)
             times.append(time.perf_counter() - began)
             assert found
-    return {"adds/s": adds, "search ms": 1e3 * median(times)}
+        by_recipe = {f"search, {name} ms": recipe_ms(agent, name, searches) for name in ("fast", "balanced", "deep")}
+    return {"adds/s": adds, "search ms": 1e3 * median(times)} | by_recipe
+
+
+def recipe_ms(agent: Agent, recipe: str, searches: int) -> float:
+    """Median milliseconds of a search by a recipe."""
+    times: list[float] = []
+    for text in texts(searches):
+        began = time.perf_counter()
+        found = agent.search(text, k=10, recipe=recipe)
+        times.append(time.perf_counter() - began)
+        assert found
+    return 1e3 * median(times)
 
 
 def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
@@ -104,7 +119,9 @@ def main() -> None:
         if importlib.util.find_spec("mem0") is not None:
             results["mem0"] = mem0s(Path(folder) / "mem0s", arguments.count, arguments.searches)
             results["adds, ours / mem0"] = round(results["memagent"]["adds/s"] / results["mem0"]["adds/s"], 1)
-            results["search, mem0 / ours"] = round(results["mem0"]["search ms"] / results["memagent"]["search ms"], 1)
+            for name in ("fast", "balanced", "deep"):
+                ratio = results["mem0"]["search ms"] / results["memagent"][f"search, {name} ms"]
+                results[f"search, mem0 / our {name}"] = round(ratio, 1)
         else:
             results["mem0"] = "not installed"
     rounded = {k: {n: round(x, 2) for n, x in v.items()} if isinstance(v, dict) else v for k, v in results.items()}

@@ -6,6 +6,7 @@ of them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,26 +16,33 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from memagent.async_agent import AsyncAgent
 from memagent.config import (
     AgentSettings,
+    CrossEncoderSettings,
     EmbedderSettings,
     HashingEmbedderSettings,
     MiniLMEmbedderSettings,
     ModelSettings,
     PluginEmbedderSettings,
+    PostgresSettings,
     QdrantSettings,
+    RerankerSettings,
     SentenceTransformerSettings,
     SqliteSettings,
     StaticEmbedderSettings,
+    StoreSettings,
 )
+from memagent.config import load_settings as load_settings
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
 from memagent.designs.base import MemoryDesign
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.plugins import load
-from memagent.protocols import ChatModel, Clock, Embedder, Journal, VectorIndex
+from memagent.plugins import available, load
+from memagent.protocols import ChatModel, Clock, Embedder, Journal, Reranker, VectorIndex
 
 if TYPE_CHECKING:
     from memagent.graphs.state import Tool
+    from memagent.stores.database_journal import DatabaseJournal
+    from memagent.stores.postgres_journal import PostgresJournal
     from memagent.stores.sql_journal import SqlJournal
 
 EMBEDDERS: dict[str, EmbedderSettings] = {
@@ -73,6 +81,7 @@ class Store:
     read_only: bool = False
     clock: Clock = system_clock
     make_index: Callable[[Scope], VectorIndex] | None = None
+    reranker: Reranker | None = None
     _close: Callable[[], None] = field(default=lambda: None)
 
     def bank(self, scope: Scope) -> MemoryBank:
@@ -82,6 +91,7 @@ class Store:
             scope=scope,
             journal=self.journal,
             index=self.make_index(scope) if self.make_index is not None else None,
+            reranker=self.reranker,
             clock=self.clock,
             read_only=self.read_only,
         )
@@ -104,6 +114,7 @@ class Store:
             tools=tuple(tools),
             sampling=self.settings.sampling,
             tracing=self.settings.tracing,
+            recipe=self.settings.recipe,
         )
 
     def close(self) -> None:
@@ -120,22 +131,26 @@ def open_store(
     check_embedder: bool = True,
     clock: Clock = system_clock,
 ) -> Store:
-    """Open the store the settings name; `path` and `embedder` win over them, and `":memory:"` keeps nothing.
+    """Open the store the settings name; `path` and `embedder` win over them.
 
-    Raises `StoreLocked` when another process writes to it, `ConfigError` when it was embedded by another embedder (skipped with
+    `path` is a SQLite file, a `postgresql://` URL, or `":memory:"`, which keeps nothing.
+    Raises `StoreLocked` when another process writes to a SQLite file, `ConfigError` when it was embedded by another embedder (skipped with
     `check_embedder=False`, for embedding it again).
     """
     settings = settings or AgentSettings()
     index = build_index(settings.index) if settings.index is not None else None
-    if path == ":memory:" or (path is None and not isinstance(settings.store, SqliteSettings)):
+    reranker = build_reranker(settings.reranker) if settings.reranker is not None else None
+    kept = _kept_in(settings.store, path)
+    if kept is None:
         from memagent.embed.cached import CachedEmbedder
         from memagent.stores.memory_journal import MemoryJournal
 
         cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
-        return Store(settings, MemoryJournal(clock=clock), cached, clock=clock, make_index=index)
-    store = settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
-    journal = open_sqlite(
-        Path(path) if path is not None else store.path, synchronous=store.synchronous, read_only=read_only, clock=clock
+        return Store(settings, MemoryJournal(clock=clock), cached, clock=clock, make_index=index, reranker=reranker)
+    journal = (
+        open_postgres(kept, read_only=read_only, clock=clock)
+        if isinstance(kept, PostgresSettings)
+        else open_sqlite(kept.path, synchronous=kept.synchronous, read_only=read_only, clock=clock)
     )
     try:
         chosen = _with_cache(build_embedder(embedder or settings.embedder), journal)
@@ -144,7 +159,37 @@ def open_store(
     except BaseException:
         journal.close()
         raise
-    return Store(settings, journal, chosen, read_only, clock, index, journal.close)
+    return Store(settings, journal, chosen, read_only, clock, index, reranker, journal.close)
+
+
+def _kept_in(store: StoreSettings, path: str | Path | None) -> SqliteSettings | PostgresSettings | None:
+    """The settings of the database, None for a memory that is not kept; the rest of the settings' own holds for a path of their kind."""
+    if path is None:
+        return store if isinstance(store, SqliteSettings | PostgresSettings) else None
+    if path == ":memory:":
+        return None
+    if is_server(path):
+        same_kind = isinstance(store, PostgresSettings)
+        return store.model_copy(update={"url": str(path)}) if same_kind else PostgresSettings(url=str(path))
+    return (store if isinstance(store, SqliteSettings) else SqliteSettings()).model_copy(update={"path": Path(path)})
+
+
+def is_server(path: object) -> bool:
+    """Whether what was given as a path is the URL of a PostgreSQL server."""
+    if not isinstance(path, str) or "://" not in path:
+        return False
+    from memagent.stores.postgres_engine import is_postgres_url
+
+    return is_postgres_url(path)
+
+
+def open_postgres(
+    settings: PostgresSettings, *, read_only: bool = False, clock: Clock = system_clock
+) -> PostgresJournal:
+    """The journal on a PostgreSQL server, its tables made when absent."""
+    from memagent.stores.postgres_journal import PostgresJournal
+
+    return PostgresJournal(settings.url, read_only=read_only, pool=settings.pool, scrub=settings.scrub, clock=clock)
 
 
 def open_sqlite(
@@ -160,7 +205,7 @@ def open_sqlite(
     return SqlJournal((path or default_path()).expanduser(), read_only=read_only, synchronous=synchronous, clock=clock)
 
 
-def _with_cache(embedder: Embedder, journal: SqlJournal) -> Embedder:
+def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:
     """The embedder with vectors kept in memory, and in the database when making one costs more than reading one."""
     from memagent.embed.cached import CachedEmbedder
     from memagent.embed.hashing import HashEmbedder
@@ -222,6 +267,22 @@ def _checked_embedder(made: object, what: str) -> Embedder:
     return made
 
 
+def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
+    """A reranker from an object or from settings. Raises `ConfigError` for what is none."""
+    if isinstance(choice, Reranker):
+        return choice
+    if isinstance(choice, CrossEncoderSettings):
+        name, options = choice.type, {"model": choice.model, "offline": choice.offline}
+    else:
+        name, options = choice.name, choice.options
+    made = cast("Callable[..., object]", load("rerankers", name))(**options)
+    if not isinstance(made, Reranker):
+        raise ConfigError(
+            f"what reranker plug-in {name!r} gave is a {type(made).__name__}; a reranker has id and score()"
+        )
+    return made
+
+
 def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> ChatModel | None:
     """The chat model of an agent with its retries and budget, roles routed; None when nothing is configured."""
     if choice is not None and not isinstance(choice, str):
@@ -233,30 +294,46 @@ def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> Chat
         if settings.roles:
             raise ConfigError("settings name models for roles but no `model` for the others; set model.model")
         return None
-    model = _litellm(base)
+    model = _configured(base)
     if not settings.roles:
         return model
     from memagent.llm.wrappers import RoutedModel
 
-    return RoutedModel({role: _litellm(one) for role, one in settings.roles.items()}, default=model)
+    return RoutedModel({role: _configured(one) for role, one in settings.roles.items()}, default=model)
+
+
+def _plugged_in(choice: str) -> ChatModel | None:
+    """The model that a plug-in makes of "name:rest" (`hf:runs/first/best`), or None when no plug-in has that name."""
+    name, colon, rest = choice.partition(":")
+    if not colon or not rest or name == "litellm" or name not in available("models"):
+        return None
+    made: object = cast("Any", load("models", name))(rest)
+    if not isinstance(made, ChatModel):
+        raise ConfigError(f"model plug-in {name!r} made {type(made).__name__}, which has no complete(request)")
+    return made
+
+
+def _configured(settings: ModelSettings) -> ChatModel:
+    from memagent.llm.wrappers import BudgetedModel, RetryingModel
+
+    model = _plugged_in(settings.model) or _litellm(settings)
+    if (settings.max_calls, settings.max_tokens, settings.max_usd) != (None, None, None):
+        model = BudgetedModel(
+            model, max_calls=settings.max_calls, max_tokens=settings.max_tokens, max_usd=settings.max_usd
+        )
+    return RetryingModel(model, attempts=settings.attempts)
 
 
 def _litellm(settings: ModelSettings) -> ChatModel:
     from memagent.llm.litellm_model import LiteLLMModel
-    from memagent.llm.wrappers import BudgetedModel, RetryingModel
 
-    model: ChatModel = LiteLLMModel(
+    return LiteLLMModel(
         settings.model,
         api_base=settings.api_base,
         api_key=settings.api_key,
         timeout_s=settings.timeout_s,
         extra=settings.extra,
     )
-    if (settings.max_calls, settings.max_tokens, settings.max_usd) != (None, None, None):
-        model = BudgetedModel(
-            model, max_calls=settings.max_calls, max_tokens=settings.max_tokens, max_usd=settings.max_usd
-        )
-    return RetryingModel(model, attempts=settings.attempts)
 
 
 def build_design(choice: MemoryDesign | str, *, has_model: bool) -> MemoryDesign:
@@ -274,6 +351,16 @@ def build_design(choice: MemoryDesign | str, *, has_model: bool) -> MemoryDesign
             f"design {design.name!r} needs a language model and none is configured; pass model='provider/name', or use design='verbatim'"
         )
     return design
+
+
+def prompt_set_digest(design: MemoryDesign | str) -> str:
+    """One digest (64 hex digits) over the names and digests of all prompts a design uses; it changes with any word of any of them.
+
+    A design without prompts has the digest of the empty set. Raises `UnknownPlugin` for an unknown name.
+    """
+    found = build_design(design, has_model=True)
+    lines = (f"{name} {digest}\n" for name, digest in found.prompt_digests.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:

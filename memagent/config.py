@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
+from memagent.core.recall import RecipeField
 
 
 class Settings(BaseModel):
@@ -69,6 +70,26 @@ EmbedderSettings = Annotated[
 ]
 
 
+class CrossEncoderSettings(Settings):
+    """A sentence-transformers cross-encoder (extra `embeddings`)."""
+
+    type: Literal["cross-encoder"] = "cross-encoder"
+    model: str
+    """Hub id or local folder."""
+    offline: bool = False
+
+
+class PluginRerankerSettings(Settings):
+    """A reranker from a plug-in: an entry-point name or `package.module:attribute`, called with `options`."""
+
+    type: Literal["plugin"] = "plugin"
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+RerankerSettings = Annotated[CrossEncoderSettings | PluginRerankerSettings, Field(discriminator="type")]
+
+
 class ModelSettings(Settings):
     """A chat model behind litellm (extra `llm`)."""
 
@@ -103,7 +124,19 @@ class MemoryStoreSettings(Settings):
     type: Literal["memory"] = "memory"
 
 
-StoreSettings = Annotated[SqliteSettings | MemoryStoreSettings, Field(discriminator="type")]
+class PostgresSettings(Settings):
+    """A PostgreSQL server that any number of processes may use (extra `postgres`)."""
+
+    type: Literal["postgres"] = "postgres"
+    url: str = Field(repr=False)
+    """`postgresql://user@host:5432/database`; a password is better kept in `PGPASSWORD` or `~/.pgpass`."""
+    pool: Annotated[int, Field(ge=1, le=64)] = 4
+    """Connections that a process keeps for reading at most; one more writes."""
+    scrub: Literal["vacuum", "rewrite"] = "vacuum"
+    """After an erasure: free the space of what was deleted, or write the tables anew without it, which shuts others out meanwhile."""
+
+
+StoreSettings = Annotated[SqliteSettings | MemoryStoreSettings | PostgresSettings, Field(discriminator="type")]
 
 
 class QdrantSettings(Settings):
@@ -113,6 +146,33 @@ class QdrantSettings(Settings):
     url: str
     api_key: str | None = Field(default=None, repr=False)
     collection: str = "memagent"
+
+
+class ServiceSettings(Settings):
+    """Limits of the REST service (`memagent serve`)."""
+
+    max_body_bytes: Annotated[int, Field(ge=1_024)] = 4 * 1024 * 1024
+    """Largest body of a request."""
+    max_import_bytes: Annotated[int, Field(ge=1_024)] = 256 * 1024 * 1024
+    """Largest export that may be imported."""
+    max_in_flight: Annotated[int, Field(ge=1)] = 512
+    """Most requests at work at once; further ones are asked to come back."""
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Most requests of one key (or of the local user) a minute; None for no such limit."""
+    max_banks: Annotated[int, Field(ge=1)] = 1_000
+    """Most memories kept open; the one used longest ago is closed."""
+    ingest_jobs: Annotated[int, Field(ge=1)] = 4
+    """Sessions remembered at once."""
+    job_attempts: Annotated[int, Field(ge=1)] = 5
+    """Tries of a job before it is given up; `POST /v1/jobs/{id}/retry` begins again."""
+    job_days: Annotated[float, Field(gt=0)] = 30.0
+    """How long a finished job is known, and the files of an export are kept."""
+    idempotency_days: Annotated[float, Field(gt=0)] = 7.0
+    """How long the first response to an idempotency key is known."""
+    drain_s: Annotated[float, Field(ge=0)] = 20.0
+    """How long requests and jobs may go on when the service is asked to stop; jobs go on at the next start."""
+    hosts: tuple[str, ...] = ()
+    """Names, beside those of loopback, by which requests without a key may call the service (the Host header)."""
 
 
 class AgentSettings(Settings):
@@ -127,8 +187,14 @@ class AgentSettings(Settings):
     sampling: dict[Role, Sampling] = Field(default_factory=dict[Role, Sampling])
     store: StoreSettings = SqliteSettings()
     index: QdrantSettings | None = None
+    recipe: RecipeField | None = None
+    """How to search where nobody says: `fast`, `balanced`, `deep`, or a table of a recipe's knobs. None leaves answers to the design."""
+    reranker: RerankerSettings | None = None
+    """Puts the best hits in order, in searches by a recipe that asks for it."""
     tracing: bool = False
     """Whether LangSmith may trace the graphs; off, whatever its variables say."""
+    service: ServiceSettings = ServiceSettings()
+    """Limits of the REST service."""
 
 
 def load_settings(path: Path | None = None) -> AgentSettings:
@@ -142,7 +208,7 @@ def load_settings(path: Path | None = None) -> AgentSettings:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
     # A kind chosen by a variable replaces the file's choice, it does not mix with it.
-    for name in ("embedder", "store"):
+    for name in ("embedder", "store", "reranker"):
         chosen = os.environ.get(f"MEMAGENT_{name.upper()}__TYPE")
         if isinstance(values.get(name), dict) and chosen not in (None, values[name].get("type")):
             del values[name]

@@ -1,28 +1,25 @@
-"""The reading side of a SQL journal: read-only connections, pages, and a head that costs microseconds.
+"""The reading side of a SQL journal: read-only connections, pages, and the heads of logs.
 
-`head()` asks SQLite's `data_version`, a counter in shared memory that moves when any other connection commits, and looks a head up only
-when it has moved. Pages are single statements that end with the page, so a reader that pauses between rows holds up neither checkpoint
-nor erasure. A database without tables yet (its writer has only just begun) reads as empty.
+Pages end with what they read, so a reader that pauses between rows holds up neither checkpoint nor erasure. A database without tables yet
+(its writer has only just begun) reads as empty. Every read names the scope that it reads, which a backend may enforce.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic_core import ValidationError
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
-from memagent.stores.fork_gate import FORK_GATE
+from memagent.stores.journal_backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
 from memagent.stores.journal_rows import (
     ScopeKey,
     StoredResponse,
@@ -37,16 +34,13 @@ from memagent.stores.journal_statements import (
     SELECT_RESPONSE,
     SELECT_SCOPES,
     SELECT_VECTORS,
-    Sql,
 )
 from memagent.stores.schema import SCHEMA_REVISION
 from memagent.stores.schema import meta as meta_table
 from memagent.stores.schema_state import SchemaState, schema_state
-from memagent.stores.sqlite_engine import connect_for_reading, corrupt, reading_engine, store_error
 
-_PAGE_ROWS: Final = 512
+T = TypeVar("T")
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-_MAX_HEADS: Final = 65_536
 _VECTORS_AT_ONCE: Final = 500
 
 
@@ -62,41 +56,37 @@ class Page:
 
 
 class JournalReader:
-    """Reads the database at `path`; thread-safe. Raises `StoreError`s; a database of another schema is refused on first use."""
+    """Reads a database; thread-safe. Raises `StoreError`s; a database of another schema is refused on first use."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = reading_engine(path)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._place = backend.name
+        self._engine = backend.reading_engine()
+        self._heads = backend.heads(self._engine)
         self._ready = False
-        self._lock = threading.Lock()
-        self._watch: sqlite3.Connection | None = None
-        self._version = -1
-        self._heads: dict[ScopeKey, int] = {}
 
     def close(self) -> None:
-        """Close every connection."""
-        with FORK_GATE.inside(), self._lock:
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
-            self._engine.dispose()
+        """Close every connection that nobody else uses."""
+        self._heads.close()
+        with self._backend.guard():
+            self._backend.release_engine(self._engine)
 
     @contextmanager
-    def _connected(self) -> Generator[Connection]:
+    def _connected(self, *seen: str) -> Generator[Connection]:
         try:
-            with FORK_GATE.inside(), self._engine.connect() as connection:
+            with self._backend.reading(self._engine, seen) as connection:
                 yield connection
-        except (DBAPIError, sqlite3.Error) as exc:
-            raise store_error(exc, self.path, "reading") from exc
+        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+            raise self._backend.error(exc, "reading") from exc
 
     def ready(self) -> bool:
         """Whether there are tables to read. Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this version."""
         if not self._ready:
             with self._connected() as connection:
-                state = schema_state(connection, self.path)
+                state = schema_state(connection, self._place)
             if state is SchemaState.OLDER:
                 raise StoreError(
-                    f"{self.path} has an older schema than revision {SCHEMA_REVISION}; open it once for writing to bring it up to date"
+                    f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open it once for writing to bring it up to date"
                 )
             self._ready = state is SchemaState.CURRENT
         return self._ready
@@ -106,39 +96,25 @@ class JournalReader:
         if not self.ready():
             return 0
         try:
-            with FORK_GATE.inside(), self._lock:
-                return self._watched_head(scope)
-        except sqlite3.Error as exc:
-            raise store_error(exc, self.path, "reading") from exc
-
-    def _watched_head(self, scope: ScopeKey) -> int:
-        if self._watch is None:
-            self._watch = connect_for_reading(self.path)
-        (version,) = self._watch.execute("PRAGMA data_version").fetchone()
-        if version != self._version or len(self._heads) > _MAX_HEADS:
-            self._heads.clear()
-            self._version = version
-        head = self._heads.get(scope)
-        if head is None:
-            row = self._watch.execute(Sql.head, (scope_digest(scope),)).fetchone()
-            head = self._heads[scope] = 0 if row is None else row[0]
-        return head
+            return self._heads.head(scope)
+        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+            raise self._backend.error(exc, "reading") from exc
 
     def page(self, scope: ScopeKey, after: int) -> Page:
         """The rows after a sequence, at most a page of them. Raises `StoreCorrupt` for a row that is missing or cannot be read."""
         if not self.ready():
             return Page((), after, complete=True)
-        digest = scope_digest(scope)
+        digest, most = scope_digest(scope), self._backend.page_rows
         found: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
-        with self._connected() as connection:
-            result = connection.execute(SELECT_PAGE, {"digest": digest, "after": after, "rows": _PAGE_ROWS})
+        with self._connected(digest) as connection:
+            result = connection.execute(SELECT_PAGE, {"digest": digest, "after": after, "rows": most})
             for seq, recorded_us, body in result:
                 complete = False
                 if body is None:
                     erasure: int = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
                     if seq >= erasure:
-                        raise corrupt(self.path, f"the payload of row {seq} of scope {scope} is missing")
+                        raise corrupt(self._place, f"the payload of row {seq} of scope {scope} is missing")
                     last_seq = erasure - 1
                     break
                 found.append((seq, recorded_us, body))
@@ -147,7 +123,7 @@ class JournalReader:
                 if size_bytes >= _PAGE_BYTES:
                     break
             else:
-                complete = len(found) < _PAGE_ROWS
+                complete = len(found) < most
             result.close()
         return Page(tuple(self._row(scope, *row) for row in found), last_seq, complete)
 
@@ -156,14 +132,14 @@ class JournalReader:
             return JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body))
         except (ValidationError, OverflowError, TypeError) as exc:
             raise corrupt(
-                self.path, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
+                self._place, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
             ) from exc
 
     def scopes(self) -> list[Scope]:
         """Every scope with rows, in order of key."""
         if not self.ready():
             return []
-        with self._connected() as connection:
+        with self._connected(WHOLE_STORE) as connection:
             rows = connection.execute(SELECT_SCOPES).all()
         found = [Scope(user_id=user_id, agent_id=agent_id, run_id=run_id) for user_id, agent_id, run_id in rows]
         return sorted(found, key=lambda scope: scope.key)
@@ -172,8 +148,9 @@ class JournalReader:
         """The first response kept under an idempotency key."""
         if not self.ready():
             return None
-        with self._connected() as connection:
-            row = connection.execute(SELECT_RESPONSE, {"digest": scope_digest(scope), "key": key}).first()
+        digest = scope_digest(scope)
+        with self._connected(digest) as connection:
+            row = connection.execute(SELECT_RESPONSE, {"digest": digest, "key": key}).first()
         return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
 
     def meta(self, key: str) -> str | None:
@@ -188,7 +165,7 @@ class JournalReader:
         known: dict[str, bytes] = {}
         if not digests or not self.ready():
             return known
-        with self._connected() as connection:
+        with self._connected(VECTORS_ONLY) as connection:
             for start in range(0, len(digests), _VECTORS_AT_ONCE):
                 part = list(digests[start : start + _VECTORS_AT_ONCE])
                 for digest, dim, blob, crc in connection.execute(
@@ -198,11 +175,16 @@ class JournalReader:
                         known[digest] = blob
         return known
 
+    def ask(self, question: Callable[[Connection], T]) -> T:
+        """What a function answers that is given a connection which sees no scope."""
+        with self._connected(VECTORS_ONLY) as connection:
+            return question(connection)
+
     def verify(self, scope: ScopeKey) -> list[str]:
         """What is wrong with the scope's log; see `audit_scope`."""
         from memagent.stores.journal_audit import audit_scope
 
         if not self.ready():
             return []
-        with self._connected() as connection:
+        with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
             return audit_scope(connection, scope)

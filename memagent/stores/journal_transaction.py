@@ -1,4 +1,4 @@
-"""One write transaction: many appends decided in turn, then written with one `executemany` a table.
+"""One write transaction: many appends decided in turn, then written with one statement for all rows of a table.
 
 An append is decided against its scope's tip as the appends before it in this transaction left it. A refusal (conflict, used key) touches
 nothing, so it never fails its batch mates; an error of the database fails the transaction as a whole.
@@ -6,12 +6,13 @@ nothing, so it never fails its batch mates; an error of the database fails the t
 
 from __future__ import annotations
 
-import sqlite3
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from memagent.stores import crash_points
+from memagent.stores.journal_backend import Backend, DriverCursor, Tip
 from memagent.stores.journal_rows import (
     ERASED,
     IdempotencyKeyUsed,
@@ -23,16 +24,7 @@ from memagent.stores.journal_rows import (
     next_chain,
     scope_digest,
 )
-from memagent.stores.journal_statements import SCRUB_KEY, Sql
-
-
-class Tip(NamedTuple):
-    """The end of a scope's log."""
-
-    scope_id: int
-    head: int
-    chain: bytes
-    recorded_us: int
+from memagent.stores.journal_statements import ERASURE_KEY, SCRUB_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +63,20 @@ class StaleTips(Exception):
 class Transaction:
     """Appends gathered inside a running transaction of `cursor`; `tips` are the scopes' ends known so far and are only read."""
 
-    def __init__(self, cursor: sqlite3.Cursor, tips: Mapping[ScopeKey, Tip]) -> None:
+    def __init__(self, cursor: DriverCursor, backend: Backend, tips: Mapping[ScopeKey, Tip]) -> None:
         self._cursor = cursor
+        self._backend = backend
+        self._sql = backend.sql
         self._known = tips
         self._written: dict[ScopeKey, int] = {}
         """Heads as the database has them, of the scopes in `tips`."""
-        self._headers: list[tuple[int, int, str, int, bytes, bytes]] = []
-        self._payloads: list[tuple[int, int, bytes, bytes]] = []
+        self._headers: list[tuple[Any, ...]] = []
+        self._payloads: list[tuple[Any, ...]] = []
         self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
         self.tips: dict[ScopeKey, Tip] = {}
         """Ends of the scopes appended to, valid once the transaction has committed."""
-        self.erased = False
-        """Whether a scope was erased."""
+        self.erased = ""
+        """The mark of the last erasure, "" when nothing was erased."""
 
     def stage(self, request: AppendRequest) -> Appended:
         """Take an append in. Raises `VersionConflict` or `IdempotencyKeyUsed` and has then changed nothing."""
@@ -115,7 +109,7 @@ class Transaction:
         tip = self.tips.get(scope) or self._known.get(scope)
         if tip is None:
             digest = scope_digest(scope)
-            row = self._cursor.execute(Sql.tip, (digest,)).fetchone()
+            row = self._cursor.execute(self._sql.tip, (digest,)).fetchone()
             tip = Tip(*row) if row else Tip(0, 0, first_chain(digest), 0)
         return tip
 
@@ -123,25 +117,26 @@ class Transaction:
         staged = self._responses.get((scope_id, key))
         if staged is not None:
             raise IdempotencyKeyUsed(staged[0])
-        row = self._cursor.execute(Sql.response, (scope_id, key)).fetchone()
+        row = self._cursor.execute(self._sql.response, (scope_id, key)).fetchone()
         if row is not None:
             raise IdempotencyKeyUsed(StoredResponse(key, *row))
 
     def _new_scope(self, scope: ScopeKey, tip: Tip) -> Tip:
         row = (scope_digest(scope), *scope, tip.head, tip.chain, tip.recorded_us)
-        scope_id = self._cursor.execute(Sql.new_scope, row).lastrowid
-        return tip._replace(scope_id=scope_id or 0)
+        (scope_id,) = self._cursor.execute(self._sql.new_scope, row).fetchone()
+        return tip._replace(scope_id=scope_id)
 
     def _erase(self, request: AppendRequest, tip: Tip) -> int:
         """Delete what the request's last `Erased` entry erases; that entry's sequence, 0 when there is none."""
         last = max((seq for seq, entry in enumerate(request.entries, tip.head + 1) if entry.kind == ERASED), default=0)
         if last:
             self.flush()
-            self._cursor.execute(Sql.drop_payloads, (tip.scope_id,))
-            self._cursor.execute(Sql.drop_responses, (tip.scope_id,))
-            self._cursor.execute(Sql.drop_vectors)
-            self._cursor.execute(Sql.ask_scrub, (SCRUB_KEY, "due"))
-            self.erased = True
+            self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+            self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
+            self._cursor.execute(self._sql.drop_vectors)
+            self.erased = os.urandom(8).hex()
+            for key in (SCRUB_KEY, ERASURE_KEY):
+                self._cursor.execute(self._sql.put_meta, (key, self.erased))
             crash_points.reach("erase.deleted")
         return last
 
@@ -149,17 +144,19 @@ class Transaction:
         """Write what has been staged. Raises `StaleTips` when a scope's end was not what was believed."""
         if not self._headers:
             return
-        run = self._cursor.executemany
-        run(Sql.header, self._headers)
+        sql = self._sql
+        self._run(sql.header, self._headers)
         crash_points.reach("headers.written")
-        run(Sql.payload, self._payloads)
+        self._run(sql.payload, self._payloads)
         crash_points.reach("payloads.written")
-        moves = [(tip.head, tip.chain, tip.recorded_us, tip.scope_id, before) for tip, before in self._moved()]
-        if run(Sql.move_head, moves).rowcount != len(moves):
+        moves: list[tuple[Any, ...]] = [
+            (tip.head, tip.chain, tip.recorded_us, tip.scope_id, before) for tip, before in self._moved()
+        ]
+        if self._run(sql.move_head, moves) != len(moves):
             raise StaleTips
         if self._responses:
-            run(
-                Sql.new_response,
+            self._run(
+                sql.new_response,
                 [
                     (scope_id, key, response.body_digest, response.response_json, created_us)
                     for (scope_id, key), (response, created_us) in self._responses.items()
@@ -167,6 +164,9 @@ class Transaction:
             )
         crash_points.reach("heads.written")
         self._headers, self._payloads, self._responses, self._written = [], [], {}, {}
+
+    def _run(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        return self._backend.write_rows(self._cursor, statement, rows)
 
     def _moved(self) -> list[tuple[Tip, int]]:
         return [(self.tips[scope], before) for scope, before in self._written.items()]

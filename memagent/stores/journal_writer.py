@@ -1,33 +1,32 @@
-"""The one writer of a store: a thread that owns the writing connection, commits in groups and makes every checkpoint.
+"""The one writer of a store in this process: a thread that owns the writing connection, commits in groups, and makes SQLite's checkpoints.
 
 Appends come from any thread or event loop and wait in a queue; the thread takes all that wait, writes them in one transaction, and answers
 only after the commit has returned. While one group waits for the disk the next one gathers, so throughput grows with load and a lone append
 is not delayed. Vectors for the cache ride along with the next group, or go alone after a moment.
-Erasing is more than deleting: SQLite leaves copies of moved rows in the gaps of pages, even with `secure_delete`. So after an erasure
-the database is rebuilt (`VACUUM`, which takes time in proportion to its size while other appends wait) and the write-ahead log emptied
-before the erasure is acknowledged. A mark in the database survives a crash in between and has it done on the next open.
+Erasing is more than deleting: databases leave what was deleted in their files. So after an erasure the backend scrubs them (SQLite is
+rebuilt with `VACUUM`, which takes time in proportion to its size while other appends wait) before the erasure is acknowledged. A mark in
+the database survives a crash in between and has it done on the next open.
+The surprise: a connection that is lost during a commit leaves it open whether the commit happened. The writer connects again and looks,
+so a caller hears of a failure only where nothing was written, or where nobody can tell (`StoreUnavailable` that says so).
 """
 
 from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
 from memagent.stores import crash_points
-from memagent.stores.fork_gate import FORK_GATE
+from memagent.stores.journal_backend import Backend, DriverConnection, DriverCursor, Tip
 from memagent.stores.journal_rows import ScopeKey, vector_crc
-from memagent.stores.journal_statements import SCRUB_KEY, Sql
-from memagent.stores.journal_transaction import Appended, AppendRequest, StaleTips, Tip, Transaction
-from memagent.stores.sqlite_engine import Synchronous, connect_for_writing, make_durable, store_error, wal_is_long
+from memagent.stores.journal_statements import ERASURE_KEY, SCRUB_KEY
+from memagent.stores.journal_transaction import Appended, AppendRequest, StaleTips, Transaction
 
 Outcome: TypeAlias = Appended | StoreError | InputError
 VectorKey: TypeAlias = tuple[str, str]
@@ -40,6 +39,8 @@ _SCRUB_AGAIN_S: Final = 30.0
 _CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
 _COMMIT_BYTES: Final = 16 * 1024
 _MAX_TIPS: Final = 65_536
+_RECONNECT_S: Final = 5.0
+_RECONNECT_PAUSE_S: Final = 0.1
 
 
 class _Signal(Enum):
@@ -54,29 +55,30 @@ class _Waiting(NamedTuple):
 
 
 class JournalWriter:
-    """Owns the writing connection of the database at `path`; the caller holds the writer's lock and has prepared the schema."""
+    """Owns the writing connection to a database; the caller has prepared the schema, and holds the writer's lock where there is one."""
 
-    def __init__(self, path: Path, *, synchronous: Synchronous) -> None:
-        self.path = path
-        self.synchronous: Synchronous = synchronous
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self.scrub_due = False
         """Whether erased bytes may still lie in the files."""
         self._scrub_at = 0.0
+        self._erasure = ""
+        """The mark of the last erasure that this writer knows of."""
         self._tips: dict[ScopeKey, Tip] = {}
-        """Ends of the logs lately written to; changed only by the thread, and only after a commit."""
+        """Ends of the logs lately written to, where nobody else writes; changed only by the thread, and only after a commit."""
         self._lock = threading.Lock()
         self._closing = False
         self._vectors: dict[VectorKey, bytes] = {}
         self._meta: dict[str, str] = {}
         self._written_bytes = 0
         self._queue: queue.SimpleQueue[_Waiting | _Signal] = queue.SimpleQueue()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: DriverConnection | None = None
         try:
             self._recover(self._connected())
-        except sqlite3.Error as exc:
+        except backend.driver_error as exc:
             self._disconnect()
-            raise store_error(exc, path, "opening") from exc
-        self._thread = threading.Thread(target=self._run, name=f"memagent-journal {path.name}", daemon=True)
+            raise backend.error(exc, "opening") from exc
+        self._thread = threading.Thread(target=self._run, name=f"memagent-journal {backend.name}", daemon=True)
         self._thread.start()
 
     # ---- called from any thread
@@ -127,7 +129,7 @@ class JournalWriter:
     def _put(self, item: _Waiting | _Signal) -> None:
         with self._lock:
             if self._closing:
-                raise StoreError(f"the journal at {self.path} is closed")
+                raise StoreError(f"the journal at {self._backend.name} is closed")
             self._closing = item is _Signal.STOP
             self._queue.put(item)
 
@@ -142,17 +144,17 @@ class JournalWriter:
             if group or stopping or (wake_at is not None and now >= wake_at):
                 wake_at = None
                 crash_points.reach("append.taken")
-                with FORK_GATE.inside():
+                with self._backend.guard():
                     self._commit(group)
                     if self._written_bytes >= _CHECKPOINT_BYTES:
-                        self._checkpoint("TRUNCATE" if wal_is_long(self.path) else "PASSIVE")
+                        self._checkpoint(whole=False)
             if wake_at is None and (vectors_came or self._vectors or self._meta):
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.scrub_due:
                 wake_at = self._scrub_at
         crash_points.reach("close.drained")
-        with FORK_GATE.inside():
-            self._checkpoint("TRUNCATE")
+        with self._backend.guard():
+            self._checkpoint(whole=True)
             self._disconnect()
 
     def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
@@ -191,10 +193,14 @@ class JournalWriter:
         try:
             try:
                 return self._transact(requests)
-            except (StaleTips, sqlite3.IntegrityError):  # something else wrote to the file: look at it again, once
+            except (
+                Exception
+            ) as exc:  # something else wrote to the database, or the connection had gone: look again, once
+                if not isinstance(exc, StaleTips) and not self._backend.worth_another_try(exc):
+                    raise
                 return self._transact(requests)
         except Exception as exc:
-            error = store_error(exc, self.path, "writing to")
+            error = exc if isinstance(exc, StoreError) else self._backend.error(exc, "writing to")
             if len(requests) <= 1 or isinstance(error, StoreUnavailable | StoreReadOnly | StoreCorrupt):
                 return [_like(error, exc) for _ in requests]
         # One of them cannot be written at all: find out which, so that it fails alone.
@@ -203,23 +209,22 @@ class JournalWriter:
     def _transact(self, requests: list[AppendRequest]) -> list[Outcome]:
         with self._lock:
             vectors, meta = dict(self._vectors), dict(self._meta)
-        connection = self._connected()
+        backend, connection = self._backend, self._connected()
         cursor = connection.cursor()
         try:
-            cursor.execute("BEGIN IMMEDIATE")
+            known = backend.begin(cursor, {request.scope for request in requests}, self._tips)
             crash_points.reach("transaction.begun")
-            transaction = Transaction(cursor, self._tips)
+            transaction = Transaction(cursor, backend, known)
             outcomes = [_stage(transaction, request) for request in requests]
             transaction.flush()
-            if vectors and not transaction.erased:
-                cursor.executemany(
-                    Sql.vector, [(*key, len(blob) // 4, blob, vector_crc(*key, blob)) for key, blob in vectors.items()]
-                )
+            if vectors and not transaction.erased and self._still_wanted(cursor):
+                rows = [(*key, len(blob) // 4, blob, vector_crc(*key, blob)) for key, blob in sorted(vectors.items())]
+                backend.write_rows(cursor, backend.sql.vector, rows)
                 crash_points.reach("cache.written")
-            if meta:
-                cursor.executemany(Sql.put_meta, list(meta.items()))
+            for item in meta.items():
+                cursor.execute(backend.sql.put_meta, item)
             crash_points.reach("commit.before")
-            cursor.execute("COMMIT")
+            self._finish(cursor, transaction)
         except BaseException:
             self._roll_back(connection)
             raise
@@ -233,33 +238,77 @@ class JournalWriter:
                 self._meta = {key: value for key, value in self._meta.items() if meta.get(key) != value}
         if len(self._tips) > _MAX_TIPS:
             self._tips.clear()
-        self._tips.update(transaction.tips)
+        if not backend.shared:
+            self._tips.update(transaction.tips)
         self._written_bytes += _COMMIT_BYTES + sum(request.size_bytes for request in requests)
         self._written_bytes += sum(map(len, vectors.values()))
         if transaction.erased:
             self.scrub_due = True
+            self._erasure = transaction.erased if backend.shared else ""
             with self._lock:
                 self._vectors = {}
         return outcomes
 
-    def _roll_back(self, connection: sqlite3.Connection) -> None:
+    def _finish(self, cursor: DriverCursor, transaction: Transaction) -> None:
+        """Commit. An answer that was lost with the connection is found out."""
+        try:
+            cursor.execute("COMMIT")
+        except self._backend.driver_error as exc:
+            if not self._backend.shared or not transaction.tips or self._landed(transaction) is False:
+                raise
+            if self._connection is None:
+                raise StoreUnavailable(
+                    f"the connection to {self._backend.name} was lost during a commit and cannot be made again: whether the entries "
+                    "were written shows when the store is back"
+                ) from exc
+
+    def _landed(self, transaction: Transaction) -> bool | None:
+        """Whether a commit whose answer was lost has happened; None, and no connection, when the database cannot be asked.
+
+        The old transaction holds the locks of its scopes for as long as it is undecided, and beginning anew waits for them.
+        """
+        scope, tip = next(iter(transaction.tips.items()))
+        give_up_at = time.monotonic() + _RECONNECT_S
+        while True:
+            self._disconnect()
+            try:
+                cursor = self._connected().cursor()
+                self._backend.begin(cursor, {scope}, {})
+                found = cursor.execute(self._backend.sql.chain, (tip.scope_id, tip.head)).fetchone()
+                cursor.execute("ROLLBACK")
+            except self._backend.driver_error:
+                if time.monotonic() > give_up_at:
+                    self._disconnect()
+                    return None
+                time.sleep(_RECONNECT_PAUSE_S)
+            else:
+                return found is not None and bytes(found[0]) == tip.chain
+
+    def _still_wanted(self, cursor: DriverCursor) -> bool:
+        """Whether no other process has erased anything since the last look; what was embedded before may be of erased words."""
+        before, self._erasure = self._erasure, self._backend.last_erasure(cursor)
+        return self._erasure == before
+
+    def _roll_back(self, connection: DriverConnection) -> None:
         self._tips.clear()
         try:
-            if connection.in_transaction:
+            if self._backend.in_transaction(connection):
                 connection.execute("ROLLBACK")
-        except sqlite3.Error:
+        except self._backend.driver_error:
             self._disconnect()
 
-    def _checkpoint(self, mode: str) -> bool:
-        """Move the write-ahead log into the database; whether all of it went."""
+    def _checkpoint(self, *, whole: bool) -> bool:
+        """Move the write-ahead log along where that is ours to do; whether nothing is left of it."""
         self._written_bytes = 0
+        if self._backend.shared:
+            return True
         crash_points.reach("checkpoint.before")
         try:
-            busy, _, _ = self._connected().execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error:
+            done = self._backend.checkpoint(self._connected(), whole=whole)
+        except self._backend.driver_error:
             return False  # the log stays and is tried again later
         crash_points.reach("checkpoint.after")
-        return not busy
+        return done
 
     def _scrub(self) -> None:
         """Rebuild the files without what was erased. Where that fails now, the mark stays and the next commit or open tries again."""
@@ -267,30 +316,34 @@ class JournalWriter:
         self._scrub_at = time.monotonic() + _SCRUB_AGAIN_S
         try:
             connection = self._connected()
-            connection.execute("VACUUM")
-            if self._checkpoint("TRUNCATE"):
-                connection.execute(Sql.scrub_done, (SCRUB_KEY,))
-                self.scrub_due = False
-        except sqlite3.Error:
+            asked = connection.execute(self._backend.sql.meta_value, (SCRUB_KEY,)).fetchone()
+            if not self._backend.scrub(connection) or not self._checkpoint(whole=True):
+                return
+            if asked is not None:  # another process may have erased meanwhile, and its mark must stay
+                connection.execute(self._backend.sql.scrub_done, (SCRUB_KEY, asked[0]))
+            self.scrub_due = False
+        except self._backend.driver_error:
             return
         crash_points.reach("erase.scrubbed")
 
-    def _recover(self, connection: sqlite3.Connection) -> None:
-        self._checkpoint("TRUNCATE")
-        self.scrub_due = connection.execute(Sql.scrub_asked, (SCRUB_KEY,)).fetchone() is not None
+    def _recover(self, connection: DriverConnection) -> None:
+        self._checkpoint(whole=True)
+        self.scrub_due = connection.execute(self._backend.sql.meta_value, (SCRUB_KEY,)).fetchone() is not None
         if self.scrub_due:
             self._scrub()
+        if self._backend.shared:
+            erased = connection.execute(self._backend.sql.meta_value, (ERASURE_KEY,)).fetchone()
+            self._erasure = erased[0] if erased is not None else ""
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self) -> DriverConnection:
         if self._connection is None:
-            self._connection = connect_for_writing(self.path)
-            make_durable(self._connection, self.synchronous)
+            self._connection = self._backend.connect()
         return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(sqlite3.Error):
+            with suppress(self._backend.driver_error):
                 connection.close()
 
 

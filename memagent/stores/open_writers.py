@@ -1,7 +1,7 @@
-"""The writers open in this process, by path: a second open of the same store shares the first one's writer.
+"""The writers open in this process, by database: a second open of the same store shares the first one's writer.
 
-A child made by `fork` inherits none of them. It drops its copies of the lock files, keeps the connections untouched (using or closing a
-SQLite connection across a fork is what corrupts databases), and has to open its stores anew.
+A child made by `fork` inherits none of them. It drops its copies of the lock files, keeps the connections untouched (using or closing one
+across a fork corrupts a SQLite database, and ends a session of the parent's elsewhere), and has to open its stores anew.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from memagent.core.errors import ConfigError
 from memagent.stores.file_lock import FileLock
-from memagent.stores.fork_gate import FORK_GATE
+from memagent.stores.journal_backend import Backend
 from memagent.stores.journal_writer import JournalWriter
 from memagent.stores.schema_state import prepare_schema
-from memagent.stores.sqlite_engine import Synchronous, create_file, create_folder, writing_engine
 
 
 @dataclass(slots=True)
 class _Open:
+    backend: Backend
     writer: JournalWriter
-    lock: FileLock
+    lock: FileLock | None
     users: int = 1
 
 
@@ -32,56 +31,54 @@ class OpenWriters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_path: dict[Path, _Open] = {}
+        self._by_backend: dict[Backend, _Open] = {}
         self._inherited: list[_Open] = []
         self._watches_forks = False
 
-    def acquire(self, path: Path, *, synchronous: Synchronous, lock_timeout_s: float) -> JournalWriter:
-        """The writer for a path, opened if need be. Raises as `SqlJournal` does; give it back with `release`."""
+    def acquire(self, backend: Backend, *, lock: Callable[[], FileLock] | None) -> tuple[JournalWriter, Backend]:
+        """The writer for a database, opened if need be, and the backend it was opened with; give it back with `release`.
+
+        `lock` takes the lock that keeps other processes from writing, and makes the place ready. Raises as opening a journal does.
+        """
         with self._lock:
             if not self._watches_forks and sys.platform != "win32":
                 os.register_at_fork(after_in_child=self._forget)
                 self._watches_forks = True
-            shared = self._by_path.get(path)
+            shared = self._by_backend.get(backend)
             if shared is None:
-                self._by_path[path] = shared = _open(path, synchronous, lock_timeout_s)
-            elif shared.writer.synchronous != synchronous:
-                raise ConfigError(
-                    f"{path} is open in this process with synchronous={shared.writer.synchronous!r}, not {synchronous!r}; use the same"
-                )
+                self._by_backend[backend] = shared = _open(backend, lock() if lock is not None else None)
             else:
                 shared.users += 1
-            return shared.writer
+            return shared.writer, shared.backend
 
-    def release(self, path: Path) -> None:
+    def release(self, backend: Backend) -> None:
         """Give a writer back; the last one to do so closes it and frees the lock."""
         with self._lock:
-            shared = self._by_path[path]
+            shared = self._by_backend[backend]
             shared.users -= 1
             if shared.users == 0:
-                del self._by_path[path]
+                del self._by_backend[backend]
                 shared.writer.close()
-                shared.lock.release()
+                if shared.lock is not None:
+                    shared.lock.release()
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        for shared in self._by_path.values():
-            shared.lock.forget()
+        for shared in self._by_backend.values():
+            if shared.lock is not None:
+                shared.lock.forget()
             self._inherited.append(shared)
-        self._by_path = {}
+        self._by_backend = {}
 
 
-def _open(path: Path, synchronous: Synchronous, lock_timeout_s: float) -> _Open:
-    create_folder(path)
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
-    lock.acquire(timeout_s=lock_timeout_s)
+def _open(backend: Backend, lock: FileLock | None) -> _Open:
     try:
-        create_file(path)
-        with FORK_GATE.inside():
-            prepare_schema(writing_engine(path), path)
-            return _Open(JournalWriter(path, synchronous=synchronous), lock)
+        with backend.guard():
+            prepare_schema(backend)
+            return _Open(backend, JournalWriter(backend), lock)
     except BaseException:
-        lock.release()
+        if lock is not None:
+            lock.release()
         raise
 
 

@@ -2,7 +2,8 @@
 
 `journal` holds headers, `payloads` the words: erasing deletes the second and keeps the first. `scopes` carries each log's tip (head,
 chain hash, time), so deciding a conflict and opening a store of a million rows cost one row each. Moments are microseconds since 1970
-in UTC. Nothing here is of one database alone; what SQLite wants beyond it (`WITHOUT ROWID`) is a hint that others ignore.
+in UTC. Nothing here is of one database alone: what SQLite wants beyond it (`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL
+`row_security` adds its policies.
 A new database is made from this metadata and stamped with `SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
 """
 
@@ -10,7 +11,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, PrimaryKeyConstraint, String, Table, Text
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Column,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    event,
+)
+
+from memagent.stores.row_security import ROW_SECURITY
 
 SCHEMA_REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""
@@ -96,3 +111,6 @@ embeddings = Table(
     Column("crc", BigInteger, nullable=False),
 )
 """Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all three. A cache: any row may vanish."""
+
+for _statement in ROW_SECURITY:
+    event.listen(metadata, "after_create", DDL(_statement).execute_if(dialect="postgresql"))

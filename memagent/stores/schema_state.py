@@ -6,15 +6,14 @@ Whatever is refused has not been written to. Making and migrating are one transa
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 
-from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from memagent.core.errors import StoreError
 from memagent.stores import crash_points
+from memagent.stores.journal_backend import Backend, corrupt
 from memagent.stores.schema import FORMAT, KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, meta, metadata, version
-from memagent.stores.sqlite_engine import corrupt, store_error
 
 
 class SchemaState(StrEnum):
@@ -27,46 +26,48 @@ class SchemaState(StrEnum):
     CURRENT = "current"
 
 
-def schema_state(connection: Connection, path: Path) -> SchemaState:
+def schema_state(connection: Connection, place: str) -> SchemaState:
     """Where the database stands. Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a newer one."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return SchemaState.EMPTY
     if VERSION_TABLE not in tables:
-        raise corrupt(path, f"not a memagent store (it holds {', '.join(sorted(tables)[:5])})")
+        raise corrupt(place, f"not a memagent store (it holds {', '.join(sorted(tables)[:5])})")
     revision = connection.execute(select(version.c.version_num)).scalar()
     if revision is not None and revision not in KNOWN_REVISIONS:
         raise StoreError(
-            f"{path} was written by a newer memagent (schema revision {revision}); this version knows revisions up to {SCHEMA_REVISION}: "
+            f"{place} was written by a newer memagent (schema revision {revision}); this version knows revisions up to {SCHEMA_REVISION}: "
             "install the newer version"
         )
     if revision != SCHEMA_REVISION:
         return SchemaState.OLDER
     missing = set(metadata.tables) - set(tables)
     if missing:
-        raise corrupt(path, f"tables are missing: {', '.join(sorted(missing))}")
+        raise corrupt(place, f"tables are missing: {', '.join(sorted(missing))}")
     found = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
     if found != FORMAT:
-        raise corrupt(path, f"its format is {found!r}, not {FORMAT!r}")
+        raise corrupt(place, f"its format is {found!r}, not {FORMAT!r}")
     return SchemaState.CURRENT
 
 
-def prepare_schema(engine: Engine, path: Path) -> None:
-    """Make or migrate the schema where needed; the caller holds the writer's lock. Raises as `schema_state` does."""
+def prepare_schema(backend: Backend) -> None:
+    """Make or migrate the schema where needed; the caller holds the writer's lock where there is one. Raises as `schema_state` does."""
     try:
-        with engine.connect() as connection:
-            state = schema_state(connection, path)
+        with backend.writing_engine().connect() as connection:
+            state = schema_state(connection, backend.name)
             connection.commit()
-            if state is SchemaState.EMPTY:
-                with connection.begin():
+            if state is SchemaState.CURRENT:
+                return
+            with connection.begin():  # from here on no other process makes or migrates; one may have done so just now
+                state = schema_state(connection, backend.name)
+                if state is SchemaState.EMPTY:
                     _create(connection)
                     crash_points.reach("schema.created")
-            elif state is SchemaState.OLDER:
-                with connection.begin():
+                elif state is SchemaState.OLDER:
                     _migrate(connection)
                     crash_points.reach("schema.migrated")
     except DBAPIError as exc:
-        raise store_error(exc, path, "opening") from exc
+        raise backend.error(exc, "opening") from exc
 
 
 def _create(connection: Connection) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import ConfigError, InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
+from memagent.stores.journal_backend import ADVICE
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 """What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the death of the process."""
@@ -30,10 +31,6 @@ Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 _BUSY_S: Final = 5.0
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _READ_CONNECTIONS: Final = 4
-_ADVICE: Final = (
-    "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
-)
-
 _UNAVAILABLE: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -58,7 +55,7 @@ def database_path(url_or_path: str | os.PathLike[str]) -> Path:
         except ArgumentError as exc:
             raise ConfigError(f"{text!r} is not a database URL; write a path or sqlite:///path") from exc
         if url.get_backend_name() != "sqlite":
-            raise ConfigError(f"journals are kept in SQLite; {url.get_backend_name()!r} is not supported")
+            raise ConfigError(f"a SqlJournal is kept in SQLite, not in {url.get_backend_name()!r}")
         text = url.database or ""
     if text in ("", ":memory:"):
         raise ConfigError("a SqlJournal needs a file; use MemoryJournal for a memory that is not kept")
@@ -180,7 +177,7 @@ def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputErr
     except AttributeError:  # raised by the driver, not by SQLite
         return StoreError(text)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreCorrupt(f"{text}; {_ADVICE}")
+        return StoreCorrupt(f"{text}; {ADVICE}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreReadOnly(text)
     if code in _UNAVAILABLE:
@@ -188,8 +185,3 @@ def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputErr
     if code == sqlite3.SQLITE_TOOBIG:
         return InputError(text)
     return StoreError(text)
-
-
-def corrupt(path: Path, what: str) -> StoreCorrupt:
-    """The error for a database that is readable but is not what it should be."""
-    return StoreCorrupt(f"{path}: {what}; {_ADVICE}")

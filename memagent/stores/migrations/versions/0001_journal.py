@@ -63,6 +63,24 @@ def upgrade() -> None:
         sa.Column("vector", sa.LargeBinary, nullable=False),
         sa.Column("crc", sa.BigInteger, nullable=False),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        _secure_rows()
+
+
+def _secure_rows() -> None:
+    """A transaction sees the rows of the scopes whose digests it has named, and with "*" also the names and headers of all others."""
+    named = "string_to_array(current_setting('memagent.scopes', true), ',')"
+    own = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({named})))"
+    for table, seen in {
+        "scopes": f"digest = ANY ({named}) OR '*' = ANY ({named})",
+        "journal": f"{own} OR '*' = ANY ({named})",
+        "payloads": own,
+        "idempotency": own,
+        "embeddings": "coalesce(current_setting('memagent.scopes', true), '') <> ''",
+    }.items():
+        op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        op.execute(f"CREATE POLICY named_scopes ON {table} USING ({seen})")
 
 
 def downgrade() -> None:

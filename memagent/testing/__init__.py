@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from memagent.testing.graph_kit import check_event_graph
     from memagent.testing.index_kit import check_vector_index
     from memagent.testing.journal_kit import check_journal
+    from memagent.testing.langgraph_kit import check_langgraph_store, langgraph_store_faults
     from memagent.testing.models import FunctionModel, ScriptedModel
+    from memagent.testing.reranker_kit import check_reranker
     from memagent.testing.server import Reply, ScriptedServer
 
 __all__ = [
@@ -28,7 +30,10 @@ __all__ = [
     "check_embedder",
     "check_event_graph",
     "check_journal",
+    "check_langgraph_store",
+    "check_reranker",
     "check_vector_index",
+    "langgraph_store_faults",
 ]
 
 _HOMES = {
@@ -41,7 +46,10 @@ _HOMES = {
     "check_embedder": "embedder_kit",
     "check_event_graph": "graph_kit",
     "check_journal": "journal_kit",
+    "check_langgraph_store": "langgraph_kit",
+    "check_reranker": "reranker_kit",
     "check_vector_index": "index_kit",
+    "langgraph_store_faults": "langgraph_kit",
 }
 
 

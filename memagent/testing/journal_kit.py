@@ -211,7 +211,6 @@ async def _keeps_scopes_apart(journal: Journal) -> None:
         Scope(user_id="ann", agent_id="b"),
         Scope(user_id="ann", run_id="b"),
         Scope(user_id="ann", agent_id="b", run_id="b"),
-        Scope(user_id="ann\x1fb"),
         Scope(user_id="a", agent_id="nn"),
         Scope(user_id="a\u0308nn"),
         Scope(user_id="änn"),

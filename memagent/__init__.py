@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from memagent.agent import Agent
     from memagent.async_agent import AsyncAgent
+    from memagent.client.async_client import AsyncClient
+    from memagent.client.sync_client import Client
     from memagent.core.answers import Answer, AsOf, Citation, Filter, Hit, Question
     from memagent.core.errors import ConfigError, MemAgentError
     from memagent.core.ops import Add, Delete, Noop, Update
@@ -29,7 +31,9 @@ __all__ = [
     "Answer",
     "AsOf",
     "AsyncAgent",
+    "AsyncClient",
     "Citation",
+    "Client",
     "ConfigError",
     "Delete",
     "Event",
@@ -55,6 +59,8 @@ __all__ = [
 _HOMES = {
     "agent": "Agent",
     "async_agent": "AsyncAgent",
+    "client.async_client": "AsyncClient",
+    "client.sync_client": "Client",
     "core.answers": "Answer AsOf Citation Filter Hit Question",
     "core.errors": "ConfigError MemAgentError",
     "core.ops": "Add Delete Noop Update",

@@ -44,11 +44,17 @@ app = typer.Typer(
 )
 
 Format = Literal["auto", "locomo", "longmemeval", "messages", "text"]
+GraphFile = Literal["auto", "html", "json", "graphml"]
 ItemId = Annotated[str, Argument(metavar="ID", help="Id of a memory, or the first 8 characters of it or more.")]
 AsOfSaid = Annotated[str | None, Option(metavar="DATE", help="Use only what had been said by then.")]
 AsOfValid = Annotated[str | None, Option(metavar="DATE", help="Use what held at that time.")]
 AsOfRecorded = Annotated[str | None, Option(metavar="DATE|SEQ", help="Use the memory as it was recorded then.")]
-Why = Annotated[bool, Option("--why", help="Show every hit with its score in each arm and the path that led to it.")]
+Why = Annotated[
+    bool, Option("--why", "--explain", help="Show with every hit what its score is made of and what led to it.")
+]
+RecipeName = Annotated[
+    str | None, Option("--recipe", metavar="NAME", help="How to search: fast, balanced, deep or plain.")
+]
 Speaker = Annotated[list[str] | None, Option(metavar="NAME", help="Only of this speaker; repeatable.")]
 Kind = Annotated[list[str] | None, Option(metavar="KIND", help="Only of this kind; repeatable.")]
 InSession = Annotated[list[str] | None, Option("--session", metavar="ID", help="Only of this session; repeatable.")]
@@ -128,6 +134,7 @@ async def ask(
     options: Options,
     question: Annotated[str, Argument(metavar="QUESTION", help="The question.")],
     k: Annotated[int, Option("--k", "-k", min=1, max=1000, metavar="N", help="How many memories to look at.")] = 30,
+    recipe: RecipeName = None,
     at: Annotated[str | None, Option(metavar="DATE", help="When it is asked; 'last week' is read from there.")] = None,
     as_of_said: AsOfSaid = None,
     as_of_valid: AsOfValid = None,
@@ -136,12 +143,14 @@ async def ask(
 ) -> None:
     """Answer a question from memory, with citations."""
     from memagent.core.answers import Question
+    from memagent.core.recall import recipe_of
 
     if not question.strip():
         raise InputError("the question is empty")
     asked = Question(
         text=question,
         k=k,
+        recipe=recipe_of(recipe) if recipe is not None else None,
         asked_at=moment_of(at, option="--at") if at is not None else None,
         as_of=_as_of(as_of_said, as_of_valid, as_of_recorded),
     )
@@ -174,19 +183,27 @@ async def search(
     speaker: Speaker = None,
     kind: Kind = None,
     session: InSession = None,
+    recipe: RecipeName = None,
+    max_tokens: Annotated[
+        int | None, Option(min=1, metavar="N", help="At most this many tokens (estimated) in all.")
+    ] = None,
     as_of_said: AsOfSaid = None,
     as_of_valid: AsOfValid = None,
     as_of_recorded: AsOfRecorded = None,
     why: Why = False,
 ) -> None:
     """The best memories for a text, best first."""
+    from memagent.core.recall import BALANCED, recipe_of
     from memagent.memory.facade import Memory
 
     when = _as_of(as_of_said, as_of_valid, as_of_recorded)
+    chosen = recipe_of(recipe) if recipe is not None else None
     with opened(options, vectors=True) as store:
         bank = store.bank(options.scope)
         await tell_if_empty(bank, store)
-        hits = await Memory(bank).search(text, k=k, where=_where(speaker, kind, session), as_of=when)
+        memory = Memory(bank, recipe=store.settings.recipe or BALANCED)
+        where = _where(speaker, kind, session)
+        hits = await memory.search(text, k=k, where=where, as_of=when, recipe=chosen, max_tokens=max_tokens)
     emit(options, hits, lambda: views.hits_table(hits, why=why))
 
 
@@ -228,6 +245,25 @@ async def show(options: Options, item_id: ItemId) -> None:
     sources = [{"session_id": session.id, "said_at": session.date_of(turn), "turn": turn} for turn, session in turns]
     document = {"item": item, "versions": versions, "sources": sources, "stats": stats}
     emit(options, document, lambda: views.item_view(versions, turns, stats))
+
+
+@command(app)
+async def stats(
+    options: Options,
+    graph: Annotated[bool, Option("--graph", help="Count the nodes and edges of the event graph too.")] = False,
+) -> None:
+    """How much is remembered, and with --graph what the event graph holds and how it hangs together."""
+    from memagent.memory.graph_stats import graph_stats
+
+    with opened(options) as store:
+        bank = store.bank(options.scope)
+        await tell_if_empty(bank, store)
+        state = await bank.sync()
+    active = sum(1 for _ in state.active())
+    counts = {"memories": active, "deleted": len(state.items) - active, "sessions": len(state.sessions)}
+    counts |= {"turns": len(state.turns), "entries": state.seq}
+    found = graph_stats(state) if graph else None
+    emit(options, {**counts, "graph": found}, lambda: views.stats_view(counts, found))
 
 
 # -- changing and looking back -------------------------------------------------------------------------------------
@@ -361,6 +397,31 @@ async def export(
     emit(options, report, lambda: views.pairs(report.model_dump()))
 
 
+@command(app)
+async def graph(
+    options: Options,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="The file to write.")],
+    format: Annotated[
+        GraphFile, Option(help="A page, node-link JSON, or GraphML; auto goes by the file's name.")
+    ] = "auto",
+    as_of_said: AsOfSaid = None,
+    as_of_valid: AsOfValid = None,
+    as_of_recorded: AsOfRecorded = None,
+    without_hidden: Annotated[
+        bool, Option("--without-hidden", help="Leave out what was deleted or rewritten.")
+    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write the event graph with the turns it rests on: a page for the browser, JSON, or GraphML for other programs."""
+    from memagent.cli_graph import write_graph
+
+    when = _as_of(as_of_said, as_of_valid, as_of_recorded)
+    written = await write_graph(
+        options, output, format=format, as_of=when, include_hidden=not without_hidden, force=force
+    )
+    emit(options, written, lambda: views.pairs(written))
+
+
 @command(app, "import")
 async def import_(
     options: Options, file: Annotated[Path, Argument(metavar="FILE", help="What `memagent export` wrote.")]
@@ -373,6 +434,18 @@ async def import_(
     emit(options, report, lambda: views.pairs(report.model_dump()))
 
 
+@command(app, "import-mem0")
+async def import_mem0(
+    options: Options,
+    source: Annotated[Path, Argument(metavar="PATH", help="A folder of qdrant's local mode, or a JSON export.")],
+) -> None:
+    """Read the memories of a mem0 store, each into the memory of its user; what was read before is skipped."""
+    from memagent.cli_integrations import take_over_mem0
+
+    report = await take_over_mem0(options, source)
+    emit(options, report, lambda: views.pairs(report.model_dump()))
+
+
 @command(app)
 async def reembed(options: Options) -> None:
     """Embed every memory of the store anew, with the embedder of --embedder or the settings, and use that one from now on."""
@@ -380,6 +453,23 @@ async def reembed(options: Options) -> None:
 
     done = await embed_again(options)
     emit(options, done, lambda: views.pairs(done))
+
+
+# -- serving -------------------------------------------------------------------------------------------------------
+
+
+@command(app)
+async def mcp(
+    options: Options,
+    http: Annotated[
+        str | None, Option(metavar="HOST:PORT", help="Serve HTTP on this machine; port 0 takes a free one.")
+    ] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Offer only the tools that read.")] = False,
+) -> None:
+    """Serve the memory to MCP clients, over standard input and output or over HTTP. The user is --user, whatever a client asks for."""
+    from memagent.cli_integrations import serve_mcp
+
+    await serve_mcp(options, http=http, read_only=read_only)
 
 
 @command(app)
@@ -390,6 +480,67 @@ async def doctor(options: Options) -> int:
     found = await examine(options)
     emit(options, found.document(), found.view)
     return int(bool(found.problems))
+
+
+# -- serving -------------------------------------------------------------------------------------------------------
+
+
+@command(app)
+def serve(
+    options: Options,
+    host: Annotated[str, Option(metavar="ADDRESS", help="Where to listen; beyond loopback an API key is needed.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8377,
+    db: Annotated[str | None, Option(metavar="FILE", help="The store; the same as --path.")] = None,
+    workers: Annotated[int, Option(min=1, metavar="N", help="Processes; a SQLite store takes one.")] = 1,
+) -> None:
+    """Serve the memory over HTTP, for any number of users; made when it is not there."""
+    from dataclasses import replace
+
+    from memagent.cli_serve import run_service
+
+    run_service(options if db is None else replace(options, path=db), host=host, port=port, workers=workers)
+
+
+keys = typer.Typer(cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+
+@command(keys, "create")
+def create_key(
+    options: Options,
+    bound_to: Annotated[
+        str | None, Option("--for", metavar="USER", help="Bind it to one user; it reaches no other.")
+    ] = None,
+    name: Annotated[str, Option(metavar="TEXT", help="What it is for.")] = "",
+    scope: Annotated[
+        list[str] | None, Option(metavar="SCOPE", help="memory:read, memory:write, memory:delete, chat or admin.")
+    ] = None,
+) -> None:
+    """Make a key and show it, this once; without --scope it may do everything but admin."""
+    from memagent.cli_serve import create_key as create
+
+    made = create(options, name=name, scopes=scope, bound_to=bound_to)
+    emit(options, made, lambda: views.pairs(made))
+
+
+@command(keys, "list")
+def list_keys(options: Options) -> None:
+    """Every key, without its secret."""
+    from memagent.cli_serve import list_keys as listed
+
+    found = listed(options)
+    emit(options, found, lambda: views.stack([views.pairs(one) for one in found] or ["no API keys"]))
+
+
+@command(keys, "revoke")
+def revoke_key(options: Options, key_id: Annotated[str, Argument(metavar="ID", help="The key's id.")]) -> None:
+    """Make a key useless, at once."""
+    from memagent.cli_serve import revoke_key as revoke
+
+    done = revoke(options, key_id)
+    emit(options, done, lambda: views.pairs(done))
 
 
 if __name__ == "__main__":

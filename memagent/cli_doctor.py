@@ -88,13 +88,15 @@ async def examine(options: Options) -> Examination:
     if path is None:
         found.store["kind"] = "in memory; nothing is kept"
         return found
-    found.store["path"] = str(path)
-    if not path.exists():
-        found.store["state"] = "not made yet; the first write makes it"
-        return found
-    _look_at_file(found, path)
+    if isinstance(path, Path):
+        found.store["path"] = str(path)
+        if not path.exists():
+            found.store["state"] = "not made yet; the first write makes it"
+            return found
+        _look_at_file(found, path)
     try:
         with opened(options) as store:
+            _look_at_server(found, store)
             _look_at_embedder(found, store)
             await _look_at_users(found, store)
     except (MemAgentError, OSError) as exc:
@@ -225,6 +227,15 @@ def _look_at_file(found: Examination, path: Path) -> None:
     found.store["schema_revision"] = revision
 
 
+def _look_at_server(found: Examination, store: Store) -> None:
+    from memagent.stores.postgres_journal import PostgresJournal
+
+    if isinstance(store.journal, PostgresJournal):
+        seen, wrong = store.journal.examine()
+        found.store |= {"server": store.journal.place, **seen}
+        found.problems += wrong
+
+
 def _writer(path: Path) -> str:
     """The process that holds the store for writing, as far as its lock file tells."""
     from memagent.stores.file_lock import FileLock
@@ -243,9 +254,9 @@ def _writer(path: Path) -> str:
 
 
 def _look_at_embedder(found: Examination, store: Store) -> None:
-    from memagent.stores.sql_journal import SqlJournal
+    from memagent.stores.database_journal import DatabaseJournal
 
-    claimed = store.journal.claimed_embedder() if isinstance(store.journal, SqlJournal) else None
+    claimed = store.journal.claimed_embedder() if isinstance(store.journal, DatabaseJournal) else None
     if claimed is None:
         return
     found.store["embedder"] = _embedder_label(*claimed)
@@ -281,6 +292,6 @@ async def _look_at_users(found: Examination, store: Store) -> None:
 
 
 def _wrong_in_chain(store: Store, scope: Scope) -> list[str]:
-    from memagent.stores.sql_journal import SqlJournal
+    from memagent.stores.database_journal import DatabaseJournal
 
-    return store.journal.verify(scope) if isinstance(store.journal, SqlJournal) else []
+    return store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []

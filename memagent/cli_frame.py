@@ -53,7 +53,9 @@ class Options:
     """The options that every command takes. Arguments win over variables, and those over the settings file."""
 
     user: Annotated[str | None, _common("--user", help="Whose memory; 'default' when left out.", metavar="ID")] = None
-    path: Annotated[str | None, _common("--path", help="The store: a SQLite file.", metavar="FILE")] = None
+    path: Annotated[
+        str | None, _common("--path", "--db", help="The store: a SQLite file, or a postgresql:// URL.", metavar="FILE")
+    ] = None
     config: Annotated[
         Path | None, _common("--config", help="Settings; ./memagent.toml when there is one.", metavar="FILE")
     ] = None
@@ -250,12 +252,16 @@ def settings_of(options: Options) -> AgentSettings:
     return settings if options.design is None else settings.model_copy(update={"design": options.design})
 
 
-def store_path(options: Options, settings: AgentSettings) -> Path | None:
-    """The store's file; None when nothing is kept on disk."""
-    from memagent.build import default_path
-    from memagent.config import SqliteSettings
+def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
+    """The store's file, or the URL of its server; None when nothing is kept."""
+    from memagent.build import default_path, is_server
+    from memagent.config import MemoryStoreSettings, PostgresSettings
 
-    if options.path == ":memory:" or (options.path is None and not isinstance(settings.store, SqliteSettings)):
+    if is_server(options.path):
+        return options.path
+    if options.path is None and isinstance(settings.store, PostgresSettings):
+        return settings.store.url
+    if options.path == ":memory:" or (options.path is None and isinstance(settings.store, MemoryStoreSettings)):
         return None
     named = options.path if options.path is not None else getattr(settings.store, "path", None)
     return (Path(named) if named is not None else default_path()).expanduser()
@@ -275,7 +281,7 @@ def opened(
 
     settings = settings_of(options)
     path = store_path(options, settings)
-    if not make and path is not None and not path.exists():
+    if not make and isinstance(path, Path) and not path.exists():
         raise StoreError(
             f"there is no memory at {path}; `memagent init` or `memagent ingest` makes one, --path names another"
         )

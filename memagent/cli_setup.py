@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memagent.build import Store
-    from memagent.config import AgentSettings, EmbedderSettings
+    from memagent.config import AgentSettings, EmbedderSettings, StoreSettings
     from memagent.protocols import EmbeddingCache
 
 _TEMPLATE = """\
@@ -25,10 +25,7 @@ _TEMPLATE = """\
 design = {design}
 
 [store]
-type = "sqlite"
-path = {path}
-# FULL survives a power cut, NORMAL a crash of the process.
-synchronous = "FULL"
+{store}
 
 # What finds memories by meaning. After a change here run `memagent reembed`.
 [embedder]
@@ -43,14 +40,14 @@ synchronous = "FULL"
 def make_settings(options: Options, file: Path) -> dict[str, str]:
     """Make the store the options name, then write the settings file that leads to it. Raises what opening raises; writes nothing then."""
     from memagent.build import build_design, build_embedder, open_store
-    from memagent.config import AgentSettings, ModelSettings, SqliteSettings
+    from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
 
     path = store_path(options, AgentSettings())
     if path is None:
         raise InputError("a memory in memory needs no settings; give --path a file")
     settings = AgentSettings(
         design=options.design or "auto",
-        store=SqliteSettings(path=path.absolute()),
+        store=SqliteSettings(path=path.absolute()) if isinstance(path, Path) else PostgresSettings(url=path),
         model=ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
@@ -59,7 +56,7 @@ def make_settings(options: Options, file: Path) -> dict[str, str]:
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
-    return {"settings": str(file.absolute()), "store": str(path.absolute()), "embedder": embedder.id}
+    return {"settings": str(file.absolute()), "store": _place(settings.store), "embedder": embedder.id}
 
 
 def _embedder_settings(name: str) -> EmbedderSettings:
@@ -70,7 +67,6 @@ def _embedder_settings(name: str) -> EmbedderSettings:
 
 
 def _settings_text(settings: AgentSettings) -> str:
-    store = settings.store.model_dump(mode="json")
     embedder = settings.embedder.model_dump(mode="json", exclude_defaults=False)
     lines = [f"{key} = {_toml(value)}" for key, value in embedder.items() if value != {}]
     model = (
@@ -79,7 +75,29 @@ def _settings_text(settings: AgentSettings) -> str:
         else '# [model]\n# model = "openai/gpt-4o-mini"'
     )
     return _TEMPLATE.format(
-        design=_toml(settings.design), path=_toml(store["path"]), embedder="\n".join(lines), model=model
+        design=_toml(settings.design), store=_store_lines(settings.store), embedder="\n".join(lines), model=model
+    )
+
+
+def _place(store: StoreSettings) -> str:
+    """Where the store is, without a password."""
+    from memagent.config import PostgresSettings, SqliteSettings
+    from memagent.stores.postgres_engine import without_password
+
+    if isinstance(store, PostgresSettings):
+        return without_password(store.url)
+    return str(store.path) if isinstance(store, SqliteSettings) else "in memory"
+
+
+def _store_lines(store: StoreSettings) -> str:
+    if store.type == "postgres":
+        return (
+            f'type = "postgres"\nurl = {_toml(_place(store))}\n'
+            "# A password is not written here: keep it in PGPASSWORD or ~/.pgpass, or set MEMAGENT_STORE__URL."
+        )
+    return (
+        f'type = "sqlite"\npath = {_toml(_place(store))}\n'
+        '# FULL survives a power cut, NORMAL a crash of the process.\nsynchronous = "FULL"'
     )
 
 
@@ -99,10 +117,10 @@ async def embed_again(options: Options) -> dict[str, Any]:
     Vectors are kept as they come, so a run that was stopped can be made again. Raises `EmbeddingError`; an embedder that cannot embed a
     single text is not taken.
     """
-    from memagent.stores.sql_journal import SqlJournal
+    from memagent.stores.database_journal import DatabaseJournal
 
     with opened(options, write=True, vectors=True, any_embedder=True) as store:
-        if not isinstance(store.journal, SqlJournal):
+        if not isinstance(store.journal, DatabaseJournal):
             raise InputError("a memory that is not kept has no vectors to renew")
         await store.embedder.embed(["Does this embedder work?"])
         store.journal.claim_embedder(store.embedder.id, store.embedder.dim, force=True)

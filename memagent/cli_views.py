@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memagent.core.answers import Answer, Citation, Hit
     from memagent.core.ops import MemoryOp, Rejected
     from memagent.core.records import ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
+    from memagent.core.reports import GraphStats
     from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
 
 _PIPE_COLUMNS = 160
@@ -117,7 +118,7 @@ def _kind(item: MemoryItem) -> str:
 
 
 def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
-    """Hits, best first; with `why` their score and rank in each arm and the path that led to them."""
+    """Hits, best first; with `why` everything that their scores are made of and what led to them."""
     if not hits:
         return plain("nothing found")
     rows = table("#", "score", "id", "said", "speaker", "text", fixed=("#", "score", "id", "said"))
@@ -139,11 +140,28 @@ def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
 
 def _reasons(hit: Hit) -> list[str]:
     places = {arm: f" (#{rank})" for arm, rank in hit.why.ranks.items()}
-    arms = [f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in hit.why.arms.items()]
-    if not hit.why.via:
-        return arms
-    steps = [f"{node} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via]
-    return [*arms, " ".join(["via", *steps, hit.id])]
+    why = hit.why
+    reasons = [f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in why.arms.items()]
+    if why.expanded_from is not None:
+        reasons.append(f"beside {why.expanded_from}")
+    if why.via:
+        reasons.append(f"via {_path(hit)}")
+    if why.fused is not None:
+        weights = "".join(f" x {name} {factor:.3f}" for name, factor in why.factors.items())
+        reasons.append(f"fused {why.fused:.4f}{weights}")
+    if why.rerank is not None:
+        reasons.append(f"reranker {why.rerank:.3f}")
+    if why.collapsed:
+        reasons.append(f"stands for {', '.join(why.collapsed)} too")
+    if why.tokens is not None:
+        reasons.append(f"about {why.tokens} tokens")
+    return reasons
+
+
+def _path(hit: Hit) -> str:
+    """The edges by which a walk reached a hit, seed first."""
+    steps = (f"{node} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via)
+    return " ".join((*steps, hit.id))
 
 
 def item_view(
@@ -203,6 +221,9 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
             plain(f"shown to the answerer: {len(answer.hits)}", "bold"),
             hits_table(answer.hits, why=True),
         ]
+        paths = [plain(f"{_path(hit)}: {one_line(hit.text)}") for hit in answer.hits if hit.why.via]
+        if paths:
+            parts += [plain(""), plain("reached in the event graph", "bold"), *paths]
     return Group(*parts)
 
 
@@ -360,6 +381,34 @@ def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
     for name, value in values.items():
         rows.add_row(name, plain(str(value)))
     return Group(plain(title, "bold"), rows) if title else rows
+
+
+def stats_view(counts: Mapping[str, int], graph: GraphStats | None) -> RenderableType:
+    """Counts, and the figures of the event graph under headings of their own."""
+    if graph is None:
+        return pairs(counts)
+    told = list(graph.events_per_session.values())
+    few, most = (min(told), max(told)) if told else (0, 0)
+    alone = sum(size == 1 for size in graph.components)
+    parts = ", ".join(str(size) for size in graph.components[:10]) + (", ..." if len(graph.components) > 10 else "")
+    shape = {
+        "events": f"{graph.events}, of these {graph.merged_events} told more than once",
+        "events a session": f"{sum(told) / len(told):.1f} ({few} to {most}), in {len(told)} of {graph.sessions} sessions"
+        if told
+        else "none",
+        "components": f"{len(graph.components)}, {alone} of them single events; sizes {parts}"
+        if graph.events
+        else "none",
+        "closed nodes": graph.closed_nodes,
+    }
+    sections = [pairs(counts), pairs(shape, title="\nevent graph")]
+    named = (
+        ("nodes by kind", graph.nodes),
+        ("edges by relation", graph.edges),
+        ("edges between events", graph.event_edges),
+    )
+    sections += [pairs(values, title=f"\n{title}") for title, values in named if values]
+    return Group(*sections)
 
 
 def stack(parts: Iterable[RenderableType]) -> RenderableType:

@@ -1,0 +1,311 @@
+"""What goes over the wire: bodies of requests and answers of the REST service, shared by the service and the client.
+
+Answers are the records of `memagent.core` wherever one fits; here stands only what HTTP adds. Times are RFC 3339 in UTC, names in
+snake_case, ids opaque.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
+from memagent.core.recall import RecipeField
+from memagent.core.records import (
+    MAX_TURN_CHARS,
+    Event,
+    EventEdge,
+    Id,
+    MemoryItem,
+    Metadata,
+    Moment,
+    Record,
+    Session,
+    Text,
+    TimeSpan,
+    Trust,
+)
+from memagent.core.snapshot import HistoryEntry, JournalRow
+from memagent.memory.facade import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
+
+MAX_BATCH = 1_000
+"""Most memories of one batch."""
+MAX_TURNS = 2_000
+"""Most turns of one session over HTTP."""
+MAX_PAGE = 1_000
+"""Most entries of one page."""
+MAX_K = 1_000
+"""Most hits of one search."""
+_Word = Annotated[Text, Field(max_length=256)]
+_Words = Annotated[Text, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
+_K = Annotated[int, Field(ge=1, le=MAX_K)]
+_Budget = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class NewMemory(Record):
+    """A memory to keep as it is."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    id: Annotated[Text, Field(min_length=1, max_length=MAX_ITEM_ID_CHARS)] | None = None
+    kind: _Word = "fact"
+    subject: _Word | None = None
+    speaker: _Word | None = None
+    valid: TimeSpan | None = None
+    said_at: Moment | None = None
+    source_turn_ids: Annotated[tuple[Id, ...], Field(max_length=MAX_TURNS)] = ()
+    tags: Annotated[tuple[_Word, ...], Field(max_length=100)] = ()
+    metadata: Metadata = Field(default_factory=dict[str, str | int | float | bool | None])
+    ttl_s: Annotated[float, Field(gt=0, le=1e11)] | None = None
+    """Seconds until it expires; give this or `expires_at`."""
+    expires_at: Moment | None = None
+
+
+class NewMemories(Record):
+    """Memories to keep in one durable write, all or none."""
+
+    texts: Annotated[
+        tuple[Annotated[Text, Field(min_length=1, max_length=MAX_TEXT_CHARS)], ...],
+        Field(min_length=1, max_length=MAX_BATCH),
+    ]
+    kind: _Word = "fact"
+    subject: _Word | None = None
+
+
+class MemoryChange(Record):
+    """A new version of a memory; what is left out stays."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    valid: TimeSpan | None = None
+    version: Annotated[int, Field(ge=1)] | None = None
+    """Only if this is still the latest version; an `If-Match` header says the same."""
+
+
+class NewTurn(Record):
+    """One utterance; an id is made where none is given."""
+
+    speaker: Annotated[Id, Field()] = "user"
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    id: Id | None = None
+    at: Moment | None = None
+    image_caption: Annotated[Text, Field(max_length=MAX_TURN_CHARS)] | None = None
+    trust: Trust = Trust.USER
+    """`system` needs a key with the scope `admin`."""
+    recalled: bool = False
+
+
+class NewSession(Record):
+    """A session of turns to remember; `at` defaults to now."""
+
+    id: Id | None = None
+    at: Moment | None = None
+    turns: Annotated[tuple[NewTurn, ...], Field(min_length=1, max_length=MAX_TURNS)]
+
+
+class SearchRequest(Record):
+    """What to look for."""
+
+    text: Annotated[Text, Field(max_length=MAX_QUESTION_CHARS)]
+    k: _K = 10
+    where: Filter = Filter()
+    as_of: AsOf = AsOf()
+    recipe: RecipeField | None = None
+    max_tokens: _Budget | None = None
+    explain: bool = False
+    """Whether every hit tells what its score is made of."""
+
+
+class ContextRequest(Record):
+    """What a prompt needs to know."""
+
+    text: Annotated[Text, Field(max_length=MAX_QUESTION_CHARS)]
+    k: _K = 20
+    where: Filter = Filter()
+    as_of: AsOf = AsOf()
+    recipe: RecipeField | None = None
+    max_tokens: _Budget = 2_000
+
+
+class ChatRequest(Record):
+    """Something said to the agent, which answers from memory and remembers the exchange."""
+
+    text: _Words
+    speaker: Id = "user"
+
+
+class UndoRequest(Record):
+    """Which commit to take back; the last one when left out."""
+
+    commit_id: Id | None = None
+
+
+class NewSnapshot(Record):
+    """A name for a snapshot, for people."""
+
+    name: _Word = ""
+
+
+class Hits(Record):
+    """What a search found, best first."""
+
+    hits: tuple[Hit, ...]
+
+
+class Context(Record):
+    """A block for a prompt: the memories as quoted lines between tags, never as instructions."""
+
+    text: Text
+    """"" when nothing fits."""
+    memory_ids: tuple[Text, ...]
+
+
+class MemoryPage(Record):
+    """A page of memories, oldest said first."""
+
+    items: tuple[MemoryItem, ...]
+    next_cursor: Text | None = None
+    """Give it as `cursor` for the next page; null on the last one."""
+
+
+class MemoryList(Record):
+    """Memories written together."""
+
+    items: tuple[MemoryItem, ...]
+
+
+class History(Record):
+    """Every change of a memory, oldest first."""
+
+    entries: tuple[HistoryEntry, ...]
+
+
+class SessionPage(Record):
+    """A page of stored sessions, oldest first."""
+
+    items: tuple[Session, ...]
+    next_cursor: Text | None = None
+
+
+class EventPage(Record):
+    """A page of the open events of the graph, by id."""
+
+    items: tuple[Event, ...]
+    next_cursor: Text | None = None
+
+
+class Neighbour(Record):
+    """An edge at a node, with the node at its other end."""
+
+    edge: EventEdge
+    outgoing: bool
+    node: Event
+
+
+class Neighbours(Record):
+    """A node and what is one edge away."""
+
+    node: Event
+    neighbours: tuple[Neighbour, ...]
+
+
+class LogPage(Record):
+    """A page of the journal, oldest first."""
+
+    items: tuple[JournalRow, ...]
+    next_cursor: Text | None = None
+
+
+class Deleted(Record):
+    """How many memories were deleted."""
+
+    deleted: int
+
+
+class SnapshotInfo(Record):
+    """A named point of the journal, and the digest of the memory there. It holds no words itself."""
+
+    id: Id
+    name: Text = ""
+    digest: Text
+    seq: int
+    items: int
+    created_at: Moment
+
+
+class SnapshotPage(Record):
+    """A page of snapshots, oldest first."""
+
+    items: tuple[SnapshotInfo, ...]
+    next_cursor: Text | None = None
+
+
+class Fork(Record):
+    """A new memory that starts from a snapshot: name its `run_id` to use it."""
+
+    user_id: Id
+    agent_id: Id | None = None
+    run_id: Id
+    digest: Text
+
+
+class JobKind(StrEnum):
+    """What a job does."""
+
+    INGEST = "ingest"
+    EXPORT = "export"
+    ERASE = "erase"
+    """Every memory of a user."""
+    RESET = "reset"
+    """One memory."""
+
+
+class JobState(StrEnum):
+    """How far a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    """Given up after several tries; what it is about is stored, and `POST /v1/jobs/{id}/retry` tries again."""
+
+
+class Job(Record):
+    """Work that goes on after the answer and survives a restart."""
+
+    id: Id
+    kind: JobKind
+    state: JobState
+    user_id: Id
+    session_id: Text | None = None
+    attempts: int = 0
+    error: Text | None = None
+    """Code of what went wrong in the last try."""
+    result: dict[str, Any] | None = None
+    """Counts; for exports and erasures a receipt."""
+    created_at: Moment
+    updated_at: Moment
+
+
+class Health(Record):
+    """Whether the service is well."""
+
+    status: Literal["ok", "degraded", "stopping"]
+    version: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class ModelEntry(Record):
+    """A model in OpenAI's format."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "memagent"
+
+
+class ModelList(Record):
+    """Models in OpenAI's format."""
+
+    object: Literal["list"] = "list"
+    data: tuple[ModelEntry, ...]

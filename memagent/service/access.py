@@ -1,0 +1,218 @@
+"""Who a request is from and which memory it is about: the dependency of every route that touches a memory.
+
+The user comes from the key. A request may name another (`user_id`) only with a key that is bound to none; which memory of a user, is said
+by `agent_id` and `run_id`. Without any key in the service, loopback requests are served as the local user; their Host and Origin must be
+loopback names, or a page in the browser could reach the service through a name that it points here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import Header, Query
+from pydantic import ValidationError
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from memagent.async_agent import AsyncAgent
+from memagent.client.faults import ServiceError
+from memagent.core.errors import InputError, fault_in
+from memagent.core.records import Scope
+from memagent.core.snapshot import Entry
+from memagent.service.hosting import Service
+from memagent.service.idempotency import MAX_KEY_CHARS, PROMISE, Kept, Promise, request_digest
+from memagent.service.keys import LOCAL, LOCAL_USER, Caller
+from memagent.stores.journal_rows import IdempotencyKeyUsed
+
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+
+UserId = Annotated[str | None, Query(min_length=1, max_length=256, description="Whose memory; the key's user.")]
+AgentId = Annotated[str | None, Query(min_length=1, max_length=256, description="The memory of one agent.")]
+RunId = Annotated[str | None, Query(min_length=1, max_length=256, description="The memory of one run, or a fork.")]
+RequestKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=MAX_KEY_CHARS,
+        description="The same key and request again gives the first response and has no further effect.",
+    ),
+]
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    """The service a connection belongs to."""
+    service: Service = connection.app.state.service
+    return service
+
+
+def caller_of(connection: HTTPConnection) -> Caller:
+    """Who a request is from. Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`)."""
+    service = service_of(connection)
+    headers = connection.headers
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if key:
+        caller = service.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
+        if caller is None:
+            raise ServiceError("the API key is not known, or was revoked", status=401, code="unauthorized")
+    elif service.keys.ever:
+        raise ServiceError(
+            "this service wants an API key: Authorization: Bearer ma_...", status=401, code="unauthorized"
+        )
+    else:
+        _check_local(connection, service)
+        caller = LOCAL
+    wait_s = service.wait_s(caller.name)
+    if wait_s:
+        service.metrics.refused["rate"] += 1
+        raise ServiceError(f"too many requests; come back in {wait_s:.1f} s", code="too_many_requests", retryable=True)
+    return caller
+
+
+def _check_local(connection: HTTPConnection, service: Service) -> None:
+    peer = connection.client.host if connection.client is not None else ""
+    if not _is_loopback(peer) or any(name in connection.headers for name in _PROXIED):
+        raise ServiceError(
+            "without any API key only requests of this machine are served; make one:  memagent keys create",
+            status=401,
+            code="unauthorized",
+        )
+    names = _LOOPBACK_NAMES | set(service.settings.hosts)
+    host = urlsplit(f"//{connection.headers.get('host', '')}").hostname
+    origin = connection.headers.get("origin")
+    if host not in names or (origin is not None and urlsplit(origin).hostname not in names):
+        raise ServiceError(
+            "the request names another host than this one; add it to service.hosts, or use an API key",
+            code="misdirected",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+class Call:
+    """One allowed request about one memory."""
+
+    __slots__ = ("caller", "key", "request", "scope", "service")
+
+    def __init__(self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None) -> None:
+        self.request, self.service, self.caller, self.scope, self.key = request, service, caller, scope, key
+
+    @contextmanager
+    def agent(self) -> Generator[AsyncAgent]:
+        """The agent on this memory, kept open meanwhile."""
+        with self.service.banks.agent(self.scope) as agent:
+            yield agent
+
+    @property
+    def journal_key(self) -> str:
+        """The idempotency key as the journal keeps it, apart for every API key."""
+        assert self.key is not None
+        return hashlib.sha256(f"{self.caller.name}\x00{self.key}".encode()).hexdigest()
+
+    async def once(
+        self, work: Callable[[], Awaitable[Response]], *, keep: Callable[[Entry], Response | None] | None = None
+    ) -> Response:
+        """The response of `work`, or the first one when the request was made before with the same idempotency key.
+
+        `keep` makes the response out of the journal entry that the work appends; it is written along with that entry. Raises
+        `ServiceError` when the key was used for another request (`key_reused`) or is at work (`request_in_progress`).
+        """
+        if self.key is None:
+            return await work()
+        key, digest, replays = self.journal_key, await request_digest(self.request), self.service.replays
+        known = self._known(key, digest)
+        if known is not None:
+            return known
+        place = (self.scope.key, key)
+        if place in replays.running:
+            raise ServiceError("the same request is at work", code="request_in_progress", retryable=True)
+        replays.running.add(place)
+        token = PROMISE.set(Promise(key, digest, keep) if keep is not None else None)
+        try:
+            response = await work()
+        except IdempotencyKeyUsed:
+            known = self._known(key, digest)
+            if known is None:
+                raise
+            return known
+        finally:
+            PROMISE.reset(token)
+            replays.running.discard(place)
+        if response.status_code < 400 and type(response) is Response:
+            replays.put(self.scope, key, digest, Kept.of(response))
+        return response
+
+    def _known(self, key: str, digest: str) -> Response | None:
+        found = self.service.replays.get(self.scope, key)
+        if found is None:
+            stored = self.service.journal.inner.response(self.scope, key)
+            if stored is None:
+                return None
+            found = (stored.body_digest, Kept.model_validate_json(stored.response_json))
+        if found[0] != digest:
+            raise ServiceError("the Idempotency-Key was used for another request; take a new one", code="key_reused")
+        self.service.metrics.events["replays"] += 1
+        return found[1].response()
+
+
+def may(*needed: str) -> Callable[..., Awaitable[Call]]:
+    """The dependency of a route: the caller must be allowed all of `needed`."""
+    wanted = frozenset(needed)
+
+    async def call(
+        request: Request,
+        user_id: UserId = None,
+        agent_id: AgentId = None,
+        run_id: RunId = None,
+        key: RequestKey = None,
+    ) -> Call:
+        return _call(request, wanted, user_id, agent_id, run_id, key)
+
+    return call
+
+
+def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
+    """As `may`, for routes that name the user in their path."""
+    wanted = frozenset(needed)
+
+    async def call(
+        request: Request, user_id: str, agent_id: AgentId = None, run_id: RunId = None, key: RequestKey = None
+    ) -> Call:
+        return _call(request, wanted, user_id, agent_id, run_id, key)
+
+    return call
+
+
+def _call(
+    request: Request,
+    wanted: frozenset[str],
+    user_id: str | None,
+    agent_id: str | None,
+    run_id: str | None,
+    key: str | None,
+) -> Call:
+    caller = caller_of(request)
+    if not wanted <= caller.scopes:
+        raise ServiceError(f"the API key lacks the scope {', '.join(sorted(wanted - caller.scopes))}", code="forbidden")
+    if caller.user_id is not None and user_id not in (None, caller.user_id):
+        raise ServiceError("the API key is bound to another user", code="forbidden")
+    if caller.user_id is None and caller is not LOCAL and user_id is None:
+        raise ServiceError("the API key is bound to no user: name one, ?user_id=", code="invalid_request")
+    try:
+        scope = Scope(user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id)
+    except ValidationError as exc:
+        raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
+    if any("\x1f" in part for part in (scope.user_id, agent_id or "", run_id or "")):
+        raise InputError("ids of users, agents and runs have no control characters")
+    return Call(request, service_of(request), caller, scope, key)

@@ -1,0 +1,100 @@
+"""The ASGI app: routers, errors, lifespan, and its OpenAPI document.
+
+`create_app` knows no store, so the document can be made without one; `serve_app` puts a service behind it and the gate before it. A router
+of another part (the dashboard) is added to `ROUTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp
+
+import memagent
+from memagent.client.faults import FieldFault, Problem
+from memagent.service import (
+    problems,
+    routes_graph,
+    routes_memories,
+    routes_openai,
+    routes_operations,
+    routes_snapshots,
+    routes_talk,
+    routes_users,
+    talking,
+)
+from memagent.service.gate import Gate
+from memagent.service.hosting import Service
+
+_DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    routes_memories.router,
+    routes_talk.router,
+    routes_snapshots.router,
+    routes_graph.router,
+    routes_users.router,
+    routes_openai.router,
+    routes_operations.router,
+)
+"""Every part of the API, in the order of the documentation."""
+
+
+def create_app() -> FastAPI:
+    """The app without a service: `app.state.service` is set by `serve_app`."""
+    app = FastAPI(
+        title="memagent",
+        version=memagent.__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    problems.install(app)
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        return app.openapi_schema or _completed(plain())
+
+    app.openapi = openapi
+    return app
+
+
+def serve_app(service: Service) -> ASGIApp:
+    """The app on a service, behind the gate: what a server runs."""
+    app = create_app()
+    app.state.service = service
+    return Gate(app, service)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    service: Service = app.state.service
+    await service.start()
+    try:
+        yield
+    finally:
+        await talking.kept_through()
+        await service.stop()
+        service.close()
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the schema of problems, bearer keys, and none of the framework's own error bodies."""
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for model in (FieldFault, Problem):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+        schema.pop("$defs", None)
+        schemas[model.__name__] = schema
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}, {}]
+    return document

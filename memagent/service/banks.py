@@ -1,0 +1,60 @@
+"""Open memories, one agent a scope, with the ones used longest ago closed first.
+
+A memory in use is never closed: two banks of one scope would each keep a search view of it. Opening one costs a replay of its journal at
+first use. All agents share model, design, embedder and journal.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from memagent.async_agent import AsyncAgent
+from memagent.core.records import Scope
+from memagent.service.metrics import Metrics
+
+
+class _Open:
+    __slots__ = ("agent", "users")
+
+    def __init__(self, agent: AsyncAgent) -> None:
+        self.agent = agent
+        self.users = 0
+
+
+class Banks:
+    """Agents by scope. Used from one event loop."""
+
+    def __init__(self, make: Callable[[Scope], AsyncAgent], *, most: int, metrics: Metrics) -> None:
+        self._make = make
+        self._most = most
+        self._metrics = metrics
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def agent(self, scope: Scope) -> Generator[AsyncAgent]:
+        """The agent of a scope, kept open as long as it is in use."""
+        found = self._open.get(scope.key)
+        if found is None:
+            found = self._open[scope.key] = _Open(self._make(scope))
+            self._metrics.events["banks_opened"] += 1
+        else:
+            self._open.move_to_end(scope.key)
+        found.users += 1
+        if len(self._open) > self._most:
+            self._close_oldest()
+        try:
+            yield found.agent
+        finally:
+            found.users -= 1
+
+    def _close_oldest(self) -> None:
+        for key, entry in self._open.items():
+            if not entry.users:
+                del self._open[key]
+                self._metrics.events["banks_evicted"] += 1
+                return

@@ -1,0 +1,158 @@
+"""The gate every request passes: its id, limits, security headers, figures and log line.
+
+Plain ASGI around the app, so that it costs microseconds and covers whatever the app does, failing included. The log line tells method,
+route, status and time; never a path as called, a query or a body.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memagent.client.faults import plain_problem
+from memagent.service.hosting import Service
+from memagent.service.problems import problem_response, tell_failure, unforeseen_response
+
+access_log = logging.getLogger("memagent.service.access")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+)
+_POLICY: Final = (
+    b"content-security-policy",
+    b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+)
+_UNCACHED: Final = (b"cache-control", b"no-store")
+
+
+class Gate:
+    """An ASGI app around another."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        request_id = _given_id(scope) or secrets.token_hex(8).encode()
+        scope["memagent.request_id"] = request_id.decode()
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": _secured(message["headers"], request_id)}
+            await send(message)
+
+        metrics = self._service.metrics
+        metrics.in_flight += 1
+        try:
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                metrics.refused[refusal] += 1
+                problem = plain_problem(
+                    refusal, _WHY[refusal], request_id=request_id.decode(), retryable=refusal == "overloaded"
+                )
+                await problem_response(problem)(scope, receive, answer)
+            else:
+                await self._app(scope, self._limited(scope, receive), answer)
+        except Exception as exc:
+            tell_failure(exc, request_id=request_id.decode())
+            if not status:
+                await unforeseen_response(request_id.decode())(scope, receive, answer)
+        finally:
+            metrics.in_flight -= 1
+            seconds = time.perf_counter() - began
+            route = _route_of(scope)
+            metrics.observe(scope["method"], route, status or 499, seconds)
+            if access_log.isEnabledFor(logging.INFO):
+                _tell(scope, request_id.decode(), route, status or 499, seconds)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        if self._service.metrics.in_flight > self._service.settings.max_in_flight and not scope["path"].endswith("z"):
+            return "overloaded"
+        for name, value in scope["headers"]:
+            if name == b"content-length" and (not value.isdigit() or int(value) > self._most_bytes(scope)):
+                return "too_large"
+        return None
+
+    def _most_bytes(self, scope: Scope) -> int:
+        settings = self._service.settings
+        return settings.max_import_bytes if scope["path"].endswith("/import") else settings.max_body_bytes
+
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """`receive`, counting: a body without a length is cut off where it grows too large."""
+        if scope["method"] == "GET":
+            return receive
+        most, seen = self._most_bytes(scope), 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > most:
+                    self._service.metrics.refused["too_large"] += 1
+                    raise HTTPException(413, _WHY["too_large"])
+            return message
+
+        return counted
+
+
+_WHY: Final = {
+    "overloaded": "the service is at work on as many requests as it may be; come back in a second",
+    "too_large": "the body is larger than this service takes",
+}
+
+
+def _given_id(scope: Scope) -> bytes | None:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return value
+    return None
+
+
+def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
+    given = list(headers)
+    names = {name for name, _ in given}
+    given += _HEADERS
+    given.append((b"x-request-id", request_id))
+    for default in (_POLICY, _UNCACHED):
+        if default[0] not in names:
+            given.append(default)
+    return given
+
+
+def _route_of(scope: Scope) -> str:
+    """The template of the route that answered; routers nested in others are named by the outer one's prefix."""
+    route = scope.get("route")
+    path = getattr(route, "path", None)
+    return path if isinstance(path, str) else "unmatched"
+
+
+def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
+    line = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "request_id": request_id,
+        "method": scope["method"] if len(scope["method"]) < 10 else "OTHER",
+        "route": route,
+        "status": status,
+        "ms": round(1_000 * seconds, 1),
+    }
+    access_log.info("%s", json.dumps(line))

@@ -1,0 +1,115 @@
+"""Every error as a problem (RFC 9457): the library's, the framework's, and what nobody foresaw."""
+
+from __future__ import annotations
+
+import logging
+import math
+import traceback
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from memagent.client.faults import FieldFault, Problem, ServiceError, plain_problem, problem_of
+from memagent.core.errors import MemAgentError
+
+_log = logging.getLogger(__name__)
+_BY_STATUS: Final = {400: "malformed", 404: "no_such_path", 405: "method_not_allowed", 413: "too_large"}
+_MOST_FAULTS: Final = 20
+
+
+def request_id_of(request: Request) -> str:
+    """The id of a request, as the gate gave it."""
+    return str(request.scope.get("memagent.request_id", ""))
+
+
+def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """A problem as a response."""
+    more = dict(headers or {})
+    if problem.status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    if problem.retryable and problem.status in (429, 503):
+        more.setdefault("Retry-After", "1")
+    body = problem.model_dump_json(exclude_none=True).encode()
+    return Response(body, problem.status, {**more, "Cache-Control": "no-store"}, "application/problem+json")
+
+
+def install(app: FastAPI) -> None:
+    """Have an app tell every error as a problem."""
+    app.add_exception_handler(MemAgentError, _library_error)
+    app.add_exception_handler(RequestValidationError, _wrong_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+async def _library_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, MemAgentError)
+    problem = problem_of(exc, request_id=request_id_of(request))
+    if problem.status >= 500:
+        tell_failure(exc, request_id=problem.request_id)
+    headers: dict[str, str] = {}
+    wait_s = getattr(exc, "retry_after", None)
+    if isinstance(wait_s, int | float) and math.isfinite(wait_s):
+        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+    return problem_response(problem, headers)
+
+
+async def _wrong_request(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, RequestValidationError)
+    found: list[dict[str, Any]] = list(exc.errors())
+    faults = tuple(_field_fault(error) for error in found[:_MOST_FAULTS])
+    if any(error["type"] == "json_invalid" for error in found):
+        problem = plain_problem("malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults)
+    else:
+        detail = f"the request has {len(found)} wrong field{'s' if len(found) != 1 else ''}"
+        problem = plain_problem("invalid_request", detail, request_id=request_id_of(request), errors=faults)
+    return problem_response(problem)
+
+
+def _field_fault(error: dict[str, Any]) -> FieldFault:
+    place, *path = [str(part) for part in error["loc"]]
+    match place:
+        case "body":
+            pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+        case "header":
+            pointer = f"{'.'.join(path)}:"
+        case _:
+            pointer = f"?{'.'.join(path)}"
+    return FieldFault(pointer=pointer[:500], code=str(error["type"]), message=str(error["msg"])[:500])
+
+
+async def _http_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    code = _BY_STATUS.get(exc.status_code, "malformed" if exc.status_code < 500 else "internal_error")
+    problem = plain_problem(code, str(exc.detail), request_id=request_id_of(request), status=exc.status_code)
+    return problem_response(problem, dict(exc.headers or {}))
+
+
+async def _unforeseen(request: Request, exc: Exception) -> Response:
+    return unforeseen_response(request_id_of(request))
+
+
+def unforeseen_response(request_id: str) -> Response:
+    """The answer to what nobody foresaw; the log knows more, by the request's id."""
+    return problem_response(
+        plain_problem("internal_error", "something went wrong in the service", request_id=request_id)
+    )
+
+
+def tell_failure(exc: BaseException, *, request_id: str) -> None:
+    """Log where something failed, and of what kind; never the message, which may hold somebody's words."""
+    frames = traceback.extract_tb(exc.__traceback__)[-6:]
+    where = " < ".join(
+        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)
+    )
+    _log.error("request %s failed: %s at %s", request_id, type(exc).__name__, where)
+
+
+def precondition_failed(*, expected: int, actual: int) -> ServiceError:
+    """The error for an `If-Match` that does not."""
+    return ServiceError(
+        f"the memory has changed: it is at version {actual} now, If-Match names {expected}", code="precondition_failed"
+    )

@@ -1,9 +1,11 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
 #   make demo         a guided run on the light core: no model, no key, no network once installed
-#   make test         the tests, at most 15 minutes on two cores
+#   make test         the tests, about 10 minutes on two quiet cores
 #   make test-full    the tests and the full-size figures
 #   make lint         ruff, pyright, the import contracts
 #   make bench        the benchmarks; each prints a table and its JSON
+#   make train-smoke  a small training run with its report in runs/smoke (made anew each time), at most 5 minutes on two cores
+#   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths
 #   make constraints  renew the pinned versions
 #   make clean        remove .venv, builds and caches
 
@@ -20,7 +22,7 @@ export PIP_ROOT_USER_ACTION := ignore
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench bench-peers clean constraints
+.PHONY: demo test test-full lint bench bench-peers train-smoke gpu-check clean constraints
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -49,6 +51,14 @@ build/peers/.done: $(METADATA)
 	PIP_CONSTRAINT= build/peers/bin/python -m pip install -qq mem0ai -e .
 	@touch $@
 
+train-smoke: $(VENV)/.train
+	rm -rf runs/smoke
+	@began=$$(date +%s); export OMP_NUM_THREADS=1; $(BIN)/memagent-train examples/training/smoke.toml && $(BIN)/memagent-train report runs/smoke && \
+	  echo "the run and its report took $$(( $$(date +%s) - began )) s"
+
+gpu-check: $(VENV)/.train
+	$(BIN)/python scripts/gpu_check.py
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -65,7 +75,12 @@ $(VENV)/.core: $(METADATA) | $(BIN)/python
 # torch goes first and by itself: with the pinned version in place nothing later asks for another build of it.
 $(VENV)/.dev: $(METADATA) | $(BIN)/python
 	$(INSTALL) torch
-	$(INSTALL) -e '.[dev,llm,qdrant,minilm]'
+	$(INSTALL) -e '.[all,dev]'
+	@touch $(VENV)/.core $(VENV)/.train $@
+
+$(VENV)/.train: $(METADATA) | $(BIN)/python
+	$(INSTALL) torch
+	$(INSTALL) -e '.[train]'
 	@touch $(VENV)/.core $@
 
 # Renew the pins: install everything into a fresh environment and write down what came.

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -28,11 +29,14 @@ from memagent.protocols import Matrix
 PRELOADED = (
     "memagent.designs.verbatim memagent.embed.cached memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
     "memagent.graphs.running memagent.stores.sql_journal memagent.stores.embedding_cache memagent.stores.journal_audit "
+    "memagent.stores.postgres_journal "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"
 )
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""
 for _name in PRELOADED.split():
     import_module(_name)
+with suppress(ImportError):
+    import_module("psycopg")
 ANA = Scope(user_id="ana")
 SESSION_TURNS = 10
 EXPORT = "export.jsonl"
@@ -40,12 +44,12 @@ THINGS = "kettle anchor violin ladder compass teapot saddle lantern mirror hamme
 Say = Callable[[str], None]
 
 
-def live(say: Say, *, path: str, cycle: int, erase: bool) -> None:
+def live(say: Say, *, path: str, folder: str, cycle: int, erase: bool) -> None:
     """Open the memory, change it in every way there is, close it."""
-    asyncio.run(_live(say, Path(path), cycle, erase))
+    asyncio.run(_live(say, path, Path(folder), cycle, erase))
 
 
-async def _live(say: Say, path: Path, cycle: int, erase: bool) -> None:
+async def _live(say: Say, path: str, folder: Path, cycle: int, erase: bool) -> None:
     rng = Random(cycle)
     store = open_store(path=path, embedder="hashing")
     agent = store.agent(ANA)
@@ -58,7 +62,7 @@ async def _live(say: Say, path: Path, cycle: int, erase: bool) -> None:
         kinds.insert(3, "erase")
     for step, kind in enumerate(kinds):
         say(json.dumps(["begin", kind]))
-        await STEPS[kind](agent, f"c{cycle}s{step}", rng, path)
+        await STEPS[kind](agent, f"c{cycle}s{step}", rng, folder)
         say(json.dumps(["done", bank.state.seq, bank.state.digest()]))
     store.close()
     say(json.dumps(["closed"]))
@@ -73,11 +77,11 @@ def session_of(token: str) -> Session:
     return Session(id=token, at=datetime(2024, 3, 4, tzinfo=UTC), turns=turns)
 
 
-async def _remember(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _remember(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     await agent.remember(session_of(token))
 
 
-async def _batch(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _batch(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     """Several ADDs, an UPDATE and a DELETE in one commit."""
     known = sorted(item.id for item in agent.bank.state.active())
     count = rng.randint(2, 6)
@@ -94,45 +98,45 @@ async def _batch(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None
     assert not commit.rejected
 
 
-async def _add(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _add(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     await agent.memory.add(f"Ana keeps the {rng.choice(THINGS)} {token} in the garage", subject="Ana")
 
 
-async def _undo(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _undo(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     try:
         await agent.memory.undo()
     except (MemoryNotFound, StoreError):  # nothing left, or a later change is in the way
         return
 
 
-async def _graph(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _graph(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     """Two events and the edge between them in one entry."""
     nodes = tuple(Event(id=f"evt_{token}_{n}", summary=f"event {n} of {token}") for n in range(2))
     edge = EventEdge(source=nodes[0].id, target=nodes[1].id, relation=Relation.CAUSES)
     await agent.bank.index(GraphDelta(nodes=nodes, edges=(edge,)))
 
 
-async def _learn(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _learn(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     known = sorted(agent.bank.state.items)
     await agent.bank.learn([(item_id, ItemStats(q_value=rng.random(), uses=1)) for item_id in known[:3]])
 
 
-async def _restore(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _restore(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     """Change the memory and set it back: three entries."""
     before = await agent.memory.snapshot()
     await agent.memory.add(f"Ana forgets {token} at once")
     await agent.memory.restore(before)
 
 
-async def _search(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _search(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     await agent.search(f"Where is the {rng.choice(THINGS)}?")
 
 
-async def _export(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
-    await agent.memory.export(path.with_name(EXPORT))
+async def _export(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
+    await agent.memory.export(folder / EXPORT)
 
 
-async def _erase(agent: AsyncAgent, token: str, rng: Random, path: Path) -> None:
+async def _erase(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     await agent.memory.reset(user_id=ANA.user_id)
 
 

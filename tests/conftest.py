@@ -10,11 +10,16 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from postgres_kit import Postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -90,3 +95,36 @@ def locomo_dir() -> Path:
     if not any(folder.glob("*.json")):
         pytest.skip(f"no LoCoMo data: set LOCOMO_DIR to a folder that holds its JSON (looked in {folder})")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of the session's own; the test is skipped where there is none."""
+    from postgres_kit import running_postgres
+
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Names places for journals that are not there yet: files, or empty schemas of a server."""
+    with ExitStack() as schemas:
+        if request.param == "postgres":
+            server: Postgres = request.getfixturevalue("postgres")
+            yield lambda: schemas.enter_context(server.schema())
+        else:
+            folders = iter(range(1_000_000))
+
+            def file() -> str:
+                folder = tmp_path / f"place{next(folders)}"
+                folder.mkdir()
+                return str(folder / "memory.db")
+
+            yield file
+
+
+@pytest.fixture
+def place(new_place: Callable[[], str]) -> str:
+    """One place for a journal, in SQLite and again in PostgreSQL."""
+    return new_place()

@@ -10,20 +10,24 @@ import asyncio
 import hashlib
 import json
 import os
+from contextlib import suppress
+from importlib import import_module
 
 import numpy as np
 from crash_child import Say
+from postgres_kit import journal_at
 
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, StatsDelta
 from memagent.protocols import Vector
-from memagent.stores import embedding_cache
+from memagent.stores import embedding_cache, postgres_journal
 from memagent.stores.migrations import upgrade
-from memagent.stores.sql_journal import SqlJournal
 
-PRELOADED = (embedding_cache, upgrade)
+PRELOADED = (embedding_cache, postgres_journal, upgrade)
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""
+with suppress(ImportError):
+    import_module("psycopg")
 EMBEDDER = "crash/1"
 STEPS = 12
 
@@ -52,7 +56,7 @@ async def _write_everything(say: Say, path: str, cycle: int, erase: bool) -> Non
     def tell(*words: str | int) -> None:
         say(json.dumps(words))
 
-    with SqlJournal(path) as journal:
+    with journal_at(path) as journal:
 
         async def rows(user: str, writer: int) -> None:
             scope = Scope(user_id=user)
@@ -107,5 +111,5 @@ async def _write_everything(say: Say, path: str, cycle: int, erase: bool) -> Non
 
 def open_and_close(say: Say, *, path: str) -> None:
     """Open the journal, which makes or migrates it, and close it."""
-    SqlJournal(path).close()
+    journal_at(path).close()
     say(json.dumps(["opened", os.getpid()]))

@@ -1,6 +1,7 @@
 """The page on the command line says what is true: its commands are run, every command and option is in it.
 
-Run as a script, this writes the page's outputs anew.
+Run as a script, this writes the page's outputs anew, and the tables of the two commands for evaluation and training; with `tables`, only
+these.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ import re
 import shlex
 import sys
 import tempfile
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from command_line_kit import ROOT, SAMPLE, moved_into, run
 from typer.main import get_command
 
+from environments.evaluate import app as eval_app
 from memagent.cli import app
+from train.command import app as train_app
 
 PAGE = ROOT / "docs" / "command-line.md"
 CONSOLE = re.compile(r"^```(console|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = {"memagent-eval": eval_app, "memagent-train": train_app}
+TABLES = re.compile(r"(<!-- options of (memagent-\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VARYING = {
     r"\b(mem|ses)_[0-9a-f]{20}": r"\1_ID",
     r"\b\d+ [A-Z][a-z]+ 20(?:2[5-9]|[3-9]\d)": "TODAY",
@@ -47,6 +53,41 @@ def played(page: str, folder: Path) -> str:
         return "```console\n" + "\n".join(parts) + "```"
 
     return CONSOLE.sub(block, page)
+
+
+def tabled(page: str) -> str:
+    """The page with what the commands for evaluation and training take now."""
+    return TABLES.sub(lambda match: f"{match[1]}{options_of(match[2])}{match[3]}", page)
+
+
+def options_of(program: str) -> str:
+    """A line of help and a table of arguments and options for every command of a program."""
+    group: Any = get_command(PROGRAMS[program])
+    parts: list[str] = []
+    for name, command in group.commands.items():
+        about = " ".join((command.help or "").split())
+        rows = [
+            f"| {_spelled(one)} | {_meaning(one)} |"
+            for one in command.params
+            if "--help" not in one.opts and not getattr(one, "hidden", False)
+        ]
+        parts.append(f"\n`{program} {name}`: {about}\n\n| takes | meaning |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    return "".join(parts) + "\n"
+
+
+def _spelled(parameter: Any) -> str:
+    name = parameter.opts[0]
+    return f"`{name}`" if name.startswith("-") else f"`{name.upper()}`"
+
+
+def _meaning(parameter: Any) -> str:
+    said = " ".join((parameter.help or "").split()).replace("|", "\\|")
+    kind = parameter.type_descriptor.annotation
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    said += f" One of {', '.join(map(str, choices))}." if choices else ""
+    default = getattr(parameter, "default", None)
+    plain = isinstance(default, str | int | float | Enum) and not isinstance(default, bool)
+    return f"{said} Default: {default.value if isinstance(default, Enum) else default}." if plain else said
 
 
 def homely(text: str, folder: Path) -> str:
@@ -80,7 +121,7 @@ def test_the_page_documents_every_command_and_option() -> None:
     general, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
     common, own = sections[0], {section.partition("\n")[0]: section for section in sections[1:]}
     group: Any = get_command(app)
-    assert sorted(own) == sorted(group.commands)
+    assert sorted(own) == sorted([*group.commands, *PROGRAMS])
     for name, command in group.commands.items():
         for option in (option for parameter in command.params for option in parameter.opts if option.startswith("-")):
             assert f"`{option}" in own[name] + common + general, f"memagent {name} {option} is not documented"
@@ -88,7 +129,18 @@ def test_the_page_documents_every_command_and_option() -> None:
         assert f"{option}`" in general or f"`memagent {option}" in general, f"memagent {option} is not documented"
 
 
-if __name__ == "__main__":
+def test_the_page_has_what_the_other_two_commands_take() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert {name for _, name, _ in TABLES.findall(page)} == set(PROGRAMS)
+    assert tabled(page) == page, f"write the tables anew: python tests/{Path(__file__).name} tables"
+    for program, typer_app in PROGRAMS.items():
+        commands: Any = get_command(typer_app)
+        assert all(f"`{program} {name}`: " in page for name in commands.commands)
+
+
+if __name__ == "__main__" and "tables" in sys.argv:
+    PAGE.write_text(tabled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+elif __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         shown = played(PAGE.read_text(encoding="utf-8"), moved_into(Path(place).resolve(), patch, columns=100))
-        PAGE.write_text(shown, encoding="utf-8")
+        PAGE.write_text(tabled(shown), encoding="utf-8")

@@ -36,7 +36,7 @@ from memagent.core.snapshot import Commit, JournalRow
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.stores import crash_points
-from memagent.stores.sql_journal import SqlJournal
+from memagent.stores.database_journal import DatabaseJournal
 from memagent.testing import FunctionModel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -81,7 +81,7 @@ def replayed(path: str | Path) -> tuple[str, list[JournalRow]]:
 
     async def rebuild() -> tuple[str, list[JournalRow]]:
         store = open_store(path=path, embedder="hashing", read_only=True)
-        assert isinstance(store.journal, SqlJournal)
+        assert isinstance(store.journal, DatabaseJournal)
         assert store.journal.verify(ANA) == []
         state = await store.bank(ANA).sync()
         rows = [row async for row in store.journal.since(ANA, 0)]
@@ -100,8 +100,8 @@ def added(rows: list[JournalRow]) -> Counter[str]:
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
-def test_eight_threads_share_one_agent(tmp_path: Path) -> None:
-    path, told, undone = tmp_path / "m.db", list[str](), list[str]()
+def test_eight_threads_share_one_agent(place: str) -> None:
+    told, undone = list[str](), list[str]()
 
     def work(number: int) -> None:
         for step in range(4):
@@ -119,10 +119,10 @@ def test_eight_threads_share_one_agent(tmp_path: Path) -> None:
         with suppress(StoreError):  # two undid the same commit, or something was built on it
             undone.append(agent.memory.undo().undoes or "")
 
-    with open_agent(path) as agent:
+    with open_agent(place) as agent:
         in_threads(work)
-        assert Counter(told) == added(replayed(path)[1])
-        digest, rows = replayed(path)
+        assert Counter(told) == added(replayed(place)[1])
+        digest, rows = replayed(place)
         assert agent.snapshot().digest == digest
         assert sorted(undone) == sorted(
             row.entry.undoes for row in rows if isinstance(row.entry, Commit) and row.entry.undoes
@@ -131,12 +131,12 @@ def test_eight_threads_share_one_agent(tmp_path: Path) -> None:
         assert {item.text for item in active} == {hit.text for hit in agent.search("thread note lantern", k=500)}
 
 
-def test_eight_agents_on_one_path_lose_no_write(tmp_path: Path) -> None:
-    path, digests = tmp_path / "m.db", list[str]()
+def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
+    digests = list[str]()
     done = threading.Barrier(THREADS)
 
     def work(number: int) -> None:
-        with open_agent(path) as agent:
+        with open_agent(place) as agent:
             for step in range(10):
                 agent.memory.add(f"agent {number} keeps note {step}")
             agent.memory.add_many([f"agent {number} lists {thing}" for thing in ("tea", "rice", "oil")])
@@ -146,13 +146,13 @@ def test_eight_agents_on_one_path_lose_no_write(tmp_path: Path) -> None:
             assert len(agent.search("agent", k=500)) == THREADS * 14
 
     in_threads(work)
-    digest, rows = replayed(path)
+    digest, rows = replayed(place)
     assert set(digests) == {digest}
     assert sorted(added(rows).values()) == [1] * THREADS * 14
 
 
-def test_an_update_that_came_second_is_told_so(tmp_path: Path) -> None:
-    with open_agent(tmp_path / "m.db") as one, open_agent(tmp_path / "m.db") as two:
+def test_an_update_that_came_second_is_told_so(place: str) -> None:
+    with open_agent(place) as one, open_agent(place) as two:
         item = one.memory.add("Ana likes tea")
         assert two.memory.update(item.id, "Ana likes coffee", version=1).version == 2
         with pytest.raises(VersionConflict, match="at version 2"):
@@ -160,8 +160,8 @@ def test_an_update_that_came_second_is_told_so(tmp_path: Path) -> None:
         assert one.memory.get(item.id).text == "Ana likes coffee"
 
 
-def test_closing_lets_other_threads_finish_and_refuses_the_rest(tmp_path: Path) -> None:
-    agent, told, refused = open_agent(tmp_path / "m.db"), list[str](), list[str]()
+def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str) -> None:
+    agent, told, refused = open_agent(place), list[str](), list[str]()
 
     def work(number: int) -> None:
         for step in count():
@@ -175,7 +175,7 @@ def test_closing_lets_other_threads_finish_and_refuses_the_rest(tmp_path: Path) 
 
     in_threads(work)
     assert refused == ["this agent is closed; open another one"] * THREADS
-    assert Counter(told) == added(replayed(tmp_path / "m.db")[1])
+    assert Counter(told) == added(replayed(place)[1])
 
 
 # -- event loops -------------------------------------------------------------------------------------------------------
@@ -499,31 +499,31 @@ def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> Non
         assert agent.flush() == []
 
 
-def test_work_in_the_background_keeps_its_order(tmp_path: Path) -> None:
+def test_work_in_the_background_keeps_its_order(place: str) -> None:
     gate = Gate()
-    with open_agent(tmp_path / "m.db", model=gate.model, design="add_only") as agent:
+    with open_agent(place, model=gate.model, design="add_only") as agent:
         futures = [agent.remember("A thing happened", session_id=f"s{n}", background=True) for n in range(5)]
         gate.open.set()
         agent.remember("A last thing happened", session_id="s5")
         assert all(not isinstance(future, IngestReport) and future.done() for future in futures)
-        rows = replayed(tmp_path / "m.db")[1]
+        rows = replayed(place)[1]
         commits = [row.entry.source.session_id for row in rows if isinstance(row.entry, Commit)]
         assert commits == [f"s{n}" for n in range(6)]
         assert [report.session_id for report in agent.flush()] == [f"s{n}" for n in range(5)]
 
 
-def test_close_waits_for_work_in_the_background(tmp_path: Path) -> None:
+def test_close_waits_for_work_in_the_background(place: str) -> None:
     gate = Gate()
-    agent = open_agent(tmp_path / "m.db", model=gate.model, design="add_only")
+    agent = open_agent(place, model=gate.model, design="add_only")
     for n in range(3):
         agent.remember("A thing happened", session_id=f"s{n}", background=True)
     threading.Timer(0.05, gate.open.set).start()
     agent.close()
-    assert sum(added(replayed(tmp_path / "m.db")[1]).values()) == 3
+    assert sum(added(replayed(place)[1]).values()) == 3
 
 
-def test_what_fails_in_the_background_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
-    agent = open_agent(tmp_path / "m.db")
+def test_what_fails_in_the_background_is_told_and_costs_nothing_else(place: str) -> None:
+    agent = open_agent(place)
     ok = agent.remember(session_of("one"), background=True)
     clash = session_of("two").model_copy(update={"turns": session_of("one").turns})
     with pytest.raises(ValueError, match="is taken by session 'one'"):  # told at once: nothing was stored

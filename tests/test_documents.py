@@ -13,7 +13,10 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "docs/quickstart.md", "docs/environments.md", "docs/event-graph.md", "docs/retrieval.md"],
+)
 def test_python_blocks_run(name: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
     assert blocks

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from postgres_kit import journal_at
 
 from memagent.core.errors import EmbeddingError, StoreError
 from memagent.core.records import Scope
@@ -24,13 +26,16 @@ def vectors(*names: str) -> dict[str, Vector]:
     return {name: np.full(3, float(len(name)), dtype=np.float32) for name in names}
 
 
-@pytest.fixture(params=["memory", "sql"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddingCache]:
     if request.param == "memory":
         yield MemoryEmbeddingCache()
         return
-    with SqlJournal(tmp_path / "j.db") as journal:
-        yield journal.cache
+    with ExitStack() as opened:
+        place = str(tmp_path / "j.db")
+        if request.param == "postgres":
+            place = opened.enter_context(request.getfixturevalue("postgres").schema())
+        yield opened.enter_context(journal_at(place)).cache
 
 
 def test_what_is_kept_is_found_again(cache: EmbeddingCache) -> None:
@@ -66,23 +71,23 @@ def test_memory_drops_the_oldest_beyond_its_bound() -> None:
     assert list(cache.get_many("e", ["a", "bb", "ccc"])) == ["bb", "ccc"]
 
 
-def test_vectors_are_written_with_a_commit_and_on_closing(tmp_path: Path) -> None:
-    with SqlJournal(tmp_path / "j.db") as journal, SqlJournal(tmp_path / "j.db", read_only=True) as reader:
+def test_vectors_are_written_with_a_commit_and_on_closing(place: str) -> None:
+    with journal_at(place) as journal, journal_at(place, read_only=True) as reader:
         journal.cache.put_many("e", vectors("a"))
         asyncio.run(journal.append(ANN, StatsDelta(), expect=0))
         assert list(reader.cache.get_many("e", ["a"])) == ["a"]
         journal.cache.put_many("e", vectors("bb", "a"))
         reader.cache.put_many("e", vectors("kept nowhere"))
-    with SqlJournal(tmp_path / "j.db") as journal:
+    with journal_at(place) as journal:
         assert list(journal.cache.get_many("e", ["a", "bb", "kept nowhere"])) == ["a", "bb"]
         cache = journal.cache
     with pytest.raises(StoreError, match="closed"):
         cache.get_many("e", ["a"])
 
 
-def test_vectors_are_written_even_when_nothing_else_is(tmp_path: Path) -> None:
+def test_vectors_are_written_even_when_nothing_else_is(place: str) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal, SqlJournal(tmp_path / "j.db", read_only=True) as reader:
+        with journal_at(place) as journal, journal_at(place, read_only=True) as reader:
             for name in ("a", "bb"):
                 journal.cache.put_many("e", vectors(name))
                 for _ in range(100):
@@ -94,20 +99,20 @@ def test_vectors_are_written_even_when_nothing_else_is(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_many_vectors_are_found_in_one_call(tmp_path: Path) -> None:
+def test_many_vectors_are_found_in_one_call(place: str) -> None:
     names = {f"{number:064x}": np.full(4, number, dtype=np.float32) for number in range(1_200)}
-    with SqlJournal(tmp_path / "j.db") as journal:
+    with journal_at(place) as journal:
         journal.cache.put_many("e", names)
-    with SqlJournal(tmp_path / "j.db") as journal:
+    with journal_at(place) as journal:
         found = journal.cache.get_many("e", list(names))
         assert {name: vector[0] for name, vector in found.items()} == {
             name: vector[0] for name, vector in names.items()
         }
 
 
-def test_any_erasure_empties_the_cache(tmp_path: Path) -> None:
+def test_any_erasure_empties_the_cache(place: str) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal:
+        with journal_at(place) as journal:
             journal.cache.put_many("e", vectors("a"))
             await journal.append(Scope(user_id="bob"), StatsDelta(), expect=0)
             journal.cache.put_many("e", vectors("not yet written"))

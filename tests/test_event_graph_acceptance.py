@@ -397,7 +397,7 @@ def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> 
             session = Session(id=f"s{number}", at=DAY + timedelta(weeks=number), turns=turns)
             await bank.store_session(session)
             ctx = SlotContext(model=model, bank=bank, clock=system_clock, session=session)
-            rejected += (await bank.index(await EventIndexer()((), ctx))).rejected
+            rejected += (await bank.index(await EventIndexer(judge=None)((), ctx))).rejected
         graph = bank.state.graph
         events = {one.id: one for one in graph.all_nodes() if one.kind is NodeKind.EVENT}
         assert sum(map(len, TOLD)) == 14 and len(events) == 12

@@ -1,23 +1,27 @@
-"""The journal's laws in one process: both journals keep the contract, batches, idempotency keys, groups of commits, sharing, time."""
+"""The journal's laws in one process: all journals keep the contract, batches, idempotency keys, groups of commits, sharing, time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from postgres_kit import Postgres, journal_at
 
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly, VersionConflict
 from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, Entry, Erased, ItemChange, JournalRow, SessionStored, StatsDelta
 from memagent.stores import crash_points
+from memagent.stores.database_journal import DatabaseJournal
 from memagent.stores.journal_rows import IdempotencyKeyUsed, StoredResponse
 from memagent.stores.memory_journal import MemoryJournal
 from memagent.stores.sql_journal import SqlJournal
@@ -26,23 +30,23 @@ from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
 ITEM = MemoryItem(id="m", text="x")
-Make = Callable[[], MemoryJournal | SqlJournal]
+Make = Callable[[], MemoryJournal | DatabaseJournal]
 
 
-@pytest.fixture(params=["memory", "sql"])
+@pytest.fixture(params=["memory", "sql", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes fresh, empty journals of either kind."""
-    opened: list[SqlJournal] = []
+    with ExitStack() as opened:
 
-    def journal() -> MemoryJournal | SqlJournal:
-        if request.param == "memory":
-            return MemoryJournal()
-        opened.append(SqlJournal(tmp_path / f"{len(opened)}.db"))
-        return opened[-1]
+        def journal() -> MemoryJournal | DatabaseJournal:
+            if request.param == "memory":
+                return MemoryJournal()
+            if request.param == "postgres":
+                server: Postgres = request.getfixturevalue("postgres")
+                return opened.enter_context(journal_at(opened.enter_context(server.schema())))
+            return opened.enter_context(journal_at(Path(tempfile.mkdtemp(dir=tmp_path)) / "j.db"))
 
-    yield journal
-    for one in opened:
-        one.close()
+        yield journal
 
 
 @pytest.fixture
@@ -58,14 +62,14 @@ def stats(token: str) -> Entry:
     return StatsDelta(updates=((token, None),))
 
 
-def test_both_journals_keep_the_contract(make: Make) -> None:
+def test_every_journal_keeps_the_contract(make: Make) -> None:
     asyncio.run(check_journal(make))
 
 
-def test_a_journal_opened_again_replays_the_same_rows(tmp_path: Path) -> None:
-    with SqlJournal(tmp_path / "j.db") as journal:
+def test_a_journal_opened_again_replays_the_same_rows(place: str) -> None:
+    with journal_at(place) as journal:
         written = asyncio.run(journal.append_many(ANN, every_kind(), expect=0))
-    with SqlJournal(tmp_path / "j.db") as journal:
+    with journal_at(place) as journal:
         assert asyncio.run(read_all(journal, ANN)) == written
         assert asyncio.run(journal.head(ANN)) == len(written)
         assert journal.verify(ANN) == []
@@ -140,8 +144,8 @@ def test_every_entry_of_an_import_needs_its_date(make: Make) -> None:
         )
 
 
-def test_keys_that_no_database_holds_are_refused(tmp_path: Path) -> None:
-    with SqlJournal(tmp_path / "j.db") as journal:
+def test_keys_that_no_database_holds_are_refused(place: str) -> None:
+    with journal_at(place) as journal:
         for key, digest in (("", "d"), ("k" * 257, "d"), ("k", "d" * 129)):
             with pytest.raises(InputError, match="idempotency"):
                 asyncio.run(journal.append(ANN, stats("a"), expect=0, idempotency=(key, digest, "{}")))
@@ -160,16 +164,16 @@ def test_keys_that_no_database_holds_are_refused(tmp_path: Path) -> None:
     ],
     ids=["nan", "infinity", "lone surrogate", "lone surrogate in a key"],
 )
-def test_an_entry_that_could_not_be_replayed_is_refused(tmp_path: Path, entry: Entry) -> None:
-    with SqlJournal(tmp_path / "j.db") as journal:
+def test_an_entry_that_could_not_be_replayed_is_refused(place: str, entry: Entry) -> None:
+    with journal_at(place) as journal:
         with pytest.raises(InputError, match=entry.kind):
             asyncio.run(journal.append_many(ANN, [stats("fine"), entry], expect=0))
         assert asyncio.run(journal.head(ANN)) == 0
         asyncio.run(journal.append(ANN, stats("fine"), expect=0))
 
 
-@pytest.mark.parametrize("kind", ["memory", "sql"])
-def test_time_never_runs_backwards_within_a_log(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["memory", "kept"])
+def test_time_never_runs_backwards_within_a_log(place: str, kind: str) -> None:
     noon = datetime(2024, 3, 31, 12, 0, 0, 1, tzinfo=UTC)
     times = iter([noon, noon - timedelta(hours=1), noon + timedelta(microseconds=1)])
 
@@ -177,19 +181,19 @@ def test_time_never_runs_backwards_within_a_log(tmp_path: Path, kind: str) -> No
         return next(times)
 
     async def run() -> list[datetime]:
-        journal = MemoryJournal(clock=clock) if kind == "memory" else SqlJournal(tmp_path / "j.db", clock=clock)
+        journal = MemoryJournal(clock=clock) if kind == "memory" else journal_at(place, clock=clock)
         rows = [await journal.append(ANN, stats("a"), expect=number) for number in range(3)]
         assert rows == await read_all(journal, ANN)
-        if isinstance(journal, SqlJournal):
+        if isinstance(journal, DatabaseJournal):
             journal.close()
         return [row.recorded_at for row in rows]
 
     assert asyncio.run(run()) == [noon, noon, noon + timedelta(microseconds=1)]
 
 
-def test_concurrent_appends_share_commits(tmp_path: Path, commits: Counter[str]) -> None:
+def test_concurrent_appends_share_commits(place: str, commits: Counter[str]) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal:
+        with journal_at(place) as journal:
             await journal.append(ANN, stats("a"), expect=0)
             commits.clear()
             await asyncio.gather(*(journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=0) for n in range(300)))
@@ -199,9 +203,9 @@ def test_concurrent_appends_share_commits(tmp_path: Path, commits: Counter[str])
     asyncio.run(run())
 
 
-def test_a_refused_append_does_not_fail_its_group(tmp_path: Path) -> None:
+def test_a_refused_append_does_not_fail_its_group(place: str) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal:
+        with journal_at(place) as journal:
             jobs = [journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=n % 2) for n in range(60)]
             outcomes = await asyncio.gather(*jobs, return_exceptions=True)
             assert [isinstance(outcome, JournalRow) for outcome in outcomes] == [n % 2 == 0 for n in range(60)]
@@ -210,10 +214,10 @@ def test_a_refused_append_does_not_fail_its_group(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_threads_with_their_own_loops_share_a_journal(tmp_path: Path) -> None:
+def test_threads_with_their_own_loops_share_a_journal(place: str) -> None:
     errors: list[BaseException] = []
 
-    async def work(journal: SqlJournal, number: int) -> None:
+    async def work(journal: DatabaseJournal, number: int) -> None:
         own, shared = Scope(user_id=f"u{number}"), Scope(user_id="shared")
         for step in range(10):
             await journal.append(own, stats(f"{step}"), expect=step)
@@ -226,7 +230,7 @@ def test_threads_with_their_own_loops_share_a_journal(tmp_path: Path) -> None:
 
     def thread(number: int) -> None:
         try:
-            with SqlJournal(tmp_path / "j.db") as journal:
+            with journal_at(place) as journal:
                 asyncio.run(work(journal, number))
         except BaseException as exc:
             errors.append(exc)
@@ -237,15 +241,15 @@ def test_threads_with_their_own_loops_share_a_journal(tmp_path: Path) -> None:
     for one in threads:
         one.join()
     assert errors == []
-    with SqlJournal(tmp_path / "j.db") as journal:
+    with journal_at(place) as journal:
         rows = asyncio.run(read_all(journal, Scope(user_id="shared")))
         assert len({row.model_dump_json(include={"entry"}) for row in rows}) == len(rows) == 60
         assert [problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)] == []
 
 
-def test_a_cancelled_append_leaves_the_journal_usable(tmp_path: Path) -> None:
+def test_a_cancelled_append_leaves_the_journal_usable(place: str) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal:
+        with journal_at(place) as journal:
             task = asyncio.create_task(journal.append(ANN, stats("a"), expect=0))
             await asyncio.sleep(0)
             task.cancel()
@@ -257,9 +261,9 @@ def test_a_cancelled_append_leaves_the_journal_usable(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_log_longer_than_a_page_is_read_whole(tmp_path: Path) -> None:
+def test_a_log_longer_than_a_page_is_read_whole(place: str) -> None:
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal:
+        with journal_at(place) as journal:
             await journal.append_many(ANN, [stats(str(n)) for n in range(1, 1301)], expect=0)
             assert [row.entry for row in await read_all(journal, ANN)] == [stats(str(n)) for n in range(1, 1301)]
             assert [row.seq for row in await read_all(journal, ANN, after=1290)] == list(range(1291, 1301))
@@ -334,11 +338,11 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
         SqlJournal(tmp_path)
 
 
-def test_a_journal_opened_for_reading_does_not_write(tmp_path: Path) -> None:
+def test_a_journal_opened_for_reading_does_not_write(place: str) -> None:
     with pytest.raises(StoreError, match="no memory"):
-        SqlJournal(tmp_path / "j.db", read_only=True)
-    SqlJournal(tmp_path / "j.db").close()
-    with SqlJournal(tmp_path / "j.db", read_only=True) as journal:
+        journal_at(place, read_only=True)
+    journal_at(place).close()
+    with journal_at(place, read_only=True) as journal:
         with pytest.raises(StoreReadOnly, match="read_only"):
             asyncio.run(journal.append(ANN, stats("a"), expect=0))
         assert "read_only" in repr(journal)

@@ -22,7 +22,10 @@ SHIPPED = {
     "extract": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),
     "manage_r1": (Role.MANAGER, {"facts", "memories", "recent"}),
     "manage_r2": (Role.MANAGER, {"facts", "memories", "graph"}),
-    "answer": (Role.ANSWERER, {"memories", "asked", "question"}),
+    "answer": (Role.ANSWERER, {"memories", "changes", "asked", "question"}),
+    "answer_sessions": (Role.ANSWERER, {"sessions", "changes", "asked", "question"}),
+    "window": (Role.PLANNER, {"asked", "covered", "question"}),
+    "merge_events": (Role.INDEXER, {"pairs"}),
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
     "plan": (Role.PLANNER, {"asked", "question"}),
@@ -45,7 +48,7 @@ def test_every_shipped_prompt_says_what_it_is(name: str) -> None:
     assert "(here)" in user.content and "(here)" not in system.content
 
 
-@pytest.mark.parametrize("name", ["extract", "manage_r1", "manage_r2", "answer"])
+@pytest.mark.parametrize("name", ["extract", "manage_r1", "manage_r2", "answer", "answer_sessions"])
 def test_the_examples_in_a_prompt_are_read_by_its_parser(name: str) -> None:
     system = load_prompt(name).messages(**dict.fromkeys(SHIPPED[name][1], ""))[0].content
     replies = re.findall(r"^\{(?:.*\n +)*.*\}$", system, re.MULTILINE)

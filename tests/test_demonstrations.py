@@ -1,0 +1,288 @@
+"""Demonstrations are right replies to the prompts that are really sent, and the noise knob spoils what is played by its share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from environments.demonstrations import Demonstration, OracleModel, demonstrations, lines_of, shown_turns
+from environments.errors import EnvironmentFault
+from environments.evaluate import app
+from environments.locomo_demonstrations import locomo_demonstrations
+from environments.rollout import ask_probe, play
+from environments.synthetic import Level, Part, synthetic
+from environments.worlds.grammar import grammar_of
+from environments.worlds.lexicon import Lexicon
+from environments.worlds.notes import NoteLanguage
+from environments.worlds.reader import WorldReader
+from environments.worlds.truth import Held
+from memagent.build import open_agent
+from memagent.core.exchange import Role
+from memagent.core.ops import ParseStatus, Rejected
+from memagent.core.records import Session, Turn
+from memagent.core.snapshot import EMPTY
+from memagent.testing import FunctionModel
+
+LEVELS: tuple[Level, ...] = ("tiny", "standard", "rich")
+DESIGNS = ("memory_r2_brief", "memory_r2")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of some episodes played by the oracle."""
+
+    parses: Counter[ParseStatus]
+    rejected: list[Rejected]
+    rewards: dict[str, list[float]]
+    """Rewards of the world's reader by what was asked."""
+    calls: list[tuple[str, bool]]
+
+
+def played(
+    level: Level, design: str, *, noise: float = 0.0, episodes: int = 3, ask: bool = False, seed: int = 0
+) -> Played:
+    async def run() -> Played:
+        env = synthetic(level, sessions=6, seed=seed)
+        found = Played(Counter(), [], defaultdict(list), [])
+        async with open_agent(path=":memory:", design=design, embedder="hashing", model=FunctionModel(str)) as agent:
+            for index in range(episodes):
+                episode = env.episode("train", index)
+                truth, lexicon = env.truth(episode), env.lexicon("train")
+                model = OracleModel(truth, episode.sessions, lexicon, noise=noise, seed=seed)
+                trajectory = await play(agent.at(EMPTY).with_model(model), episode, ask=ask)
+                assert trajectory.failure is None
+                for chunk in (chunk for trace in trajectory.traces for chunk in trace.report.chunks):
+                    found.parses.update(chunk.parse)
+                    found.rejected.extend(chunk.rejected)
+                found.calls.extend((right, given) for _, right, given in model.calls)
+                reader = WorldReader(base=agent.at(trajectory.end), lexicon=lexicon).knowing(truth)
+                for probe, wanted in zip(episode.probes, truth.probes, strict=True):
+                    answer = await ask_probe(reader, probe, memory=trajectory.end, at=None)
+                    (score,) = env.scoring.score_answers(episode, [answer])
+                    assert score.failure is None
+                    found.rewards[wanted.ask].append(score.reward or 0.0)
+        return found
+
+    return asyncio.run(run())
+
+
+def made(**changes: object) -> list[Demonstration]:
+    async def run() -> list[Demonstration]:
+        async with open_agent(
+            path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
+        ) as agent:
+            return await demonstrations(synthetic("tiny", sessions=4), agent, indexes=range(3), **changes)  # type: ignore[arg-type]
+
+    return asyncio.run(run())
+
+
+# -- the oracle --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_oracles_replies_are_read_in_full_and_nothing_is_rejected(level: Level, design: str) -> None:
+    found = played(level, design, ask=True)
+    assert set(found.parses) == {ParseStatus.STRICT}
+    assert found.rejected == []
+    assert all(given for _, given in found.calls)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_an_ideal_memory_answers_what_holds_now(design: str) -> None:
+    found = played("tiny", design, episodes=8)
+    asked = found.rewards["now"] + found.rewards["who"]
+    assert len(asked) > 40
+    assert sum(asked) / len(asked) >= 0.95
+
+
+def test_a_memory_spoiled_by_noise_answers_worse() -> None:
+    clean, noisy = (played("tiny", "memory_r2_brief", noise=noise, episodes=8).rewards["now"] for noise in (0.0, 0.8))
+    assert sum(noisy) / len(noisy) < sum(clean) / len(clean) - 0.1
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
+def test_noise_is_the_share_of_replies_that_are_spoiled(noise: float) -> None:
+    found = played("tiny", "memory_r2_brief", noise=noise, episodes=12)
+    spoiled = sum(not given for _, given in found.calls) / len(found.calls)
+    assert len(found.calls) > 120
+    assert spoiled == pytest.approx(noise, abs=0.1 if 0 < noise < 1 else 0.0)
+
+
+def test_full_prompts_are_answered_in_the_full_form() -> None:
+    found = [json.loads(right) for right, _ in played("standard", "memory_r2").calls]
+    facts = [fact for reply in found for fact in reply.get("facts", ())]
+    assert facts and all(set(fact) == {"text", "subject", "source", "when", "kind"} for fact in facts)
+    assert all(fact["subject"] and fact["source"].startswith("D") for fact in facts)
+    assert {fact["kind"] for fact in facts} > {"event", "plan"} and any(fact["when"] for fact in facts)
+
+
+def test_only_the_turns_to_take_notes_of_count_as_shown() -> None:
+    turns = tuple(Turn(id=f"D1:{n}", speaker="Ana", text=text) for n, text in enumerate(("Hi.", "Hi.", "I row.")))
+    session = Session(id="s", turns=turns)
+    full = "<earlier>\n[D1:0] Ana: Hi.\n</earlier>\n<dialogue>\n[D1:1] Ana: Hi.\n[D1:2] Ana: I row.\n</dialogue>"
+    assert shown_turns(full, session) == [("D1:1", "D1:1"), ("D1:2", "D1:2")]
+    assert shown_turns("5 May 2024\n0 Ana: Hi.\n1 Ana: I row.", session) == [("0", "D1:1"), ("1", "D1:2")]
+    assert shown_turns("0 Ana: I sail.", session) == []
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_note_of_every_relation_is_read_as_it_was_written(level: Level, held_out: bool) -> None:
+    lexicon = Lexicon(grammar_of(level), held_out=held_out)
+    language = NoteLanguage(lexicon)
+    on = date(2024, 5, 9)
+    subjects = [person.name for person in lexicon.people[:3]]
+    details: list[dict[str, object]] = [
+        {},
+        {"dated": True},
+        {"dated": True, "place": "the old harbour", "company": subjects[0]},
+        {"cause": "the clock stood still"},
+        {"dated": True, "outcome": False, "company": subjects[1]},
+        {"outcome": True},
+    ]
+    read = 0
+    for name, relation in lexicon.relations.items():
+        values = lexicon.pools.get(relation.values, ()) or tuple(person.name for person in lexicon.people)
+        for place, value in enumerate(values):
+            value = value.format_map({"he": "he", "him": "him", "his": "his"}) if "{" in value else value
+            for detail in details:
+                held = Held(value=value, kind=relation.kind, start=on, **detail)  # type: ignore[arg-type]
+                subject = subjects[place % 3]
+                text = language.held(subject, name, held)
+                note = language.read(text, said_on=on)
+                assert note is not None, text
+                assert (note.subject, note.relation, note.kind, note.value) == (subject, name, relation.kind, value), (
+                    text
+                )
+                assert (note.place, note.company, note.cause) == (held.place, held.company, held.cause), text
+                assert (note.outcome, note.dated, note.start) == (held.outcome, held.dated, on.isoformat()), text
+                read += 1
+    assert read > 6 * len(lexicon.relations)
+
+
+def test_a_text_that_is_no_note_says_nothing() -> None:
+    language = NoteLanguage(Lexicon(grammar_of("tiny"), held_out=False))
+    for text in ("", "hello", "Nobody lives in Bonn", "Tom Hill", "Tom Hill dreams of Bonn", "(on 5 May)"):
+        assert language.read(text) is None, text
+
+
+# -- demonstrations ----------------------------------------------------------------------------------------------------
+
+
+def test_demonstrations_are_reproducible_and_right_whatever_was_played() -> None:
+    assert made(noise=0.3) == made(noise=0.3)
+    assert made(noise=0.3, seed=1) != made(noise=0.3)
+    for one in made(noise=1.0):
+        assert one.role in (Role.EXTRACTOR, Role.MANAGER)
+        reply = json.loads(one.reply)
+        assert set(reply) == {"facts" if one.role is Role.EXTRACTOR else "ops"}
+        chat = one.chat()["messages"]
+        assert [message["role"] for message in chat] == ["system", "user", "assistant"]
+        assert chat[-1]["content"] == one.reply
+
+
+def test_answers_are_demonstrated_when_asked_for() -> None:
+    found = made(noise=0.0, roles=frozenset((Role.ANSWERER,)))
+    assert found and {one.role for one in found} == {Role.ANSWERER}
+    assert any(not json.loads(one.reply)["abstain"] for one in found)
+    assert len(list(lines_of(found))) == 3 * len(found)
+
+
+def test_the_command_writes_chats_as_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "warm.jsonl"
+    done = CliRunner().invoke(
+        app,
+        [
+            "demonstrations",
+            str(path),
+            "--level",
+            "tiny",
+            "--episodes",
+            "2",
+            "--noise",
+            "0.1",
+            "--design",
+            "memory_r2_brief",
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert f"{len(lines)} demonstrations" in done.stdout and {line["role"] for line in lines} == {
+        "extractor",
+        "manager",
+    }
+    assert all(line["messages"][-1]["role"] == "assistant" for line in lines)
+    wrong = CliRunner().invoke(app, ["demonstrations", str(path), "--episodes", "1", "--design", "verbatim"])
+    assert "asks no model" in str(wrong.exception)
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_other_splits_are_demonstrated_in_their_own_names(part: Part) -> None:
+    env = synthetic("tiny", sessions=4)
+    names = {person.name for person in env.lexicon(part).people}
+    found = [json.loads(one.reply) for one in made(split=part, noise=0.0)]
+    facts = [fact["text"] for reply in found for fact in reply.get("facts", ())]
+    assert facts and all(any(text.startswith(name) for name in names) for text in facts)
+
+
+# -- LoCoMo ------------------------------------------------------------------------------------------------------------
+
+
+def write_observed(path: Path) -> Path:
+    """A made-up conversation with observed facts, one of which names no turn."""
+    turns = [{"speaker": "Ana", "dia_id": f"D1:{n}", "text": f"My boat number {n} leaks."} for n in range(1, 13)]
+    observed = {
+        "Ana": [
+            ["Ana owns boat 2", "D1:2"],
+            ["Ana owns boats 3 and 11", ["D1:3", "D1:11"]],
+            ["Ana has no boat", "D9:9"],
+        ]
+    }
+    data = {
+        "sample_id": "conv-x",
+        "conversation": {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"},
+        "qa": [],
+        "observation": {"session_1_observation": observed},
+    }
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_observed_facts_become_replies_under_the_names_shown(design: str, tmp_path: Path) -> None:
+    found = asyncio.run(locomo_demonstrations(write_observed(tmp_path / "x.json"), design=design))
+    assert (found.facts, found.left_out) == (2, 1)
+    replies = [json.loads(one.reply)["facts"] for one in found.demonstrations]
+    assert [len(facts) for facts in replies] == [1, 1]
+    sources = [facts[0]["source"] for facts in replies]
+    assert sources == (["D1:2", "D1:11"] if design == "memory_r2" else ["1", "4"])
+    assert all(one.role is Role.EXTRACTOR for one in found.demonstrations)
+    for one, source, boat in zip(found.demonstrations, sources, (2, 11), strict=True):
+        shown = [line for line in one.messages[-1]["content"].splitlines() if f"number {boat} " in line]
+        assert shown and shown[-1].startswith((f"[{source}] ", f"{source} "))
+
+
+def test_designs_that_ask_no_model_and_missing_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="asks no model for facts"):
+        asyncio.run(locomo_demonstrations(write_observed(tmp_path / "x.json"), design="verbatim"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EnvironmentFault, match=r"no \.json file"):
+        asyncio.run(locomo_demonstrations(tmp_path / "empty"))
+
+
+def test_the_users_own_locomo_gives_demonstrations(locomo_dir: Path) -> None:
+    path = sorted(locomo_dir.glob("conv-*.json"))[0]
+    found = asyncio.run(locomo_demonstrations(path))
+    assert found.facts > 100 and found.left_out < found.facts // 20
+    assert len(found.demonstrations) > 40

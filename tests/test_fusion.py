@@ -1,0 +1,133 @@
+"""Fusion: arms add up by score, what a full arm does not list gets its floor, and names, questions and length move a hit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from memagent.core.answers import Query
+from memagent.core.ops import Add, OpBatch
+from memagent.core.recall import PLAIN
+from memagent.core.records import Fact, MemoryItem, SourceRef
+from memagent.embed.static import StaticEmbedder
+from memagent.memory.bank import MemoryBank
+from memagent.memory.lexical import K1, B, query_terms
+from memagent.memory.ranking import Fusion
+from memagent.memory.weighing import ASKING, TOLD_CHARS, asking, length
+from memagent.stores.memory_index import Scored, Scoring
+from memagent.stores.segments import CONTEXT, OWN
+
+TOLD = "went to the market and bought a red bicycle with a basket for the weekend"
+Numbers = Mapping[str, float]
+
+
+def item(item_id: str) -> MemoryItem:
+    return MemoryItem(id=item_id, text="a boat", kind="turn")
+
+
+A, C, D = item("mem_a"), item("mem_c"), item("mem_d")
+
+
+def fused(
+    arms: Mapping[str, Sequence[Scored]], weights: Numbers | None = None, most: Numbers | None = None, *, pool: int = 10
+) -> dict[str, float]:
+    """Scores by item id."""
+    fusion = Fusion()
+    fusion.add(arms, weights=weights or {}, most=most or {}, pool=pool)
+    assert all(one.score == one.fused for one in fusion.found.values())
+    return {one.id: one.fused for one in fusion.found.values()}
+
+
+def test_arms_add_up_as_weighted_shares_of_the_most_they_could_give() -> None:
+    arms = {"dense": [(A, 0.8), (C, 0.2)], "lexical": [(C, 6.0)]}
+    found = fused(arms, {"dense": 0.5, "lexical": 2.0}, {"lexical": 12.0})
+    assert found == pytest.approx({"mem_a": 0.4, "mem_c": 1.1})
+
+
+def test_a_full_arm_gives_its_last_score_to_what_it_does_not_list_and_a_short_one_nothing() -> None:
+    dense = {"dense": [(A, 0.8), (C, 0.3)]}
+    assert fused({**dense, "other": [(D, 1.0)]}, pool=2) == pytest.approx({"mem_a": 0.8, "mem_c": 0.3, "mem_d": 1.3})
+    assert fused({**dense, "other": [(D, 1.0)]}, pool=3)["mem_d"] == pytest.approx(1.0)
+
+
+def test_what_a_later_ranking_brings_starts_from_the_floors_of_the_arms_before() -> None:
+    fusion = Fusion()
+    fusion.add({"dense": [(A, 0.8), (C, 0.3)]}, weights={}, pool=2)
+    fusion.add({"graph": [(D, 0.1), (A, 0.05)]}, weights={"graph": 0.5}, most={"graph": 0.1})
+    assert {one.id: one.score for one in fusion.found.values()} == pytest.approx(
+        {"mem_a": 1.05, "mem_c": 0.3, "mem_d": 0.8}
+    )
+
+
+def test_a_cosine_below_zero_takes_nothing_away() -> None:
+    assert fused({"dense": [(A, 0.4), (C, -0.3)]}, pool=2) == pytest.approx({"mem_a": 0.4, "mem_c": 0.0})
+
+
+def test_arms_without_hits_or_room_are_harmless() -> None:
+    assert fused({"dense": [], "lexical": []}, most={"lexical": 0.0}) == {}
+
+
+def test_a_text_that_asks_counts_less_in_any_script_and_a_short_one_less_than_a_long_one() -> None:
+    assert asking("Is it?") == asking("何？") == asking("ماذا؟") == ASKING < 1.0
+    assert asking("It is.") == asking("? no") == 1.0
+    worth = [length("w" * count) for count in (1, 20, 100, TOLD_CHARS, 10 * TOLD_CHARS)]
+    assert worth == sorted(worth)
+    assert worth[-1] == worth[-2] == 1.0
+    assert 0.0 < worth[0] < worth[2] < 1.0
+
+
+async def bank_of(texts: Sequence[tuple[str, str]]) -> MemoryBank:
+    bank = MemoryBank(embedder=StaticEmbedder(), clock=lambda: datetime(2024, 1, 1, tzinfo=UTC))
+    ops = tuple(
+        Add(id=f"mem_{at:03}", fact=Fact(text=text, kind="turn", speaker=speaker, subject=speaker))
+        for at, (speaker, text) in enumerate(texts)
+    )
+    await bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="test"))
+    await bank.refresh()
+    return bank
+
+
+@pytest.mark.parametrize("name", ["Ana", "Rui"])
+def test_a_plain_search_finds_first_what_the_named_speaker_told(name: str) -> None:
+    async def run() -> None:
+        bank = await bank_of([("Rui", TOLD), ("Ana", TOLD), ("Ana", "Yes!"), ("Rui", "What about a bicycle?")])
+        hits = await bank.search(Query(text=f"What did {name} buy at the market?"), k=4)
+        assert hits[0].item is not None and hits[0].item.speaker == name
+        assert hits[0].why.factors["names"] == 1.0 + PLAIN.names
+        asks = next(hit for hit in hits if hit.text.endswith("?"))
+        assert asks.why.factors["asking"] == ASKING
+
+    asyncio.run(run())
+
+
+def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher() -> None:
+    async def run() -> None:
+        view = (await bank_of([("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")])).view
+        scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
+        for field in (OWN, CONTEXT):
+            most = scoring.lexical_most(field=field)
+            best = scoring.lexical(k=3, field=field)[0][1]
+            assert 0 < best < most < scoring.lexical_most(unknown=1, field=field)
+        assert Scoring(view, k1=K1, b=B).lexical_most() == 0.0
+
+    asyncio.run(run())
+
+
+def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
+    async def most(texts: Sequence[tuple[str, str]], *, forget: str | None) -> tuple[int, float]:
+        bank = await bank_of(texts)
+        view = bank.view if forget is None else bank.view.drop([forget])
+        words = query_terms("tulip cellar")
+        terms = view.arena.known_terms(words)
+        return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(unknown=len(words) - len(terms))
+
+    kept = [("Rui", "the cellar"), ("Rui", "the attic")]
+    never, forgotten = (
+        asyncio.run(most(kept, forget=None)),
+        asyncio.run(most([*kept, ("Ana", "tulip")], forget="mem_002")),
+    )
+    assert never[0] == forgotten[0]
+    assert never[1] == pytest.approx(forgotten[1])

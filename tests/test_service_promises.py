@@ -1,0 +1,212 @@
+"""The service's promises: a request repeated has one effect, what is acknowledged survives, a failed model loses no turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from service_kit import served_process, serving
+
+from memagent import Client
+from memagent.core.errors import ModelUnavailable
+from memagent.core.exchange import ModelRequest, ModelResponse
+from memagent.testing.models import FunctionModel
+
+KILLS = int(os.environ.get("MEMAGENT_SERVICE_KILLS", "2"))
+
+
+def test_the_same_request_again_has_one_effect_and_the_first_answer(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as running, running.http() as http:
+        key = {"Idempotency-Key": "one"}
+        first = http.post("/v1/memories", json={"text": "only once"}, headers=key)
+        for _ in range(200):
+            again = http.post("/v1/memories", json={"text": "only once"}, headers=key)
+            assert (again.status_code, again.content, again.headers["etag"]) == (
+                201,
+                first.content,
+                first.headers["etag"],
+            )
+            assert again.headers["idempotent-replayed"] == "true"
+        other = http.post("/v1/memories", json={"text": "another"}, headers=key)
+        assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+    with serving(tmp_path / "memory.db") as running, running.http() as http:  # after a restart, from the journal
+        again = http.post("/v1/memories", json={"text": "only once"}, headers=key)
+        assert (again.status_code, again.content) == (201, first.content)
+        assert http.post("/v1/memories", json={"text": "another"}, headers=key).status_code == 422
+        assert len(http.get("/v1/memories").json()["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/memories", {"text": "new"}),
+        ("POST", "/v1/memories/batch", {"texts": ["new", "newer"]}),
+        ("PATCH", "/v1/memories/old", {"text": "changed"}),
+        ("DELETE", "/v1/memories/old", None),
+        ("DELETE", "/v1/memories?confirm=default", None),
+        ("POST", "/v1/undo", {}),
+        ("POST", "/v1/chat", {"text": "What is old?"}),
+        ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "What is old?"}]}),
+        ("POST", "/v1/sessions?wait=true", {"turns": [{"text": "I am new here"}]}),
+        ("POST", "/v1/sessions", {"turns": [{"text": "I am new here"}]}),
+        ("POST", "/v1/snapshots", {"name": "now"}),
+    ],
+)
+def test_sixteen_at_once_have_one_effect(method: str, path: str, body: dict[str, Any] | None) -> None:
+    async def sixteen(url: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
+            one = (http.request(method, path, json=body, headers={"Idempotency-Key": "same"}) for _ in range(16))
+            return list(await asyncio.gather(*one))
+
+    with serving() as running, running.http() as http:
+        http.post("/v1/memories", json={"text": "the old one", "id": "old"})
+        answers = asyncio.run(sixteen(running.url))
+        done = [answer for answer in answers if answer.is_success]
+        assert done and len({answer.content for answer in done}) == 1
+        assert all(answer.json()["code"] == "request_in_progress" for answer in answers if not answer.is_success)
+        rows = http.get("/v1/oplog").json()["items"]
+        kinds = [row["entry"]["kind"] for row in rows if row["entry"].get("source", {}).get("actor") != "agent"]
+        assert len(kinds) == (1 if "snapshots" in path else 2), kinds
+
+
+def test_old_responses_are_pruned_and_new_ones_kept(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as running, running.http() as http:
+        for key in ("old", "new"):
+            assert http.post("/v1/memories", json={"text": key}, headers={"Idempotency-Key": key}).is_success
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as database, database:
+            past = datetime.now(UTC) - timedelta(days=8)
+            database.execute(
+                "UPDATE idempotency SET created_us = ? WHERE key = (SELECT min(key) FROM idempotency)",
+                (int(past.timestamp() * 1e6),),
+            )
+        assert asyncio.run(running.service.prune()) == 1
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as database, database:
+            assert database.execute("SELECT count(*) FROM idempotency").fetchone() == (1,)
+        assert http.post("/v1/memories", json={"text": "more"}).is_success
+
+
+class Flaky:
+    """A model that fails until it is told to work."""
+
+    def __init__(self) -> None:
+        self.works = threading.Event()
+        self.inner = FunctionModel(lambda _: '{"facts": [], "operations": []}')
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        if not self.works.is_set():
+            raise ModelUnavailable("the provider is away")
+        return await self.inner.complete(request)
+
+
+def test_a_failed_model_loses_no_turn(tmp_path: Path) -> None:
+    model = Flaky()
+    with serving(tmp_path / "memory.db", model=model) as running, running.http() as http:
+        http.post("/v1/memories", json={"text": "Somebody lives, has a dog and plays chess in Oslo"})
+        job = http.post("/v1/sessions", json={"id": "s", "turns": [{"speaker": "Ana", "text": "I like tea"}]}).json()
+        assert http.post("/v1/sessions?wait=true", json={"turns": [{"text": "I like rain"}]}).status_code == 200
+        for path, body in (
+            ("/v1/chat", {"text": "I live in Oslo"}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "I have a dog"}]}),
+        ):
+            answer = http.post(path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (503, "model_unavailable")
+        streamed = http.post("/v1/chat", json={"text": "I play chess"}, headers={"Accept": "text/event-stream"}).text
+        assert "event: problem" in streamed
+        told = {turn["text"] for one in http.get("/v1/sessions").json()["items"] for turn in one["turns"]}
+        assert told == {"I like tea", "I like rain", "I live in Oslo", "I have a dog", "I play chess"}
+        assert http.post("/v1/search", json={"text": "tea"}).status_code == 200  # degraded, not down
+        model.works.set()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            states = running.service.database.job_counts()
+            if states["done"] == 5:
+                break
+            time.sleep(0.05)
+        assert http.get(f"/v1/jobs/{job['id']}").json()["state"] == "done"
+        assert running.service.database.job_counts()["done"] == 5
+
+
+def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(tmp_path: Path) -> None:
+    model = Flaky()
+    with serving(tmp_path / "memory.db", model=model) as running, running.http() as http:
+        job = http.post("/v1/sessions", json={"turns": [{"speaker": "Ana", "text": "I like tea"}]}).json()
+        erase = http.get(f"/v1/jobs/{job['id']}").json()
+        assert erase["state"] in ("queued", "running")
+    model.works.set()
+    with serving(tmp_path / "memory.db", model=model) as running, Client(running.url) as client:
+        assert client.finish(client.job(job["id"])).state.value == "done"
+
+
+def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    kept: dict[str, str] = {}
+    sessions: set[str] = set()
+    for cycle in range(KILLS):
+        with served_process(tmp_path / "memory.db", "--embedder", "hashing") as (process, url):
+            with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+                for item_id, text in kept.items():
+                    assert http.get(f"/v1/memories/{item_id}").json()["text"] == text
+                stored = http.get("/v1/sessions?limit=1000").json()["items"]
+                assert sessions <= {one["id"] for one in stored}
+            killer = threading.Timer(0.4, process.send_signal, (signal.SIGKILL,))
+            killer.start()
+            with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+                number = 0
+                try:
+                    while True:
+                        number += 1
+                        item_id = f"item-{cycle}-{number}"
+                        if http.post("/v1/memories", json={"text": f"text {number}", "id": item_id}).is_success:
+                            kept[item_id] = f"text {number}"
+                        body = {"id": f"ses-{cycle}-{number}", "turns": [{"text": f"I said {number}"}]}
+                        if http.post("/v1/sessions", json=body).is_success:
+                            sessions.add(body["id"])  # pyright: ignore[reportArgumentType]
+                except httpx.TransportError:
+                    pass
+            process.wait(30)
+    assert kept and sessions
+    with serving(tmp_path / "memory.db") as running, running.http() as http:
+        found = {item["id"]: item["text"] for item in http.get("/v1/memories?limit=1000&kind=fact").json()["items"]}
+        assert kept.items() <= found.items()
+        deadline = time.monotonic() + 60
+        while running.service.database.job_counts()["done"] < len(sessions) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running.service.database.job_counts()["done"] >= len(sessions)
+
+
+def test_asked_to_stop_it_finishes_what_runs_and_exits_cleanly(tmp_path: Path) -> None:
+    with served_process(tmp_path / "memory.db", "--embedder", "hashing") as (process, url):
+        answers: list[int] = []
+
+        def ask() -> None:
+            answers.append(
+                httpx.post(f"{url}/v1/questions", json={"text": "What?"}, timeout=30, trust_env=False).status_code
+            )
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        time.sleep(0.15)
+        process.send_signal(signal.SIGTERM)
+        asking.join(30)
+        assert process.wait(30) == 0
+        assert answers == [200]
+
+
+def test_the_log_holds_no_words_of_anybody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="memagent")
+    with serving(tmp_path / "memory.db") as running, running.http() as http:
+        http.post("/v1/memories", json={"text": "heliotrope"})
+        http.get("/v1/memories/heliotrope?kind=heliotrope")
+    lines = [record.getMessage() for record in caplog.records if record.name == "memagent.service.access"]
+    assert {json.loads(line)["route"] for line in lines} >= {"/v1/memories", "/v1/memories/{memory_id:path}"}
+    assert all("heliotrope" not in line for line in lines)

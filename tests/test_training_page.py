@@ -1,0 +1,146 @@
+"""The page about a training run in a real browser: a silent console, no request, every part, no overflow, hostile text shown as text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_kit import WIDTHS, chromium, colour_behind, opened, overflow
+from run_folder_kit import EVERY, HOSTILE, STAGES, STEPS, write_run
+
+from memagent.core.errors import ConfigError
+from train.plots import Line, line_plot, stacked_plot, ticks
+from train.report import write_report
+from train.run_data import read_run
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_run(tmp_path_factory.mktemp("training") / "run")
+    return write_report(folder, folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def browser(page: Path) -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+def test_every_part_is_there(browser: Any, page: Path) -> None:
+    with opened(browser, page) as tab:
+        heads = tab.page.locator("section h2").all_inner_texts()
+        assert heads == [
+            "Validation",
+            "Test",
+            "Reward and ops",
+            "Groups and credit",
+            "Time",
+            "The update",
+            "Before and after",
+        ]
+        plots = tab.page.locator("svg[role=img]")
+        drawn = [plots.nth(at).get_attribute("aria-label") for at in range(plots.count())]
+        assert len(drawn) == 4 + 3 + 3 + 3 + 5, "a figure that was never logged has no plot"
+        assert all(plots.nth(at).bounding_box()["height"] > 100 for at in range(plots.count()))
+        validations = len(STAGES) * (STEPS // EVERY + 1)
+        assert plots.first.locator(".dot").count() == validations and plots.first.locator(".ring").count() == 1
+        assert plots.first.locator(".band").count() == 1 and plots.first.locator(".border").count() == 1
+        text = tab.page.inner_text("main")
+        assert "finished" in text and "r = 0." in text and "is neither generation nor loss" in text
+        rows = tab.page.locator("tbody tr").all_inner_texts()
+        assert len(rows) == 3 * len(STAGES) and rows[0].startswith("the start")
+
+
+def test_phases_add_up(page: Path) -> None:
+    run = read_run(page.parent)
+    times = dict(run.logged("step_time"))
+    phases = run.phases()
+    assert len(phases) == len(STAGES) * STEPS == len(times)
+    for step, parts in phases:
+        assert sum(parts) == pytest.approx(times[step])
+        assert parts[:3] == [1.2, 0.5, 0.3] and parts[4] == pytest.approx(0.1)
+
+
+def test_the_share_told_is_that_of_the_phases(browser: Any, page: Path) -> None:
+    phases = read_run(page.parent).phases()
+    whole = sum(sum(parts) for _, parts in phases)
+    rest = sum(parts[1] + parts[2] + parts[4] for _, parts in phases)
+    assert f"{100 * rest / whole:.0f} % is neither" in page.read_text(encoding="utf-8")
+
+
+def test_what_was_said_is_text(browser: Any, page: Path) -> None:
+    with opened(browser, page) as tab:
+        tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert HOSTILE in tab.page.inner_text(".pair") and f"{HOSTILE} said at 23" in tab.page.inner_text("main")
+        assert tab.page.locator("script").count() == 0
+        assert tab.page.locator(".pair h3").count() == 4, "memory and replies, before and after"
+        assert tab.page.locator(".memory").first.locator("li").last.inner_text() == "and 3 more"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_every_width(browser: Any, page: Path, width: int) -> None:
+    with opened(browser, page, width=width) as tab:
+        tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert overflow(tab.page) <= 0
+
+
+def test_it_follows_the_readers_theme(browser: Any, page: Path) -> None:
+    grounds: set[str] = set()
+    for scheme in ("light", "dark"):
+        with opened(browser, page, scheme=scheme) as tab:
+            grounds.add(colour_behind(tab.page))
+    assert len(grounds) == 2
+
+
+def test_a_run_that_goes_on_has_a_page(browser: Any, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ended=False)
+    with (folder / "stage1" / "steps.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 12, "fig')  # a line that is being written
+    with opened(browser, write_report(folder, tmp_path / "out" / "page.html")) as tab:
+        assert "not finished" in tab.page.inner_text("header") and tab.page.locator("tbody").count() == 0
+
+
+def test_a_run_that_only_began_has_a_page(browser: Any, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for file in [*folder.rglob("*.jsonl"), folder / "summary.json", folder / "versions.json"]:
+        file.unlink()
+    with opened(browser, write_report(folder, tmp_path / "page.html")) as tab:
+        assert tab.page.locator("svg").count() == 0 and "nothing recorded" in tab.page.inner_text("main")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no training run"):
+        write_report(tmp_path, tmp_path / "page.html")
+
+
+def test_writing_the_page_needs_no_torch(page: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from train.report import write_report
+write_report(Path({str(page.parent)!r}), Path({str(page.with_name("again.html"))!r}))
+assert not {{"torch", "transformers", "trl"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert page.with_name("again.html").read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+def test_plots_hold_what_is_not_a_number_out() -> None:
+    line = Line(name="x", points=[(0, 1.0), (1, float("nan")), (2, 3.0)], bands=[(0, 0.5, float("inf"))], dots=True)
+    drawn = line_plot([line], title="x")
+    assert "nan" not in drawn and "inf" not in drawn and drawn.count("<circle") == 2 and "<polygon" not in drawn
+    assert line_plot([], title="x & y").startswith("<p")
+    assert line_plot([Line(name="x", points=[(4, 0.0)])], title="x").count("<circle") == 1, "one point is a dot"
+
+
+def test_many_columns_are_averaged() -> None:
+    columns = [(float(at), [1.0, 2.0]) for at in range(1_000)]
+    drawn = stacked_plot(columns, ("a", "b"), title="x")
+    assert 100 <= drawn.count("<rect") <= 120
+    assert json.loads(json.dumps(ticks(0, 1))) == [0, 0.25, 0.5, 0.75, 1.0]
+    assert ticks(5, 5) == [5] and len(ticks(-3, 1234.5)) in (3, 4, 5, 6)

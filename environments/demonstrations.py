@@ -173,7 +173,7 @@ class OracleModel:
 
     def _same(self, note: Note | None, memory: Shown) -> bool:
         other = self._language.read(memory.text)
-        return note is not None and other is not None and _claim(note) == _claim(other)
+        return note is not None and other is not None and note.claim == other.claim
 
     def _replaced(self, text: str, note: Note | None, memory: Shown) -> bool:
         """Whether the fact takes the memory's place: another value of a state, more about the same event, or its correction."""
@@ -337,10 +337,6 @@ def _facts_and_memories(prompt: str) -> tuple[list[Shown], list[Shown]]:
 def _line(line: str) -> Shown | None:
     match = _SHOWN_LINE.match(line.strip())
     return Shown(name=match["id"] or match["number"], text=_SHOWN_TIME.sub("", match["text"])) if match else None
-
-
-def _claim(note: Note) -> tuple[str, str, str]:
-    return note.subject, note.relation, note.value
 
 
 def _overtakes(note: Note | None, later: Note | None) -> bool:

@@ -19,7 +19,6 @@ from environments.rollout import play, replay_session
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError
-from memagent.core.exchange import Role
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from train.allocation import Allocator, SuccessHistory, even
 from train.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
@@ -228,8 +227,3 @@ def check_shared_starts(group: RolloutGroup) -> None:
 def session_name(episode: Episode, place: int) -> str:
     """What a session is called in the history."""
     return f"{episode.id}/{place}"
-
-
-def trained_calls(calls: Sequence[Call], roles: frozenset[Role]) -> tuple[Call, ...]:
-    """The calls of the trained roles."""
-    return tuple(call for call in calls if call.role in roles)

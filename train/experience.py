@@ -27,7 +27,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Role, Sampling, TokenTrace
 from memagent.core.snapshot import MemorySnapshot
 from train.batcher import BatchStats
-from train.collect import Collector, LocalRuns, RolloutGroup, session_name, trained_calls
+from train.collect import Collector, LocalRuns, RolloutGroup, session_name
 from train.credit import Balance, Credit, CreditGroup, Estimator, GroupKey, Member, group_zscore, logo_advantages
 from train.policy import BoundPolicy, Call, PolicyModel
 from train.techniques.dynamic_sampling import is_flat, planned_rows
@@ -460,7 +460,7 @@ class Experience:
 
 
 def _ids(calls: Sequence[Call], role: Role) -> tuple[str, ...]:
-    return tuple(call.response.id for call in trained_calls(calls, frozenset({role})))
+    return tuple(call.response.id for call in calls if call.role is role)
 
 
 def _metrics(

@@ -33,6 +33,7 @@ from environments.synthetic import Synthetic, synthetic
 from environments.views import select_probes, truncate
 from environments.worlds.reader import WorldReader
 from environments.worlds.tiny import tiny_vocabulary
+from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.errors import ConfigError
@@ -69,6 +70,8 @@ class Place:
     agent: AsyncAgent
     sessions: int
     """Sessions of an episode; longer ones are cut."""
+    truths: dict[str, Truth] = field(default_factory=dict[str, Truth], repr=False)
+    """What is behind the episodes given so far, by their ids: making a world again costs as much as its episode."""
 
     @classmethod
     def of(cls, settings: RunSettings, *, sessions: int) -> Place:
@@ -101,8 +104,7 @@ class Place:
                 break
             asks = self.settings.environment.asks
             if asks and isinstance(self.env, Synthetic):
-                kinds = {probe.probe_id: probe.ask for probe in self.env.truth(episode).probes}
-                wanted = {probe_id for probe_id, ask in kinds.items() if ask in asks}
+                wanted = {probe.probe_id for probe in self._truth(self.env, episode).probes if probe.ask in asks}
                 episode = select_probes(episode, lambda probe, wanted=wanted: probe.id in wanted)
             found.append(truncate(episode, self.sessions))
         return found
@@ -112,7 +114,12 @@ class Place:
         if self.settings.agent.answering == "policy" or not isinstance(self.env, Synthetic):
             return None
         reader = WorldReader(base=self.agent, lexicon=self.env.lexicon(split))  # type: ignore[arg-type]
-        return reader.knowing(*(self.env.truth(episode) for episode in episodes))
+        return reader.knowing(*(self._truth(self.env, episode) for episode in episodes))
+
+    def _truth(self, env: Synthetic, episode: Episode) -> Truth:
+        if episode.id not in self.truths:
+            self.truths[episode.id] = env.truth(episode)
+        return self.truths[episode.id]
 
 
 def _nobody(_: Any) -> str:

@@ -53,6 +53,11 @@ class Note:
     outcome: bool | None = None
 
     @property
+    def claim(self) -> tuple[str, str, str]:
+        """Whose what is what: (subject, relation, value)."""
+        return self.subject, self.relation, self.value
+
+    @property
     def text(self) -> str:
         """The note as an item's text."""
         return json.dumps(asdict(self), ensure_ascii=False)

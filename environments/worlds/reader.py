@@ -51,7 +51,7 @@ class WorldReader:
         for hit in hits:
             said = hit.item.said_at.date() if hit.item is not None and hit.item.said_at is not None else None
             note = language.read(hit.text, said_on=said)
-            if note is not None and all(_claim(note) != _claim(other) for _, other in known):
+            if note is not None and all(note.claim != other.claim for _, other in known):
                 known.append((hit, note))
         used = [(hit, note) for hit, note in known if note.relation == probe.relation]
         text = answer_from("oracle", language.calendar, probe, [note for _, note in used])
@@ -75,10 +75,6 @@ def overwritten(truth: Truth) -> frozenset[str]:
     return frozenset(
         probe.probe_id for probe in truth.probes if probe.ask == "now" and (probe.subject, probe.relation) in changed
     )
-
-
-def _claim(note: Note) -> tuple[str, str, str]:
-    return note.subject, note.relation, note.value
 
 
 def _fits(note: Note, probe: ProbeTruth) -> bool:

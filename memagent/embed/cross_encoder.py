@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.errors import ConfigError, MissingExtra, ModelError
-from memagent.embed.local_models import ThreadLimit, model_source
+from memagent.embed.local_models import ThreadLimit, model_source, weight_digests
 from memagent.embed.vectors import readable
 
 if TYPE_CHECKING:
@@ -111,8 +110,5 @@ def _load(source: str | Path, *, name: str, revision: str | None, device: str) -
 
 def _fingerprint(model: CrossEncoder) -> str:
     """12 hex digits over all parameters, whatever they are called."""
-    parts: list[bytes] = []
-    for parameter in cast(Any, model).model.parameters():
-        values: npt.NDArray[np.float32] = parameter.detach().float().cpu().numpy()
-        parts.append(hashlib.blake2b(values.tobytes(), digest_size=16).digest())
-    return hashlib.blake2b(b"".join(sorted(parts)), digest_size=6).hexdigest()
+    parts = weight_digests(cast(Any, model).model.parameters())
+    return hashlib.blake2b(b"".join(parts), digest_size=6).hexdigest()

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import hashlib
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from memagent.core.errors import ConfigError, MissingExtra
 
@@ -29,6 +31,13 @@ class ThreadLimit:
             return
         with self._libraries.limit(limits=self._threads):
             yield
+
+
+def weight_digests(parameters: Iterable[Any]) -> list[bytes]:
+    """A digest of each parameter tensor, sorted: library versions rename parameters and change their order."""
+    return sorted(
+        hashlib.blake2b(one.detach().float().cpu().numpy().tobytes(), digest_size=16).digest() for one in parameters
+    )
 
 
 def model_source(model: str | Path, *, what: str, offline: bool, revision: str | None) -> str | Path:

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra
-from memagent.embed.local_models import ThreadLimit, model_source
+from memagent.embed.local_models import ThreadLimit, model_source, weight_digests
 from memagent.embed.vectors import checked_rows, readable
 from memagent.protocols import Matrix
 
@@ -112,11 +111,7 @@ def _load(source: str | Path, *, name: str, revision: str | None, device: str) -
 
 def _fingerprint(model: SentenceTransformer) -> str:
     """12 hex digits over everything that shapes a vector. Parameter names are left out, as library versions rename them."""
-    parts: list[bytes] = []
-    for parameter in model.parameters():
-        values: npt.NDArray[np.float32] = parameter.detach().float().cpu().numpy()
-        parts.append(hashlib.blake2b(values.tobytes(), digest_size=16).digest())
-    parts.sort()
+    parts = weight_digests(model.parameters())
     pooling = [str(getattr(module, "pooling_mode", "")) for module in model.children()]
     parts.append(f"{pooling} {model.max_seq_length}".encode())
     return hashlib.blake2b(b"".join(parts), digest_size=6).hexdigest()

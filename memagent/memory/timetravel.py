@@ -29,6 +29,7 @@ from memagent.core.snapshot import (
 from memagent.memory.bank import MemoryBank
 from memagent.memory.consequences import item_node
 from memagent.memory.state import BankState, apply
+from memagent.memory.wordings import began
 from memagent.stores.adjacency import GraphState, graph_delta_between
 
 # -- history -------------------------------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     keeps the version that held at that moment: from when it began, or else was said, until the next version began.
     """
     state, recorded_at = await _recorded_state(bank, when.recorded)
-    for moment, begins in ((when.said, _said), (when.valid, _began)):
+    for moment, begins in ((when.said, _said), (when.valid, began)):
         if moment is not None:
             state = _filtered(state, moment, begins)
     return bank.showing(state, at=recorded_at or when.said or when.valid)
@@ -258,10 +259,6 @@ async def _recorded_state(bank: MemoryBank, recorded: datetime | int | None) -> 
 
 def _said(item: MemoryItem) -> datetime | None:
     return item.said_at
-
-
-def _began(item: MemoryItem) -> datetime | None:
-    return item.valid.start if item.valid is not None and item.valid.start is not None else item.said_at
 
 
 def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]) -> BankState:

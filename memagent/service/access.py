@@ -213,6 +213,4 @@ def _call(
         scope = Scope(user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id)
     except ValidationError as exc:
         raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
-    if any("\x1f" in part for part in (scope.user_id, agent_id or "", run_id or "")):
-        raise InputError("ids of users, agents and runs have no control characters")
     return Call(request, service_of(request), caller, scope, key)

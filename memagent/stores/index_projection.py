@@ -1,0 +1,237 @@
+"""A networked vector index as a projection of the journal: kept level with it, checked, and done without while it is not.
+
+The journal is the truth and a bank holds all of its own items, so a networked index may fail, lag or be deleted at any time: searches
+then go over the bank's own view, which gives the same hits. An `AppliedIndex` stores a mark: the journal sequence that it is level with,
+how many rows that makes, and their digest. At first use, and after any fault, the mark and the server's own count are compared with the
+state; where they differ the rows are listed and only the differences are written. Every search brings the mark along, so an index that
+was emptied, restored from a backup or left half-written is noticed before a hit of it is used.
+The surprise: several processes write one index. Writes carry the sequence that they come from and never replace what a later one wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from memagent.core.answers import Filter, Hit
+from memagent.core.errors import StoreUnavailable
+from memagent.protocols import IndexRow, Vector, VectorIndex
+
+_log = logging.getLogger(__name__)
+_REST_S: Final = 15.0
+_CHECK_BYTES: Final = 16
+_MODULUS: Final = 1 << (8 * _CHECK_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an index is level with: a journal sequence, how many rows that makes, and the digest of them all (32 hex digits)."""
+
+    seq: int
+    count: int
+    digest: str
+
+    def agrees(self, other: Applied | None) -> bool:
+        """Whether both stand for the same rows; the sequence may differ, since many entries change no row."""
+        return other is not None and (self.count, self.digest) == (other.count, other.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Hits of an index with the mark it bore at that moment."""
+
+    hits: list[Hit]
+    applied: Applied | None
+    dropped: int = 0
+    """Rows that came back without having been asked for, and were left out."""
+
+
+@runtime_checkable
+class AppliedIndex(VectorIndex, Protocol):
+    """A `VectorIndex` outside of the process that stores what it is level with. All calls raise `StoreUnavailable`."""
+
+    async def applied(self) -> tuple[Applied | None, int]:
+        """The mark, and how many rows of the scope are really there."""
+        ...
+
+    async def inventory(self) -> dict[str, int] | None:
+        """Item ids with their checks; None when something lies there that is no row of ours."""
+        ...
+
+    async def write(self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied) -> None:
+        """Write rows, take ids out, and store the mark last; nothing replaces or removes what came from a later sequence."""
+        ...
+
+    async def clear(self) -> None:
+        """Remove every row of the scope, and the mark."""
+        ...
+
+    async def candidates(self, vector: Vector, *, k: int, where: Filter | None) -> Proposal:
+        """`search`, and the mark read in the same request."""
+        ...
+
+
+def row_check(row: IndexRow) -> int:
+    """A number (128 bits) over an item version and its vector; the digest of an index is the sum over its rows."""
+    told = hashlib.sha256(row.item.model_dump_json().encode())
+    told.update(row.vector.tobytes())
+    return int.from_bytes(told.digest()[:_CHECK_BYTES], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The state that an index is brought level with."""
+
+    seq: int
+    ids: Iterable[str]
+    """All items, whether they belong in the index or not."""
+    row: Callable[[str], IndexRow | None]
+    """The row of an item; None for one that is gone, out of sight or without a vector."""
+    head: Callable[[], Awaitable[int]]
+    """The end of the journal now."""
+
+
+class IndexProjection:
+    """One scope's networked index. Used from one event loop."""
+
+    def __init__(self, index: VectorIndex) -> None:
+        self._index = index
+        self._kept = index if isinstance(index, AppliedIndex) else None
+        self._pending: set[str] = set()
+        self._checks: dict[str, int] = {}
+        self._level: Applied | None = None
+        self._erasures, self._emptied = 0, 0
+        self._lock = asyncio.Lock()
+        self._rest_until = 0.0
+        self.failure: StoreUnavailable | None = None
+        """Why the index is done without at present, or None."""
+
+    @property
+    def applied(self) -> Applied | None:
+        """What the index is known to be level with; None before the first look and after a fault."""
+        return self._level
+
+    def changed(self, ids: Iterable[str]) -> None:
+        """Note items that the index has yet to follow."""
+        self._pending.update(ids)
+
+    def erased(self) -> None:
+        """Note that everything so far was erased: the next write empties the index first."""
+        self._pending.clear()
+        self._level = None
+        self._erasures += 1
+
+    async def catch_up(self, present: Callable[[], Level], *, insist: bool = False) -> None:
+        """Bring the index level with the state that `present` gives. A failure is kept in `failure`, and raised when one insists.
+
+        Without insisting nothing is tried while another task is at it, nor for 15 s after a failure.
+        """
+        if not insist and (self._lock.locked() or time.monotonic() < self._rest_until):
+            return
+        async with self._lock:
+            level, erasures = present(), self._erasures
+            pending, self._pending = self._pending, set[str]()
+            try:
+                if self._kept is None:
+                    await self._push(self._index, level, pending)
+                elif self._level is None:
+                    await self._reconcile(self._kept, level)
+                elif pending:
+                    await self._follow(self._kept, self._level, level, pending)
+            except BaseException as exc:
+                self._pending |= pending
+                self._level = None
+                if not isinstance(exc, StoreUnavailable):
+                    raise
+                self._failed(exc)
+                if insist:
+                    raise
+                return
+            if self._erasures != erasures:
+                self._level = None  # what was written may hold what was erased meanwhile
+            if self.failure is not None:
+                _log.info("the vector index is level again")
+                self.failure = None
+
+    async def propose(self, vector: Vector, *, k: int, where: Filter | None, seq: int) -> frozenset[str] | None:
+        """Ids of the k nearest for a state at `seq`; None when the index is not to be relied on and the search is to be done here."""
+        level = self._level
+        if self._pending or self.failure is not None or (self._kept is not None and level is None):
+            return None
+        try:
+            if self._kept is None or level is None:
+                return frozenset(hit.id for hit in await self._index.search(vector, k=k, where=where))
+            found = await self._kept.candidates(vector, k=k, where=where)
+        except StoreUnavailable as failure:
+            self._level = None
+            self._failed(failure)
+            return None
+        few = where is None and len(found.hits) < min(k, level.count)
+        if found.dropped or few or not level.agrees(found.applied):
+            if found.applied is None or found.applied.seq <= seq:
+                self._level = None  # no later writer explains it: look closely before the next search
+                _log.warning("the vector index is not as it was left; it is compared with the journal")
+            return None
+        return frozenset(hit.id for hit in found.hits)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    async def _push(self, index: VectorIndex, level: Level, pending: set[str]) -> None:
+        rows = {item_id: level.row(item_id) for item_id in sorted(pending)}
+        await index.upsert([row for row in rows.values() if row is not None])
+        await index.remove([item_id for item_id, row in rows.items() if row is None])
+
+    async def _follow(self, index: AppliedIndex, before: Applied, level: Level, pending: set[str]) -> None:
+        checks, total = dict(self._checks), int(before.digest, 16)
+        rows: list[IndexRow] = []
+        gone: list[str] = []
+        for item_id in sorted(pending):
+            row = level.row(item_id)
+            check = 0 if row is None else row_check(row)
+            known = checks.pop(item_id, 0)
+            if row is not None:
+                checks[item_id] = check
+            if check != known:
+                total += check - known
+                rows += [row] if row is not None else []
+                gone += [item_id] if row is None else []
+        if rows or gone:
+            after = Applied(level.seq, len(checks), _hex(total))
+            await index.write(rows, gone, applied=after)
+            self._checks, self._level = checks, after
+
+    async def _reconcile(self, index: AppliedIndex, level: Level) -> None:
+        """Compare the mark, then the rows, and write what differs."""
+        erasures = self._erasures
+        mark, count = await index.applied()
+        rows = {item_id: row for item_id in level.ids if (row := level.row(item_id)) is not None}
+        checks = {item_id: row_check(row) for item_id, row in rows.items()}
+        wanted = Applied(level.seq, len(checks), _hex(sum(checks.values())))
+        # A mark ahead of the journal is of a history that a restored backup has undone.
+        if self._emptied < erasures or (mark is not None and mark.seq > max(level.seq, await level.head())):
+            await index.clear()
+            mark, count = None, 0
+        if not (wanted.agrees(mark) and count == wanted.count):
+            stored = await index.inventory() if count or mark is not None else {}
+            if stored is None:
+                await index.clear()
+                stored = {}
+            fresh = [row for item_id, row in sorted(rows.items()) if stored.get(item_id) != checks[item_id]]
+            await index.write(fresh, sorted(stored.keys() - checks.keys()), applied=wanted)
+            _log.info("the vector index caught up by %d rows of %d", len(fresh), wanted.count)
+        self._checks, self._level, self._emptied = checks, wanted, erasures
+
+    def _failed(self, failure: StoreUnavailable) -> None:
+        if self.failure is None:
+            _log.warning("the vector index is done without for now: %s", failure)
+        self.failure = failure
+        self._rest_until = time.monotonic() + _REST_S
+
+
+def _hex(total: int) -> str:
+    return f"{total % _MODULUS:0{2 * _CHECK_BYTES}x}"

@@ -1,10 +1,9 @@
-"""`memagent serve` and `memagent keys`: the REST service in this process, and the API keys it knows."""
+"""`memagent serve` and `memagent keys`: the REST service, and the API keys it knows."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent.cli_frame import Options, settings_of, store_path, tell
@@ -19,16 +18,12 @@ def run_service(options: Options, *, host: str, port: int, workers: int) -> None
     from memagent.build import open_store
     from memagent.service.serving import check_workers, serve
 
-    check_workers(workers)
     settings = settings_of(options)
     path = store_path(options, settings)
-    store = open_store(settings, path=path if path is not None else ":memory:", embedder=options.embedder)
-    serve(store, host=host, port=port, model=options.model, database=_server_url(path), say=tell)
-
-
-def _server_url(place: Path | str | None) -> str | None:
-    """The service's own tables lie on the server that holds the memory, where there is one."""
-    return "postgresql+psycopg://" + place.partition("://")[2] if isinstance(place, str) else None
+    check_workers(workers, shared=isinstance(path, str))
+    embedder, model = options.embedder, options.model
+    store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
+    serve(store, host=host, port=port, model=model, workers=workers, embedder=embedder, say=tell)
 
 
 @contextmanager
@@ -41,7 +36,7 @@ def _keys_database(options: Options) -> Generator[ServiceDatabase]:
         from memagent.service.hosting import service_database_path
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
-    database = ServiceDatabase(_server_url(path) if isinstance(path, str) else service_database_path(path))
+    database = ServiceDatabase(path if isinstance(path, str) else service_database_path(path))
     try:
         yield database
     finally:

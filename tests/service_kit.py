@@ -1,4 +1,4 @@
-"""What the tests of the service share: a real uvicorn server on loopback, in this process or in one of its own."""
+"""What the tests of the service share: a real uvicorn server on loopback, in this process or in ones of its own, on both databases."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import pytest
 import uvicorn
+from postgres_kit import Postgres
 
 from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
@@ -21,6 +23,20 @@ from memagent.protocols import ChatModel
 from memagent.service.app import serve_app
 from memagent.service.hosting import Service
 from memagent.service.keys import SCOPES
+
+DATABASES = ("sqlite", "postgres")
+"""What a suite of the service runs on; PostgreSQL where there is one."""
+
+
+@contextmanager
+def place_on(database: str, request: pytest.FixtureRequest, folder: Path) -> Generator[str]:
+    """An empty place for a store: a file in the folder, or a schema of the session's server."""
+    if database == "sqlite":
+        yield str(folder / "memory.db")
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with server.schema() as url:
+        yield url
 
 
 class Served:
@@ -71,7 +87,7 @@ def serving(
 
 @contextmanager
 def served_process(
-    path: Path, *options: str, environment: Mapping[str, str] | None = None
+    path: Path | str, *options: str, environment: Mapping[str, str] | None = None
 ) -> Generator[tuple[subprocess.Popen[str], str]]:
     """`memagent serve` in a process of its own: (process, its address)."""
     command = [sys.executable, "-m", "memagent.cli", "serve", "--db", str(path), "--port", "0", *options]
@@ -80,7 +96,7 @@ def served_process(
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        cwd=path.parent,
+        cwd=path.parent if isinstance(path, Path) else "/",
         env=dict(environment) if environment is not None else None,
     )
     assert process.stderr is not None
@@ -95,6 +111,10 @@ def served_process(
         reader.start()
         yield process, line.split("serves ")[1].split()[0]
     finally:
+        if process.poll() is None and "--workers" in options:
+            process.terminate()  # which ends its workers; they would else notice a moment later
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
         process.kill()
         process.wait(30)
         if reader is not None:

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from crash_child import CrashServer, Death, Say
 from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 
 from memagent.build import open_store
-from memagent.core.errors import StoreUnavailable, VersionConflict
+from memagent.core.errors import StoreError, StoreUnavailable, VersionConflict
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
 from memagent.stores import crash_points
@@ -201,24 +202,67 @@ def test_a_process_keeps_a_handful_of_connections(url: str) -> None:
 # -- a server that goes away ---------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_away_is_waited_for_by_trying_again() -> None:
-    with running_postgres() as own:
-        if own.folder is None:
+@pytest.fixture(scope="module")
+def own() -> Iterator[Postgres]:
+    """A server that tests may stop and set up anew."""
+    with running_postgres() as server:
+        if server.folder is None:
             pytest.skip("the server is not ours to stop")
-        with own.schema() as url, PostgresJournal(url) as journal:
-            asyncio.run(journal.append(ANN, stats("a"), expect=0))
-            own.stop()
-            for call in (journal.append(ANN, stats("b"), expect=1), journal.head(ANN), read_all(journal, ANN)):
-                with pytest.raises(StoreUnavailable) as caught:
-                    asyncio.run(call)
-                assert caught.value.retryable
-                assert PASSWORD not in str(caught.value)
-            with pytest.raises(StoreUnavailable):
-                PostgresJournal(url, pool=2)
-            own.start()
-            asyncio.run(journal.append(ANN, stats("b"), expect=1))
-            assert [row.seq for row in asyncio.run(read_all(journal, ANN))] == [1, 2]
-            assert journal.verify(ANN) == []
+        yield server
+
+
+def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> None:
+    with own.schema() as url, PostgresJournal(url) as journal:
+        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+        own.stop()
+        for call in (journal.append(ANN, stats("b"), expect=1), journal.head(ANN), read_all(journal, ANN)):
+            with pytest.raises(StoreUnavailable) as caught:
+                asyncio.run(call)
+            assert caught.value.retryable
+            assert PASSWORD not in str(caught.value)
+        with pytest.raises(StoreUnavailable) as caught:
+            PostgresJournal(url, pool=2)
+        assert caught.value.retryable
+        own.start()
+        asyncio.run(journal.append(ANN, stats("b"), expect=1))
+        assert [row.seq for row in asyncio.run(read_all(journal, ANN))] == [1, 2]
+        assert journal.verify(ANN) == []
+
+
+def test_what_will_never_work_is_told_apart_from_what_may(own: Postgres) -> None:
+    """A wrong password, an unknown role or database: asking again is no use, and the message says what to do."""
+    assert own.folder is not None
+    rules = own.folder / "pg_hba.conf"
+    allowed = rules.read_text()
+    places = {
+        "createdb": own.url.replace("/tests?", "/absent?"),
+        "check user and password": own.url.replace("tester:", "nobody:"),
+        "libpq reads the password": own.url.replace(PASSWORD, "not-" + PASSWORD),
+    }
+    try:
+        rules.write_text("local all tester scram-sha-256\n" + allowed)
+        own.program("pg_ctl", "-D", str(own.folder), "reload")
+        for _ in range(50):  # the server reads its rules a moment later
+            try:
+                PostgresJournal(places["libpq reads the password"], read_only=True).close()
+            except StoreUnavailable:
+                break
+            except StoreError:
+                time.sleep(0.05)
+        for advice, place in places.items():
+            with pytest.raises(StoreUnavailable, match=advice) as caught:
+                PostgresJournal(place)
+            assert not caught.value.retryable
+            assert PASSWORD not in str(caught.value)
+        with own.schema() as url:
+            PostgresJournal(url).close()
+    finally:
+        rules.write_text(allowed)
+        own.program("pg_ctl", "-D", str(own.folder), "reload")
+    nowhere = f"postgresql://tester@/tests?host={own.folder.parent / 'nowhere'}"
+    with pytest.raises(StoreUnavailable) as caught:
+        PostgresJournal(nowhere)
+    assert caught.value.retryable
 
 
 def end_sessions(url: str) -> None:

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,32 +52,13 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
         sessions=len(state.sessions),
         digest=state.digest(),
     )
-    seal = hashlib.sha256()
     partial = path.with_name(path.name + ".partial")
-    rows = 0
+    rows = -2
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-
-            def put(line: str) -> None:
-                seal.update(line.encode() + b"\n")
-                file.write(line + "\n")
-
-            put(
-                json.dumps(
-                    {"format": FORMAT, "scope": bank.scope.model_dump(), "digest": report.digest, "seq": state.seq}
-                )
-            )
-            if bank.base.seq:
-                entry = restoring_entry(EMPTY_STATE, state)
-                put(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
-                rows = 1
-            else:
-                async for row in bank.rows():
-                    if row.seq > state.seq:
-                        break
-                    put(row.model_dump_json())
-                    rows += 1
-            file.write(json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n")
+            async for line in export_lines(bank, seq=state.seq, digest=report.digest):
+                file.write(line)
+                rows += 1
         reach("export.written")
         partial.replace(path)
     except OSError as exc:
@@ -87,6 +68,29 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
     return report.model_copy(update={"rows": rows})
+
+
+async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGenerator[str]:
+    """The lines of an export of the memory as it was at a sequence, where its state has this digest; the same ones every time."""
+    seal = hashlib.sha256()
+    rows = 0
+
+    def sealed(line: str) -> str:
+        seal.update(line.encode() + b"\n")
+        return line + "\n"
+
+    yield sealed(json.dumps({"format": FORMAT, "scope": bank.scope.model_dump(), "digest": digest, "seq": seq}))
+    if bank.base.seq:
+        entry = restoring_entry(EMPTY_STATE, await bank.state_at(seq))
+        yield sealed(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
+        rows = 1
+    else:
+        async for row in bank.rows():
+            if row.seq > seq:
+                break
+            yield sealed(row.model_dump_json())
+            rows += 1
+    yield json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n"
 
 
 async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import OrderedDict
 from contextlib import suppress
@@ -23,16 +24,21 @@ from memagent.core.records import Scope
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
+from memagent.service.claims import Claims
 from memagent.service.cursors import Cursors
-from memagent.service.database import ServiceDatabase, prune_responses
-from memagent.service.idempotency import PromisingJournal, Replays
+from memagent.service.database import ServiceDatabase
+from memagent.service.idempotency import PromisingJournal, Requests
 from memagent.service.jobs import Jobs
 from memagent.service.keys import KeyRing
 from memagent.service.metrics import Metrics
+from memagent.service.model_meter import MeteredModel
+from memagent.stores.database_journal import DatabaseJournal
+from memagent.stores.postgres_backend import PostgresBackend
 from memagent.stores.sql_journal import SqlJournal
 
 _log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 3_600.0
+_TIDYING_S: Final = 60.0
 _MOST_METERS: Final = 10_000
 
 
@@ -41,20 +47,23 @@ def service_database_path(store: Path) -> Path:
     return store.with_name(f"{store.stem}.service.db")
 
 
-def exports_path(store: Path) -> Path:
-    """Where exports wait to be fetched, beside a store."""
-    return store.with_name(f"{store.stem}.exports")
+def service_place(store: Store) -> Path | PostgresBackend | None:
+    """Where the service keeps its own tables for a store; None for memory."""
+    journal = store.journal
+    if isinstance(journal, SqlJournal):
+        return service_database_path(journal.path)
+    found = journal.backend if isinstance(journal, DatabaseJournal) else None
+    return found if isinstance(found, PostgresBackend) else None
 
 
 class Service:
     """One service on one store."""
 
-    def __init__(
-        self, store: Store, *, model: ChatModel | str | None = None, database: Path | str | None = None
-    ) -> None:
+    def __init__(self, store: Store, *, model: ChatModel | str | None = None, worker: str | None = None) -> None:
         """Takes the store over and closes it in `close`. Raises `ConfigError`, `StoreError`.
 
-        `database` is a file or a SQLAlchemy URL for the service's own tables; by default a file beside a SQLite store, else memory.
+        The service's own tables lie in a file beside a SQLite store, on the server of a PostgreSQL one, else in memory. `worker` names
+        this process among all that serve the same store.
         """
         self.journal = PromisingJournal(store.journal)
         self.store = replace(store, journal=self.journal)
@@ -64,17 +73,19 @@ class Service:
         self.model = build_model(model, store.settings)
         self.design = build_design(store.settings.design, has_model=self.model is not None)
         self.metrics = Metrics()
-        self.replays = Replays()
-        beside = service_database_path(self.path) if self.path is not None else None
-        self.database = ServiceDatabase(database or beside)
+        if self.model is not None:
+            self.model = MeteredModel(self.model, self.metrics.models)
+        self.database = ServiceDatabase(service_place(store))
         self.keys = KeyRing(self.database)
         self.cursors = Cursors(self.database.secret())
+        self.claims = Claims(self.database, worker or secrets.token_hex(8))
+        self.requests = Requests(self.journal, self.database, self.claims, self.metrics)
         self.banks = Banks(self._agent, most=self.settings.max_banks, metrics=self.metrics)
         self.jobs = self._jobs()
         self.ready = False
         self.stopping = False
         self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._keeper: asyncio.Task[None] | None = None
+        self._keepers: list[asyncio.Task[None]] = []
 
     def _agent(self, scope: Scope) -> AsyncAgent:
         return self.store.agent(scope, model=self.model or NoModel(), design=self.design)
@@ -84,10 +95,10 @@ class Service:
             database=self.database,
             banks=self.banks,
             journal=self.journal,
-            replays=self.replays,
+            claims=self.claims,
+            replays=self.requests.replays,
             metrics=self.metrics,
             settings=self.settings,
-            exports=exports_path(self.path) if self.path is not None else None,
         )
 
     @property
@@ -97,20 +108,25 @@ class Service:
 
     async def start(self) -> None:
         """Go on with jobs left from before, and keep house from now on."""
+        self.claims.start()
         left = await self.jobs.resume()
         if left:
             _log.info("%d jobs go on", left)
-        self._keeper = asyncio.get_running_loop().create_task(self._keep_house(), context=Context())
+        loop = asyncio.get_running_loop()
+        for work in (self._keep_house(), self.jobs.watch(), self.keys.watch()):
+            self._keepers.append(loop.create_task(work, context=Context()))
         self.ready = True
 
     async def stop(self) -> None:
         """Finish what runs, within the time the settings give it."""
         self.ready, self.stopping = False, True
-        if self._keeper is not None:
-            self._keeper.cancel()
+        for keeper in self._keepers:
+            keeper.cancel()
             with suppress(asyncio.CancelledError):
-                await self._keeper
+                await keeper
         await self.jobs.drain(self.settings.drain_s)
+        with suppress(MemAgentError):  # where the database is away, others get what was claimed when its time is over
+            await self.claims.stop()
 
     def close(self) -> None:
         """Release the store and the database; harmless when repeated."""
@@ -121,20 +137,26 @@ class Service:
         from memagent.graphs import answer, ingest
 
         await asyncio.to_thread(lambda: (answer.ANSWER, ingest.INGEST))
+        pruned_at = float("-inf")
         while True:
             try:
-                await self.prune()
+                await self.requests.replays.prune()
+                if time.monotonic() - pruned_at > _HOUSEKEEPING_S:
+                    await self.prune()
+                    pruned_at = time.monotonic()
             except (MemAgentError, OSError) as exc:
                 _log.warning("housekeeping failed: %s", type(exc).__name__)
-            await asyncio.sleep(_HOUSEKEEPING_S)
+            await asyncio.sleep(_TIDYING_S)
 
     async def prune(self) -> int:
         """Delete what is kept for a time only and is past it; the number of responses deleted."""
         await self.jobs.prune()
-        if self.path is None:
+        await asyncio.to_thread(self.database.prune_claims)
+        inner = self.journal.inner
+        if not isinstance(inner, DatabaseJournal):
             return 0
         limit = system_clock() - timedelta(days=self.settings.idempotency_days)
-        return await asyncio.to_thread(prune_responses, self.path, before=limit)
+        return await asyncio.to_thread(inner.prune_responses, before=limit)
 
     def wait_s(self, caller: str) -> float:
         """Seconds that a caller has to wait before the next request; 0 when it may go ahead, which counts as one."""

@@ -6,17 +6,19 @@ bound to one user, and then reaches no other. Without any key the service serves
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, MemAgentError, StoreUnavailable
 from memagent.service.database import ServiceDatabase, StoredKey
 
 SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin")
@@ -49,6 +51,8 @@ class KeyRing:
         self._secret = hmac.new(database.secret(), b"memagent/keys/1", hashlib.sha256).digest()
         self._known: dict[str, StoredKey] = {}
         self._looked_at = float("-inf")
+        self._waiting_since: float | None = None
+        """Since when keys are being read beside the requests without having come."""
 
     def create(self, *, name: str, scopes: Sequence[str], user_id: str | None, at: datetime) -> tuple[str, str]:
         """A new key: (its id, the key itself, which is never seen again). Raises `InputError` for an unknown scope."""
@@ -66,7 +70,7 @@ class KeyRing:
             user_id=user_id,
             at=at,
         )
-        self._looked_at = float("-inf")
+        self.look()
         return key_id, f"ma_{key_id}_{secret}"
 
     def caller(self, key: str) -> Caller | None:
@@ -80,16 +84,43 @@ class KeyRing:
             return None
         return Caller(found.id, found.scopes, found.user_id)
 
+    def holder(self, key_id: str) -> Caller | None:
+        """Who the key of an id stands for, for a session that was opened with it; None when it is none, or was revoked."""
+        found = self._keys().get(key_id)
+        return Caller(found.id, found.scopes, found.user_id) if found is not None and not found.revoked else None
+
     @property
     def ever(self) -> bool:
         """Whether there ever was a key: revoking the last one locks the door, it does not take it off its hinges."""
         return bool(self._keys())
 
+    def look(self) -> None:
+        """Read the keys anew; blocks. Raises `StoreError`s."""
+        now = time.monotonic()
+        self._known = {key.id: key for key in self._database.api_keys()}
+        self._looked_at = now
+
+    async def watch(self) -> None:
+        """Read the keys again and again, so that no request has to wait for that; runs until it is cancelled."""
+        try:
+            while True:
+                with suppress(MemAgentError):
+                    await asyncio.to_thread(self._look_watched)
+                await asyncio.sleep(_FRESH_S / 2)
+        finally:
+            self._waiting_since = None
+
+    def _look_watched(self) -> None:
+        self._waiting_since = self._waiting_since or time.monotonic()
+        self.look()
+        self._waiting_since = None
+
     def _keys(self) -> dict[str, StoredKey]:
         now = time.monotonic()
         if now - self._looked_at > _FRESH_S:
-            self._known = {key.id: key for key in self._database.api_keys()}
-            self._looked_at = now
+            if self._waiting_since is not None and now - self._waiting_since > _FRESH_S:
+                raise StoreUnavailable("the API keys cannot be read now; come back in a second")
+            self.look()
         return self._known
 
     def _hmac(self, secret: str) -> str:

@@ -26,6 +26,7 @@ from memagent.stores.journal_rows import (
     from_microseconds,
     prepare_entry,
     scope_key,
+    to_microseconds,
 )
 from memagent.stores.journal_transaction import AppendRequest
 from memagent.stores.open_writers import OPEN_WRITERS
@@ -153,6 +154,14 @@ class DatabaseJournal:
         self._check()
         return self._reader.response(scope_key(scope), key)
 
+    def prune_responses(self, *, before: datetime) -> int:
+        """Delete first responses that are older than a moment; their number. Blocks, and holds up appends for milliseconds only."""
+        self._check()
+        try:
+            return self._backend.prune_responses(to_microseconds(before))
+        except self._backend.driver_error as exc:
+            raise self._backend.error(exc, "deleting old responses in") from exc
+
     def claimed_embedder(self) -> tuple[str, int] | None:
         """(id, width) of the embedder this store's vectors come from, None when none was claimed yet."""
         self._check()
@@ -180,6 +189,11 @@ class DatabaseJournal:
             )
         if self._writer is not None:
             self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")
+
+    @property
+    def backend(self) -> Backend:
+        """The database, for what else is kept in it."""
+        return self._backend
 
     @property
     def cache(self) -> EmbeddingCache:

@@ -166,6 +166,10 @@ class Backend(Protocol):
         """Take deleted rows out of the files, as far as the database lets us; whether that was done."""
         ...
 
+    def prune_responses(self, before_us: int) -> int:
+        """Delete first responses older than a moment over a connection of its own, in short transactions, from any thread; their number."""
+        ...
+
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:

@@ -357,6 +357,7 @@ def _stage(transaction: Transaction, request: AppendRequest) -> Outcome:
 def _like(error: StoreError | InputError, cause: Exception) -> StoreError | InputError:
     """Its own error for each caller, since an exception collects the frames of whoever raises it."""
     copy = type(error)(str(error))
+    copy.retryable = error.retryable
     copy.__cause__ = cause
     return copy
 

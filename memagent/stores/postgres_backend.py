@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import InputError, StoreError
 from memagent.stores import postgres_engine
-from memagent.stores.journal_backend import VECTORS_ONLY, DriverCursor, Tip
+from memagent.stores.journal_backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
 from memagent.stores.journal_rows import ScopeKey, first_chain, scope_digest
 from memagent.stores.journal_statements import ERASURE_KEY, Statements
 from memagent.stores.row_security import SETTING
@@ -35,6 +35,7 @@ _SCHEMA_LOCK: Final = 0x6D656D6167656E74
 """Held while the schema is made or migrated."""
 _WORDS: Final = "payloads, idempotency"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
+_PRUNED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,19 @@ class PostgresBackend:
         finally:
             connection.remove_notice_handler(refusals.append)
         return not refusals
+
+    def prune_responses(self, before_us: int) -> int:
+        """Some hundred scopes at a time, each named, since nobody sees first responses of scopes that were not."""
+        total = 0
+        with closing(self.connect()) as connection:
+            connection.execute(f"BEGIN READ ONLY; {_naming([WHOLE_STORE])}")
+            every = [digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()]
+            connection.execute("COMMIT")
+            for start in range(0, len(every), _PRUNED_AT_ONCE):
+                connection.execute(f"BEGIN; {_naming(every[start : start + _PRUNED_AT_ONCE])}")
+                total += connection.execute("DELETE FROM idempotency WHERE created_us < %s", (before_us,)).rowcount
+                connection.execute("COMMIT")
+        return total
 
     def reading_engine(self) -> Engine:
         """The pool of this process, shared by all who read the same database."""

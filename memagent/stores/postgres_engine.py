@@ -7,6 +7,7 @@ Every connection runs without automatic transactions, waits for nothing longer t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -44,6 +45,19 @@ _UNAVAILABLE: Final = ("08", "53", "57", "58", "55P03", "40", "25P03")
 _READ_ONLY: Final = ("25006", "42501")
 _CORRUPT: Final = ("XX001", "XX002", "42P01", "42703")
 _INPUT: Final = ("22", "54")
+_LET_IN: Final = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "not permitted to log in",
+    "permission denied for database",
+    'role ".*" does not exist',
+)
+_REFUSALS: Final = (
+    ('database ".*" does not exist', "make it first:  createdb NAME"),
+    ("|".join(_LET_IN), "check user and password; libpq reads the password from PGPASSWORD or ~/.pgpass"),
+)
+"""What a server says that will not let us in however often it is asked, and what to do."""
 
 
 def is_postgres_url(place: object) -> bool:
@@ -137,5 +151,15 @@ def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputErr
     if state.startswith(_INPUT):
         return InputError(text)
     if state.startswith(_UNAVAILABLE) or (not state and isinstance(cause, driver.OperationalError)):
-        return StoreUnavailable(text)
+        return _unavailable(text, state)
     return StoreError(text)
+
+
+def _unavailable(text: str, state: str) -> StoreUnavailable:
+    """The error, not retryable where the server answered that it will not let us in; libpq tells that in words alone."""
+    advice = next((advice for words, advice in _REFUSALS if not state and re.search(words, text)), None)
+    if advice is None:
+        return StoreUnavailable(text)
+    refused = StoreUnavailable(f"{text}; {advice}")
+    refused.retryable = False
+    return refused

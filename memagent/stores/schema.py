@@ -35,6 +35,8 @@ VERSION_TABLE: Final = "memagent_version"
 """Alembic's version table: its presence says that a database is ours."""
 FORMAT: Final = "memagent-journal/1"
 """Value of the `format` row in `meta`."""
+GUESTS: Final = "service_"
+"""Tables whose names begin so are kept by the REST service in the same place; the journal leaves them alone."""
 
 metadata = MetaData()
 

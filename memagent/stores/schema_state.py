@@ -13,7 +13,16 @@ from sqlalchemy.exc import DBAPIError
 from memagent.core.errors import StoreError
 from memagent.stores import crash_points
 from memagent.stores.journal_backend import Backend, corrupt
-from memagent.stores.schema import FORMAT, KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, meta, metadata, version
+from memagent.stores.schema import (
+    FORMAT,
+    GUESTS,
+    KNOWN_REVISIONS,
+    SCHEMA_REVISION,
+    VERSION_TABLE,
+    meta,
+    metadata,
+    version,
+)
 
 
 class SchemaState(StrEnum):
@@ -28,7 +37,7 @@ class SchemaState(StrEnum):
 
 def schema_state(connection: Connection, place: str) -> SchemaState:
     """Where the database stands. Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a newer one."""
-    tables = inspect(connection).get_table_names()
+    tables = [name for name in inspect(connection).get_table_names() if not name.startswith(GUESTS)]
     if not tables:
         return SchemaState.EMPTY
     if VERSION_TABLE not in tables:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,11 @@ from memagent.stores.journal_statements import SQLITE, Statements
 from memagent.stores.sqlite_engine import Synchronous
 
 _MAX_HEADS: Final = 65_536
+_PRUNED_AT_ONCE: Final = 1_000
+_PRUNE: Final = (
+    "DELETE FROM idempotency WHERE (scope_id, key) IN "
+    f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,16 @@ class SqliteBackend:
         """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages, even with `secure_delete`."""
         connection.execute("VACUUM")
         return True
+
+    def prune_responses(self, before_us: int) -> int:
+        """A thousand rows at a time, so that the writer never waits long."""
+        total = 0
+        with FORK_GATE.inside(), closing(sqlite_engine.connect_for_writing(self.path)) as connection:
+            while True:
+                gone = connection.execute(_PRUNE, (before_us,)).rowcount
+                total += gone
+                if gone < _PRUNED_AT_ONCE:
+                    return total
 
     def reading_engine(self) -> Engine:
         """An engine of its own."""

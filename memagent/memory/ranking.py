@@ -8,11 +8,22 @@ score; without this floor recall at 10 falls by .03 (three LoCoMo conversations,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from memagent.core.answers import Hit, Relevance
 from memagent.core.records import MemoryItem
 from memagent.stores.adjacency import Path
 
+ARM_WEIGHTS = {
+    "dense": 0.5,
+    "dense_context": 0.5,
+    "lexical": 0.4,
+    "lexical_context": 1.0,
+    "session": 0.05,
+    "graph": 0.05,
+}
+"""Weights in the fusion: words in context find most, the other arms settle what they leave open."""
+ORDER_DECIMALS: Final = 9
 _NO_MOST: Mapping[str, float] = {}
 
 
@@ -109,4 +120,4 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _place(one: Candidate) -> tuple[float, str]:
-    return -round(one.score, 9), one.item.id
+    return -round(one.score, ORDER_DECIMALS), one.item.id

@@ -8,7 +8,7 @@ a hit that was worth less.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -17,31 +17,24 @@ from math import exp, isfinite, prod
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Filter, Hit, Query
+from memagent.core.answers import Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recall import PLAIN, Recipe
 from memagent.core.records import TimeSpan
 from memagent.memory.expanding import add_neighbours, graph_ranking, session_ranking
 from memagent.memory.lexical import K1, B, query_terms, tokenize
 from memagent.memory.projection import index_texts
-from memagent.memory.ranking import Candidate, Fusion, in_order
+from memagent.memory.quick import adds_nothing, in_columns
+from memagent.memory.ranking import ARM_WEIGHTS, Candidate, Fusion, in_order
 from memagent.memory.selecting import budget, collapse, fixed_words, quota, token_estimate, word_overlap
 from memagent.memory.state import BankState
 from memagent.memory.temporal import find_times
 from memagent.memory.weighing import asking, calls, importance, length, named_in, nearness, proximity, recency
 from memagent.protocols import Reranker, Vector
-from memagent.stores.memory_index import IndexView, Scored, Scoring, ordered
+from memagent.stores.memory_index import IndexView
+from memagent.stores.scoring import Ranking, Scored, Scoring, ordered
 from memagent.stores.segments import CONTEXT, NO_ROW, OWN
 
-ARM_WEIGHTS = {
-    "dense": 0.5,
-    "dense_context": 0.5,
-    "lexical": 0.4,
-    "lexical_context": 1.0,
-    "session": 0.05,
-    "graph": 0.05,
-}
-"""Weights in the fusion: words in context find most, the other arms settle what they leave open."""
 TIME_WEIGHT = 1.0
 """How much being at the time asked about adds to a weight of 1."""
 _LEXICAL = (("lexical", OWN), ("lexical_context", CONTEXT))
@@ -63,8 +56,13 @@ class Ground:
     reranker: Reranker | None = None
 
 
-async def recall(query: Query, vector: Vector | None, *, k: int, now: datetime, ground: Ground) -> list[Hit]:
-    """At most k items, best first, ties by id. `vector` (D,) is the query's; None searches by keyword only."""
+async def recall(
+    query: Query, vector: Vector | None, *, k: int, now: datetime, ground: Ground, explain: bool = True
+) -> list[Candidate]:
+    """At most k items, best first, ties by id. `vector` (D,) is the query's; None searches by keyword only.
+
+    Without `explain` items and scores are the same, but the candidates need not tell how they came to be.
+    """
     recipe = query.recipe or PLAIN
     moment = query.asked_at or now
     span = asked_span(query.text, moment) if recipe.time != "off" else None
@@ -76,6 +74,17 @@ async def recall(query: Query, vector: Vector | None, *, k: int, now: datetime, 
     most = {
         name: work.scoring.lexical_most(unknown=unknown, field=field) for name, field in _LEXICAL if name in recipe.arms
     }
+    if span is None and adds_nothing(recipe) and not (recipe.rerank and ground.reranker is not None):
+        return in_columns(
+            {name: ranking async for name, ranking in work.columns(query.where, pool)},
+            most=most,
+            pool=pool,
+            k=k,
+            names=_named(query.text, ground.view) if recipe.names else frozenset[str](),
+            names_weight=recipe.names,
+            view=ground.view,
+            explain=explain,
+        )
     fusion, found = work.fusion, work.fusion.found
     fusion.add(await work.rankings(span, pool=pool), weights=ARM_WEIGHTS, most=most, pool=pool)
     if recipe.sessions or recipe.graph:
@@ -87,7 +96,7 @@ async def recall(query: Query, vector: Vector | None, *, k: int, now: datetime, 
     order = [one for one in in_order(found.values()) if not (recipe.time == "hard" and _misses(one, span))]
     if recipe.rerank and ground.reranker is not None and order:
         order = await _reranked(order, max(recipe.rerank, k), query.text, ground.reranker, ground.state)
-    return [one.hit() for one in _selected(order, k, recipe, ground.view)]
+    return _selected(order, k, recipe, ground.view)
 
 
 def alike(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
@@ -142,19 +151,21 @@ class _Work:
         return found
 
     async def _arms(self, where: Filter, pool: int) -> dict[str, list[Scored]]:
+        return {name: self.scoring.listed(ranking) async for name, ranking in self.columns(where, pool)}
+
+    async def columns(self, where: Filter, pool: int) -> AsyncIterator[tuple[str, Ranking]]:
+        """Each arm's name and the best `pool` that it finds."""
         arms = self.recipe.arms
         only = None if where.empty else where
-        found: dict[str, list[Scored]] = {}
         if self.vector is not None:
             if "dense" in arms:
                 near = await self.ground.propose(self.vector, pool, where)
-                found["dense"] = self.scoring.nearest(k=pool, where=None if near.empty else near)
+                yield "dense", self.scoring.cosines(k=pool, where=None if near.empty else near)
             if "dense_context" in arms:
-                found["dense_context"] = self.scoring.nearest(k=pool, field=CONTEXT, where=only)
+                yield "dense_context", self.scoring.cosines(k=pool, field=CONTEXT, where=only)
         for name, field in _LEXICAL:
             if name in arms:
-                found[name] = self.scoring.lexical(k=pool, field=field, where=only)
-        return found
+                yield name, self.scoring.words(k=pool, field=field, where=only)
 
     def expand(self, order: Sequence[Candidate]) -> None:
         """Fuse what the sessions of the best hits and the event graph add."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from memagent.client.faults import ServiceError
@@ -17,6 +18,7 @@ from memagent.service.access import Call
 from memagent.service.problems import precondition_failed
 
 T = TypeVar("T")
+_write_item: Final = MemoryItem.__pydantic_serializer__.to_json
 _JSON: Final = "application/json"
 _REFUSALS: Final = {
     400: "A cursor or body that cannot be read",
@@ -67,6 +69,16 @@ def told(
 def record(value: BaseModel, status: int = 200, headers: dict[str, str] | None = None, **dump: Any) -> Response:
     """A record as JSON."""
     return Response(value.model_dump_json(by_alias=True, **dump).encode(), status, headers, _JSON)
+
+
+def hits_response(found: Iterable[tuple[MemoryItem, float]]) -> Response:
+    """Hits that need no explanation, written as `Hits` would be, without making a record of each."""
+    return Response(b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in found) + b"]}", 200, None, _JSON)
+
+
+def _hit_json(item: MemoryItem, score: float) -> bytes:
+    shown = _write_item(item)
+    return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (to_json(item.id), to_json(score), shown)
 
 
 def etag_of(item: MemoryItem) -> str:

@@ -7,8 +7,8 @@ first use. All agents share model, design, embedder and journal.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.records import Scope
@@ -21,6 +21,13 @@ class _Open:
     def __init__(self, agent: AsyncAgent) -> None:
         self.agent = agent
         self.users = 0
+
+    def __enter__(self) -> AsyncAgent:
+        self.users += 1
+        return self.agent
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
 
 
 class Banks:
@@ -35,26 +42,21 @@ class Banks:
     def __len__(self) -> int:
         return len(self._open)
 
-    @contextmanager
-    def agent(self, scope: Scope) -> Generator[AsyncAgent]:
-        """The agent of a scope, kept open as long as it is in use."""
+    def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
+        """The agent of a scope, kept open as long as it is in use; enter it before anything else happens."""
         found = self._open.get(scope.key)
         if found is None:
             found = self._open[scope.key] = _Open(self._make(scope))
             self._metrics.events["banks_opened"] += 1
         else:
             self._open.move_to_end(scope.key)
-        found.users += 1
         if len(self._open) > self._most:
-            self._close_oldest()
-        try:
-            yield found.agent
-        finally:
-            found.users -= 1
+            self._close_oldest(found)
+        return found
 
-    def _close_oldest(self) -> None:
+    def _close_oldest(self, asked: _Open) -> None:
         for key, entry in self._open.items():
-            if not entry.users:
+            if not entry.users and entry is not asked:
                 del self._open[key]
                 self._metrics.events["banks_evicted"] += 1
                 return

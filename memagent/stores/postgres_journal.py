@@ -26,8 +26,9 @@ class PostgresJournal(DatabaseJournal):
     `pool` is how many connections a process keeps for reading at most; one more writes. `scrub` says what follows an erasure: `"vacuum"`
     frees the space, `"rewrite"` writes the tables anew without what was erased and shuts others out meanwhile.
 
-    Opening raises `StoreUnavailable` (no server, no right to connect), `StoreReadOnly` (a standby, or no right to make tables),
-    `StoreCorrupt` (not a memagent store), `StoreError` (written by a newer memagent), `MissingExtra` without psycopg and `ConfigError`.
+    Opening raises `StoreUnavailable` (no server; not `retryable` where it will not let us in or has no such database), `StoreReadOnly` (a
+    standby, or no right to make tables), `StoreCorrupt` (not a memagent store), `StoreError` (written by a newer memagent), `MissingExtra`
+    without psycopg and `ConfigError`.
     """
 
     def __init__(

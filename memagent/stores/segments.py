@@ -8,8 +8,9 @@ merging segments and forking banks copy no vector. Equal texts share a row, whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,10 @@ Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Products = npt.NDArray[np.float32]
+Gathered = tuple[Ints, Floats, npt.NDArray[np.int64]]
+"""Documents that hold one of q terms, term by term and ascending for each; how often; and how many documents for each term (q,)."""
+Times = tuple[Floats, Floats]
+"""When documents were said (n,), and from when to when they hold (n, 2), in epoch seconds; NaN where that is not known."""
 OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
@@ -110,6 +115,13 @@ def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
     return keys
 
 
+def ranks_of(ids: Sequence[str]) -> Ints:
+    """Place of each id (n,) in their order; equal ids in the order given."""
+    ranks = np.empty(len(ids), np.int32)
+    ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids), dtype=np.int32)
+    return ranks
+
+
 class Postings:
     """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each. `lengths` (n,) in tokens."""
 
@@ -132,13 +144,29 @@ class Postings:
             self._norms = (key, k1 * (1.0 - b + b * self.lengths / mean))
         return self._norms[1]
 
-    def of(self, term: int) -> tuple[Ints, Floats]:
-        """Documents that hold the term, ascending, and how often; empty arrays when none does."""
-        at = int(np.searchsorted(self.terms, term))
-        if at == len(self.terms) or self.terms[at] != term:
-            return self.docs[:0], self.tfs[:0]
-        lo, hi = self.starts[at], self.starts[at + 1]
-        return self.docs[lo:hi], self.tfs[lo:hi]
+    def gathered(self, terms: Ints) -> Gathered:
+        """Where the terms (q,) occur."""
+        starts, counts = self._spans(terms)
+        spans = [
+            slice(start, start + count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True) if count
+        ]
+        if not spans:
+            return self.docs[:0], self.tfs[:0], counts
+        if len(spans) == 1:
+            return self.docs[spans[0]], self.tfs[spans[0]], counts
+        return (
+            np.concatenate([self.docs[one] for one in spans]),
+            np.concatenate([self.tfs[one] for one in spans]),
+            counts,
+        )
+
+    def _spans(self, terms: Ints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the documents of each term (q,) begin, and how many they are."""
+        if not len(self.terms):
+            return np.zeros(len(terms), np.int64), np.zeros(len(terms), np.int64)
+        at = np.minimum(self.terms.searchsorted(terms), len(self.terms) - 1)
+        starts = self.starts[at]
+        return starts, np.where(self.terms[at] == terms, self.starts[at + 1] - starts, 0)
 
     def triplets(self) -> tuple[Ints, Ints, Floats]:
         """(term, document, frequency) of every posting."""
@@ -153,12 +181,13 @@ class Rows:
     on a busy machine the threads that a matrix product starts wait for each other, up to twenty times its own time.
     """
 
-    __slots__ = ("_blocks", "_room", "reach", "rows", "scans")
+    __slots__ = ("_blocks", "_room", "complete", "reach", "rows", "scans")
 
     def __init__(self, rows: Ints, *, beside: Ints | None = None) -> None:
         """`beside` are the rows of the other field of the same documents: where both lie close together they are scanned as one."""
         self.rows = rows
-        complete = bool(len(rows)) and bool((rows != NO_ROW).all())
+        self.complete = complete = bool(len(rows)) and bool((rows != NO_ROW).all())
+        """Whether every document has a vector."""
         first, last = (int(rows.min()), int(rows.max()) + 1) if complete else (0, 0)
         if complete and beside is not None and bool((beside != NO_ROW).all()):
             together = min(first, int(beside.min())), max(last, int(beside.max()) + 1)
@@ -211,62 +240,112 @@ class Rows:
 class Segment:
     """n documents, immutable: items, arena rows and postings per field, filter lists, times in epoch seconds."""
 
-    __slots__ = ("filed", "items", "names", "postings", "ranks", "rows", "said", "valid")
+    __slots__ = (
+        "_worth", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
+    )  # fmt: skip
 
     def __init__(
-        self, items: Sequence[MemoryItem], rows: tuple[Ints, Ints], postings: tuple[Postings, Postings]
+        self,
+        items: Sequence[MemoryItem],
+        rows: tuple[Ints, Ints],
+        postings: tuple[Postings, Postings],
+        filed: Mapping[tuple[str, str], Ints],
+        times: Times,
     ) -> None:
+        """`filed` leads from a field and a value to the positions of the documents that have it, ascending."""
         self.items = tuple(items)
-        self.rows = (Rows(rows[OWN], beside=rows[CONTEXT]), Rows(rows[CONTEXT], beside=rows[OWN]))
+        self.same_fields = postings[OWN] is postings[CONTEXT]
+        """Whether every document is indexed by one text alone, so that a score of one field is one of the other, too."""
+        own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
+        self.rows = (own, own if self.same_fields else Rows(rows[CONTEXT], beside=rows[OWN]))
         self.postings = postings
-        order = sorted(range(len(items)), key=lambda i: items[i].id)
-        self.ranks = np.empty(len(items), np.int32)
-        self.ranks[order] = np.arange(len(items), dtype=np.int32)
+        self.everything = np.arange(len(items), dtype=np.int32)
+        """The position of every document (n,)."""
+        self.ranks = ranks_of([item.id for item in items])
         """Place of each document in the order of ids (n,)."""
-        filed: dict[tuple[str, str], list[int]] = {}
-        self.said = np.full(len(items), np.nan)
-        self.valid = np.full((len(items), 2), np.nan)
-        for i, item in enumerate(items):
-            for key in filter_keys(item):
-                filed.setdefault(key, []).append(i)
-            if item.said_at is not None:
-                self.said[i] = item.said_at.timestamp()
-            if item.valid is not None:
-                self.valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
-                self.valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
-        self.filed = {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
+        self.filed = filed
+        self.said, self.valid = times
         self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
         """Speakers and subjects of the documents."""
+        self._worth: dict[Callable[[MemoryItem], float], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.items)
 
+    def worth(self, rule: Callable[[MemoryItem], float]) -> Floats:
+        """A number for every document (n,) by a pure rule, worked out once; the rule is remembered, so it should be a plain function."""
+        known = self._worth.get(rule)
+        if known is None:
+            known = self._worth[rule] = np.fromiter((rule(item) for item in self.items), np.float64, len(self.items))
+        return known
+
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:
         """A segment of these documents."""
-        postings: list[Postings] = []
-        for field in FIELDS:
-            counts = [len(doc.terms[field]) for doc in docs]
-            postings.append(
-                Postings(
-                    np.fromiter((term for doc in docs for term in doc.terms[field]), np.int32, sum(counts)),
-                    np.repeat(np.arange(len(docs), dtype=np.int32), counts),
-                    np.fromiter((tf for doc in docs for tf in doc.terms[field].values()), np.float64, sum(counts)),
-                    np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
-                )
-            )
-        own = np.fromiter((doc.rows[OWN] for doc in docs), np.int32, len(docs))
-        context = np.fromiter((doc.rows[CONTEXT] for doc in docs), np.int32, len(docs))
-        return cls([doc.item for doc in docs], (own, context), (postings[OWN], postings[CONTEXT]))
+        items = [doc.item for doc in docs]
+        one_text = all(doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT] for doc in docs)
+        own = _postings_of(docs, OWN)
+        rows = [np.fromiter((doc.rows[field] for doc in docs), np.int32, len(docs)) for field in FIELDS]
+        postings = own if one_text else _postings_of(docs, CONTEXT)
+        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _filed(items), _times(items))
 
     @classmethod
     def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
         """One segment of the live documents of several, in order; the second of each pair marks dead documents."""
         keeps = [np.ones(len(part), bool) if dead is None else ~dead for part, dead in parts]
         kept = [(part, keep) for (part, _), keep in zip(parts, keeps, strict=True)]
-        items = [item for part, keep in kept for item, alive in zip(part.items, keep, strict=True) if alive]
+        items = [item for part, keep in kept for item in compress(part.items, keep.tolist())]
         rows = [np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS]
-        return cls(items, (rows[OWN], rows[CONTEXT]), (_merged_postings(kept, OWN), _merged_postings(kept, CONTEXT)))
+        own = _merged_postings(kept, OWN)
+        postings = own if all(part.same_fields for part, _ in parts) else _merged_postings(kept, CONTEXT)
+        times = (
+            np.concatenate([part.said[keep] for part, keep in kept]),
+            np.concatenate([part.valid[keep] for part, keep in kept]),
+        )
+        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _merged_filed(kept), times)
+
+
+def _filed(items: Sequence[MemoryItem]) -> dict[tuple[str, str], Ints]:
+    filed: dict[tuple[str, str], list[int]] = {}
+    for i, item in enumerate(items):
+        for key in filter_keys(item):
+            filed.setdefault(key, []).append(i)
+    return {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
+
+
+def _times(items: Sequence[MemoryItem]) -> Times:
+    said, valid = np.full(len(items), np.nan), np.full((len(items), 2), np.nan)
+    for i, item in enumerate(items):
+        if item.said_at is not None:
+            said[i] = item.said_at.timestamp()
+        if item.valid is not None:
+            valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
+            valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
+    return said, valid
+
+
+def _postings_of(docs: Sequence[Doc], field: int) -> Postings:
+    counts = [len(doc.terms[field]) for doc in docs]
+    return Postings(
+        np.fromiter(chain.from_iterable(doc.terms[field] for doc in docs), np.int32, sum(counts)),
+        np.arange(len(docs), dtype=np.int32).repeat(counts),
+        np.fromiter(chain.from_iterable(doc.terms[field].values() for doc in docs), np.float64, sum(counts)),
+        np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
+    )
+
+
+def _merged_filed(kept: Sequence[tuple[Segment, Mask]]) -> dict[tuple[str, str], Ints]:
+    found: dict[tuple[str, str], list[Ints]] = {}
+    offset = 0
+    for part, keep in kept:
+        alive = int(keep.sum())
+        moved = None if alive == len(keep) else np.cumsum(keep, dtype=np.int32) - np.int32(1)
+        for key, at in part.filed.items():
+            left = at if moved is None else moved[at[keep[at]]]
+            if len(left):
+                found.setdefault(key, []).append(left + np.int32(offset))
+        offset += alive
+    return {key: some[0] if len(some) == 1 else np.concatenate(some) for key, some in found.items()}
 
 
 def _merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:

@@ -48,6 +48,15 @@ class StreamingChatModel(ChatModel, Protocol):
 
 
 @runtime_checkable
+class NamedModel(Protocol):
+    """A model that tells what it is called, for traces and figures; optional."""
+
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model that would answer the request, `provider/model` where there is a provider."""
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into unit vectors."""
 

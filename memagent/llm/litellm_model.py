@@ -129,6 +129,10 @@ class LiteLLMModel:
     def __repr__(self) -> str:
         return f"LiteLLMModel({self._model!r})"
 
+    def name_for(self, request: ModelRequest) -> str:
+        """litellm's name of the model."""
+        return self._model
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request. Raises a `ModelError`; an empty or malformed text is an answer."""
         vendor = await _vendor()

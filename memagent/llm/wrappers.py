@@ -24,7 +24,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from memagent.core.errors import BudgetExceeded, ConfigError, ModelError, ModelUnavailable
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import content_id
-from memagent.protocols import ChatModel, StreamingChatModel
+from memagent.protocols import ChatModel, NamedModel, StreamingChatModel
 
 _T = TypeVar("_T")
 
@@ -51,6 +51,11 @@ async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[D
             yield delta
     finally:
         await aclose_stream(stream)
+
+
+def name_of(model: ChatModel, request: ModelRequest) -> str:
+    """The name of the model that would answer, as configured (`openai/gpt-4o-mini`); "" where it has none."""
+    return model.name_for(request) if isinstance(model, NamedModel) else ""
 
 
 def request_digest(request: ModelRequest) -> str:
@@ -84,6 +89,10 @@ class RetryingModel:
         self._first_wait_s = first_wait_s
         self._longest_wait_s = longest_wait_s
         self._sleep = sleep
+
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model that would answer."""
+        return name_of(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The first answer that comes."""
@@ -158,6 +167,10 @@ class BudgetedModel:
         """Calls begun so far, and the tokens, dollars and seconds of those that ended."""
         return self._spent
 
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model that would answer."""
+        return name_of(self._model, request)
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer within the budget. Raises `BudgetExceeded` before the call."""
         self._begin()
@@ -220,6 +233,10 @@ class RecordingModel:
     def exchanges(self) -> tuple[tuple[ModelRequest, ModelResponse], ...]:
         """Requests and answers in the order the answers came."""
         return tuple(self._exchanges)
+
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model that would answer."""
+        return name_of(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer and keep the answer; failures are not kept."""
@@ -304,6 +321,10 @@ class RoutedModel:
         self._models = dict(models)
         self._default = default
 
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model of the request's role."""
+        return name_of(self._of(request), request)
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer by the role's model."""
         return await self._of(request).complete(request)
@@ -325,6 +346,10 @@ class ConcurrencyLimitedModel:
         self._model = model
         self._limit = limit
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def name_for(self, request: ModelRequest) -> str:
+        """Name of the model that would answer."""
+        return name_of(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer when there is a place."""

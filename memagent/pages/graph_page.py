@@ -22,7 +22,9 @@ from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode
 from memagent.core.records import NodeKind, Relation
 from memagent.pages.layout import force_layout, time_layout
 
-_SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
+SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
+"""What draws a graph, in the order in which it is loaded; the data has to be in the page before."""
+_STYLES = ("graph_page.css", "graph.css")
 _LANES = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _PULLS = {
     Relation.MENTIONS: 0.4,
@@ -37,11 +39,11 @@ def graph_page(document: GraphDocument) -> str:
     """The page as text."""
     style, script = _parts()
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    return Template(_read("graph.html")).substitute(
+    return Template(asset("graph.html")).substitute(
         policy=policy,
         title=escape(f"Event graph of {document.scope.user_id}"),
         style=style,
-        data=safe_json(_payload(document)),
+        data=safe_json(page_data(document)),
         script=script,
     )
 
@@ -56,10 +58,12 @@ def safe_json(value: object) -> str:
 
 @lru_cache(maxsize=1)
 def _parts() -> tuple[str, str]:
-    return _read("graph.css"), '"use strict";\n' + "".join(_read(name) for name in _SCRIPTS)
+    style = "".join(asset(name) for name in _STYLES)
+    return style, '"use strict";\n' + "".join(asset(name) for name in (*SCRIPTS, "graph_alone.js"))
 
 
-def _read(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of one of the page's files."""
     return (files("memagent.pages") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -67,7 +71,7 @@ def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _payload(document: GraphDocument) -> dict[str, Any]:
+def page_data(document: GraphDocument) -> dict[str, Any]:
     """What the script reads; nodes and turns are named by their places in their lists."""
     at = {node.id: number for number, node in enumerate(document.nodes)}
     turns = {turn.id: number for number, turn in enumerate(document.turns)}

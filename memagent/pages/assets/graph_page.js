@@ -1,8 +1,8 @@
 
-/* The controls, and what happens when one of them changes. */
+/* The controls, and what happens when one of them changes. Whose page this is on need not be known here. */
 const by = (id) => document.getElementById(id);
-const narrow = window.matchMedia("(max-width: 900px)");
-const wantsDark = window.matchMedia("(prefers-color-scheme: dark)");
+const home = document.querySelector(".graph");
+const narrow = { get matches() { return home.clientWidth <= 900; } };
 
 function refresh() {
   compute();
@@ -150,11 +150,6 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-function setTheme(dark) { document.documentElement.classList.toggle("dark", dark); readColours(); if (view.chosen) showPanel(false); redraw(); }
-by("theme").addEventListener("click", () => setTheme(!document.documentElement.classList.contains("dark")));
-wantsDark.addEventListener("change", (event) => setTheme(event.matches));
-
-by("scope").textContent = [DATA.scope, ...DATA.asOf].join(" · ");
 const kindCounts = tally(nodes, "kind"), relationCounts = tally(edges, "relation");
 checkRows("kinds", Object.keys(KINDS).filter((name) => kindCounts.has(name)).map((name) => [name, KINDS[name], kindCounts.get(name)]), filter.kinds, false);
 checkRows("relations", [...relationCounts].sort((a, b) => b[1] - a[1]).map(([name, count]) => [name, RELATIONS[name][0], count]), filter.relations, true);
@@ -163,9 +158,11 @@ by("hidden-row").hidden = !goneCount;
 by("hidden-count").textContent = goneCount.toLocaleString("en-GB");
 by("time").hidden = !dated.length;
 for (const id of ["from", "to"]) { by(id).min = isoDay(FIRST); by(id).max = isoDay(LAST - 1); }
-document.documentElement.classList.toggle("dark", wantsDark.matches);
 readColours();
 showControls();
 refresh();
 new ResizeObserver(fitStage).observe(canvas);
 fitStage();
+
+/* The colours have changed: read them again. */
+function recolour() { readColours(); if (view.chosen) showPanel(false); redraw(); }

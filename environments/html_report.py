@@ -1,4 +1,4 @@
-"""A report as one HTML page: two plots as inline SVG and every figure as a table. Nothing is loaded from anywhere, and there is no script.
+"""A report as one HTML page: plots as inline SVG and every figure as a table. Nothing is loaded from anywhere, and there is no script.
 
 The colours follow the reader's light or dark setting. Intervals are drawn as whiskers; the same numbers stand in the tables below. The best
 value of a column is marked, unless most have it: the highest, of what is lost the lowest.
@@ -51,7 +51,9 @@ ul { margin: .5rem 0 0; padding-left: 1.1rem; }
 @media print { body { background: none; } section, .tile { break-inside: avoid; } }
 """
 _ROW, _LEFT, _WIDE = 30, 132, 600
-_LESS_IS_BETTER = frozenset({"m_fail", "m_fail_content"})
+_LESS_IS_BETTER = frozenset({"m_fail", "m_fail_content", "rejected", "unreadable"})
+_NO_BEST = frozenset({"memory_share", "add", "update", "delete", "noop"})
+"""Figures of which neither more nor less is better by itself."""
 _COSTS = (
     ("memory_items", "memories"),
     ("memory_tokens", "memory tokens"),
@@ -66,12 +68,19 @@ Cells = Mapping[str, Figure]
 
 def html_report(report: Report) -> str:
     """The page as text."""
-    arms, middle = report.arms, f"recall@{report.config.ks[len(report.config.ks) // 2]}"
+    arms, generated = report.arms, report.config.worlds is not None
+    middle = "exact" if generated else f"recall@{report.config.ks[len(report.config.ks) // 2]}"
     names = list(arms[0].overall) if arms else []
+    playing = list(arms[0].playing) if arms else []
+    intervals = "with 95 % intervals over conversations"
     parts = [
         _head(report),
         _tiles(report, middle),
-        section(f"{middle}, all answerable questions", "with 95 % intervals over conversations", _bars(arms, middle)),
+        section(f"{middle}, all answerable questions", intervals, _bars(arms, middle)),
+        *(
+            [section("overwritten", f"asked for what replaced something, {intervals}", _bars(arms, "overwritten"))]
+            * generated
+        ),
         section(
             f"{middle} and the size of memory", "share of the dialogue's tokens that is held", _scatter(arms, middle)
         ),
@@ -81,6 +90,11 @@ def html_report(report: Report) -> str:
             _table(names, arms, lambda arm: arm.overall),
         ),
         section(f"{middle} by category", "", _by_category(report, middle)),
+        section(
+            "How episodes were played",
+            "memory over dialogue, shares of ops done and refused, replies that could not be read",
+            _table(playing, arms, lambda arm: arm.playing),
+        ),
     ]
     for category, count in report.counts.items():
         title = f"Category {category or '-'}"
@@ -109,7 +123,10 @@ def html_report(report: Report) -> str:
 def _head(report: Report) -> str:
     config = report.config
     judge = f", judged by {config.judge.model}" if config.judge is not None else ""
-    said = f"memagent {config.memagent}, embedder {config.embedder}, {config.model or 'no language model'}{judge}"
+    model = config.model or ("no common language model" if config.own_models else "no language model")
+    said = f"memagent {config.memagent}, embedder {config.embedder}, {model}{judge}"
+    if (worlds := config.worlds) is not None:
+        said += f"; {worlds.level} worlds of {worlds.knobs.sessions} sessions, split {worlds.split}, seed {worlds.seed}"
     return f'<header><h1>memagent-eval: {escape(config.benchmark)}</h1><p class="soft">{escape(said)}</p></header>'
 
 
@@ -281,7 +298,9 @@ def _known(figure: Figure | None) -> bool:
 
 
 def _best(name: str, figures: Sequence[Figure | None]) -> float | None:
-    """The best value of a column; None where more than half have it."""
+    """The best value of a column; None where more than half have it, or where there is no better and worse."""
+    if name in _NO_BEST:
+        return None
     values = [figure.value for figure in figures if figure is not None and figure.value is not None]
     best = min(values, default=None) if name in _LESS_IS_BETTER else max(values, default=None)
     return best if best is not None and 2 * values.count(best) <= len(values) else None

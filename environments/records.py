@@ -163,6 +163,8 @@ class ProbeScore(Record):
     """Gold evidence turns that no stored item cites."""
     uncovered: int = 0
     """Gold evidence turns whose words no item that cites them covers; `lost` ones included."""
+    overwritten: bool = False
+    """Whether it asks for a value that replaced another; only generated worlds know."""
     usage: Usage = Usage()
     seconds: float = 0.0
     failure: Text | None = None
@@ -188,6 +190,12 @@ class Score(Record):
     memory_items: int = 0
     memory_tokens: int = 0
     """Words and signs of the items held at the end."""
+    ops: dict[Text, int] = Field(default_factory=dict[str, int])
+    """Ops applied while remembering by kind, and as REJECTED the facts and ops refused."""
+    replies: int = 0
+    """Replies of models that were read while remembering."""
+    unread: int = 0
+    """Those of which nothing could be read."""
     usage: Usage = Usage()
     """What remembering cost."""
     seconds: float = 0.0

@@ -28,7 +28,8 @@ Measure = Literal["f1", "f1_memory_r2", "exact", "bleu1"]
 
 OP_KINDS = ("ADD", "UPDATE", "DELETE", "NOOP")
 """The kinds of ops that a mix is about."""
-_UNREADABLE = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
+UNREAD = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
+"""What the parse of a reply comes to when nothing could be read of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +190,7 @@ class UnreadableTerm:
     def __call__(self, outcome: Outcome, /) -> float:
         """In [0, 1]."""
         statuses = [status for report in outcome.reports for chunk in report.chunks for status in chunk.parse]
-        return _share(sum(status in _UNREADABLE for status in statuses), len(statuses))
+        return _share(sum(status in UNREAD for status in statuses), len(statuses))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,17 +27,20 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 from rich.console import Console
 
-from environments.arms import design_of, open_arm, shelf_for
+from environments.arms import IDEAL, OwnModel, design_of, open_arm, shelf_for
 from environments.errors import EnvironmentFault
 from environments.judge import JudgeConfig
+from environments.known_worlds import Answering, Worlds
+from environments.play_figures import marked
 from environments.progress import Progress
 from environments.records import Episode, ProbeScore, Score
 from environments.rollout import DEFAULT_K, play
 from environments.scoring import Scoring
 from environments.views import select_probes
-from memagent.build import AgentSettings, build_design, build_embedder, open_store
+from memagent.build import AgentSettings, build_design, build_embedder, build_model, open_store
 from memagent.core.records import Record, Text, content_id
-from memagent.protocols import Embedder
+from memagent.plugins import available
+from memagent.protocols import ChatModel, Embedder
 
 FROM_SETTINGS = "settings"
 """Name of the embedder that the agent's settings describe."""
@@ -47,10 +50,16 @@ _LOOK_EVERY_S = 0.5
 class EvalConfig(Record):
     """Everything that the figures of an evaluation depend on."""
 
-    benchmark: Literal["locomo", "longmemeval"]
+    benchmark: Literal["locomo", "longmemeval", "synthetic"]
     data_digest: Text
-    """SHA-256 of the data files."""
+    """SHA-256 of the data files, or of the generated episodes."""
+    worlds: Worlds | None = None
+    """Which worlds were generated; None for data of files."""
     arms: Annotated[tuple[Text, ...], Field(min_length=1)]
+    own_models: dict[Text, OwnModel] = Field(default_factory=dict[str, OwnModel])
+    """Designs and models of the arms that bring their own, by name."""
+    answering: Answering = "agent"
+    """Who answers questions about generated worlds."""
     embedder: Text = "static"
     """Name of the embedder; `settings` for the one that the agent's settings describe."""
     embedder_id: Text = ""
@@ -59,6 +68,8 @@ class EvalConfig(Record):
     """Name of the embedder that `five_way` adds; None leaves the arm out."""
     model: Text | None = None
     """litellm's name of the model of all roles; None answers by rules."""
+    weights: dict[Text, Text] = Field(default_factory=dict[str, str])
+    """SHA-256 of the files of every model that is loaded from a folder, by the model's name."""
     settings_digest: Text | None = None
     """SHA-256 of the agent's settings without keys; None where there are none."""
     prompts: dict[Text, dict[Text, Text]] = Field(default_factory=dict[str, dict[str, str]])
@@ -93,11 +104,63 @@ def settings_digest(settings: AgentSettings) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def prompts_of(arms: Iterable[str], *, model: bool) -> dict[str, dict[str, str]]:
+def prompts_of(
+    arms: Iterable[str], *, model: bool, own: Mapping[str, OwnModel] | None = None
+) -> dict[str, dict[str, str]]:
     """Digests of the prompts of every design at work in the arms. Raises `ConfigError` for a design that is not there."""
-    designs = sorted({design_of(arm, model=model) for arm in arms})
-    found = {name: build_design(name, has_model=model).prompt_digests for name in designs}
+    asking = {*(own or ()), IDEAL}  # arms that have a model whether or not there is a common one
+    designs = {(design_of(arm, model=model, own=own), model or arm in asking) for arm in arms}
+    found = {name: build_design(name, has_model=has_model).prompt_digests for name, has_model in sorted(designs)}
     return {name: digests for name, digests in found.items() if digests}
+
+
+def weights_of(models: Iterable[str]) -> dict[str, str]:
+    """Digests of the models that are folders here (`hf:FOLDER`): SHA-256 over their files' names and contents, 64 hex digits.
+
+    Names of hubs and providers have none. Raises `EnvironmentFault` for a folder that is not there.
+    """
+    found: dict[str, str] = {}
+    for model in models:
+        kind, _, place = model.partition(":")
+        folder = Path(place)
+        if kind != "hf" or not place:
+            continue
+        if folder.is_dir():
+            found[model] = _folder_digest(folder)
+        elif (
+            place[0] in "./~" or place.count("/") > 1 or ("/" in place and folder.parent.is_dir())
+        ):  # no OWNER/NAME of a hub
+            raise EnvironmentFault(f"model {model!r}: there is no folder {place}")
+    return found
+
+
+def _folder_digest(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with file.open("rb") as stream:
+            part = hashlib.file_digest(stream, "sha256").digest()
+        whole.update(file.relative_to(folder).as_posix().encode() + b"\x00" + part)
+    return whole.hexdigest()
+
+
+def _model_of(config: EvalConfig, arm: str, settings: AgentSettings | None) -> ChatModel | None:
+    """The model of an arm: its own for all roles, or the common one with what the settings say of roles; None for rules."""
+    own = config.own_models.get(arm)
+    name = own.model if own is not None else config.model
+    if name is None:
+        return None
+    if own is not None and settings is not None:
+        settings = settings.model_copy(update={"roles": {}})
+    configured = settings is not None and (settings.model is not None or bool(settings.roles))
+    if not configured and name.partition(":")[0] in available("models"):
+        return _kept_model(name, config.weights.get(name))
+    return build_model(name, settings or AgentSettings())
+
+
+@cache
+def _kept_model(name: str, weights: str | None) -> ChatModel | None:
+    """A model of a plug-in, made once a process: it may be weights that take a while to load."""
+    return build_model(name, AgentSettings())
 
 
 def embedder_named(name: str, settings: AgentSettings | None = None) -> Embedder:
@@ -212,9 +275,23 @@ async def _run_pairs(
         if "five_way" in arms and config.second_embedder is not None:
             second = embedder_named(config.second_embedder)
         shelf = shelf_for(episode, store, second=second, context_tokens=config.context_tokens)
-        for arm in arms:
-            agent = open_arm(arm, store, shelf, model=config.model)
+        world = config.worlds.behind(episode) if config.worlds is not None else None
+        reader = config.answering == "reader"
+        agents = {  # all of them before the first is played: what cannot be opened is said at once
+            arm: open_arm(
+                arm,
+                store,
+                shelf,
+                model=_model_of(config, arm, settings),
+                own=config.own_models,
+                world=world,
+                reader=reader,
+            )
+            for arm in arms
+        }
+        for arm, agent in agents.items():
             score = scoring.score(episode, await play(agent, episode, k=config.k))
+            score = marked(score, world.truth) if world is not None else score
             write_score(out, arm, score)
             seconds += score.seconds + sum(probe.seconds for probe in score.probes)
             failed += (score.failure is not None) + sum(probe.failure is not None for probe in score.probes)

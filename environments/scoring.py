@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from environments import metrics
 from environments.records import Episode, Probe, ProbeAnswer, ProbeScore, Score, Trajectory
+from environments.rewards import UNREAD
 from memagent.core.answers import Answer, Hit
 from memagent.core.snapshot import MemorySnapshot
 
@@ -36,6 +39,7 @@ class Scoring:
             usage=trajectory.usage,
             seconds=trajectory.seconds,
             **_size(trajectory.end),
+            **_work(trajectory),
         )
 
     def score_answers(self, episode: Episode, answers: Iterable[ProbeAnswer]) -> tuple[ProbeScore, ...]:
@@ -110,6 +114,14 @@ def turns_of(hits: Sequence[Hit]) -> tuple[str, ...]:
 
 def _cited(answer: Answer) -> tuple[str, ...]:
     return tuple(dict.fromkeys(citation.turn_id for citation in answer.citations if citation.turn_id))
+
+
+def _work(trajectory: Trajectory) -> dict[str, Any]:
+    """What was done while remembering: ops by kind, replies read, and those of which nothing could be read."""
+    reports = [trace.report for trace in trajectory.traces]
+    ops = sum((Counter(report.op_counts) for report in reports), Counter[str]())
+    statuses = [status for report in reports for chunk in report.chunks for status in chunk.parse]
+    return {"ops": dict(ops), "replies": len(statuses), "unread": sum(status in UNREAD for status in statuses)}
 
 
 def _size(memory: MemorySnapshot) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,7 @@ _LAYOUT = (
     ("f1_memory_r2", "F1 (R2)"),
     ("bleu1", "BLEU-1"),
     ("exact", "EM"),
+    ("overwritten", "overwritten"),
     ("judge_lenient", "judge, lenient"),
     ("judge_strict", "judge, strict"),
     ("judge_agreement", "both agree"),
@@ -23,6 +24,8 @@ _LAYOUT = (
     ("m_fail", "M-Fail"),
     ("m_fail_content", "M-Fail text"),
 )
+_FIRST = ("exact", "f1", "overwritten", "abstention_recall", "m_fail")
+"""Figures of a generated world that are shown with their intervals."""
 WIDTH = 170
 """Columns used where the output is no terminal."""
 
@@ -34,6 +37,9 @@ def print_report(report: Report) -> None:
         console = Console(width=WIDTH)
     ks = report.config.ks
     layout = [(name, head) for name, head in _LAYOUT if any(name in arm.overall for arm in report.arms)]
+    if report.config.worlds is not None:
+        console.print(_interval_table("Answers and memory", report.arms, lambda arm: arm.overall, _FIRST))
+    console.print(_interval_table("How episodes were played", report.arms, lambda arm: arm.playing))
     console.print(_recall_table(report.arms, ks))
     console.print(_recall_by_category(report))
     console.print(_plain_table("Answers and memory, all answerable questions", report.arms, layout))
@@ -66,6 +72,29 @@ def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
         table.add_column(f"recall@{k}", justify="right")
     for arm in arms:
         table.add_row(arm.arm, *(shown(arm.overall.get(f"recall@{k}"), interval=True) for k in ks))
+    return table
+
+
+def _interval_table(
+    title: str,
+    arms: Sequence[ArmReport],
+    figures: Callable[[ArmReport], Mapping[str, Figure]],
+    names: Sequence[str] | None = None,
+) -> Table:
+    """A column for each figure that any arm has, with its interval."""
+    known = dict(_LAYOUT) | {name: name.replace("_", " ") for arm in arms for name in arm.playing}
+    found = [figures(arm) for arm in arms]
+    chosen = [
+        name
+        for name in names or (found[0] if found else ())
+        if any((figure := one.get(name)) is not None and figure.value is not None for one in found)
+    ]
+    table = Table(title=f"{title} [95 % bootstrap interval over conversations]")
+    table.add_column("arm")
+    for name in chosen:
+        table.add_column(known[name], justify="right")
+    for arm, one in zip(arms, found, strict=True):
+        table.add_row(arm.arm, *(shown(one.get(name), interval=True) for name in chosen))
     return table
 
 

@@ -46,10 +46,10 @@ def test_every_figure_and_both_plots_are_there(browser: Any, run: tuple[Path, Re
             fold.evaluate("fold => { fold.open = true; }")
         text = tab.page.inner_text("main")
         for arm in report.arms:
-            for figure in arm.overall.values():
+            for figure in (*arm.overall.values(), *arm.playing.values()):
                 assert figure.value is None or f"{figure.value:.3f}" in text
         assert all(note in text for note in report.notes)
-        assert tab.page.locator("table").count() == 3 + len(report.counts) + len(report.arms[0].alone)
+        assert tab.page.locator("table").count() == 4 + len(report.counts) + len(report.arms[0].alone)
 
 
 def test_best_values_are_marked(browser: Any, run: tuple[Path, Report]) -> None:

@@ -6,14 +6,14 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from environments.base import Environment
-from environments.records import Episode, ProbeScore, Trajectory
+from environments.play_figures import episode_figures, marked
+from environments.records import Episode
 from environments.rollout import MemoryAgent, answer_probes, play
 from environments.synthetic import Synthetic
-from environments.worlds.reader import overwritten
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
 from memagent.core.snapshot import EMPTY
@@ -30,7 +30,7 @@ class EpisodeFigures:
 
     episode_id: str
     figures: Mapping[str, float]
-    """By name: f1, exact, reward, overwritten, lost, memory_share, add, update, delete, noop, rejected, failed."""
+    """By name: f1, exact, reward, overwritten, lost, memory_share, add, update, delete, noop, rejected, unreadable, failed."""
     memory: tuple[str, ...] = ()
     """What was held at the end, newest last."""
     replies: tuple[tuple[str, str], ...] = ()
@@ -82,9 +82,10 @@ async def evaluate_policy(
         with policy.party() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)
+        score = env.scoring.score(episode, replace(trajectory, answers=answers))
         return EpisodeFigures(
             episode_id=episode.id,
-            figures=_figures(env, episode, trajectory, env.scoring.score_answers(episode, answers)),
+            figures=episode_figures(marked(score, env.truth(episode)) if isinstance(env, Synthetic) else score),
             memory=tuple(item.text for item in trajectory.end.items.values()),
             replies=tuple((call.role.value, call.response.text) for call in (view.calls if view else ())[:REPLIES]),
         )
@@ -94,32 +95,3 @@ async def evaluate_policy(
 
 def _filled(sampling: Sampling, policy: PolicyModel) -> Sampling:
     return sampling if sampling.max_tokens else sampling.model_copy(update={"max_tokens": policy.sampling.max_tokens})
-
-
-def _figures(
-    env: Environment, episode: Episode, trajectory: Trajectory, scores: Sequence[ProbeScore]
-) -> dict[str, float]:
-    found: dict[str, float] = {}
-    f1 = [score.f1 for score in scores if score.f1 is not None]
-    exact = [score.exact for score in scores if score.exact is not None]
-    if f1:
-        found |= {"f1": fmean(f1), "exact": fmean(exact)}
-    rewards = [score.reward for score in scores if score.reward is not None]
-    if rewards:
-        found["reward"] = fmean(rewards)
-    if isinstance(env, Synthetic):
-        changed = overwritten(env.truth(episode))
-        kept = [score.exact for score in scores if score.probe_id in changed and score.exact is not None]
-        if kept:
-            found["overwritten"] = fmean(kept)
-    gold = sum(len(score.evidence) for score in scores)
-    if gold:
-        found["lost"] = sum(score.lost for score in scores) / gold
-    whole = env.scoring.score(episode, trajectory)
-    if whole.dialogue_tokens:
-        found["memory_share"] = whole.memory_tokens / whole.dialogue_tokens
-    counts = [trace.report.op_counts for trace in trajectory.traces]
-    total = sum(sum(one.values()) for one in counts) or 1
-    found |= {name.lower(): sum(one[name] for one in counts) / total for name in (counts[0] if counts else ())}
-    found["failed"] = float(trajectory.failure is not None)
-    return found

@@ -20,6 +20,7 @@ from typing import Any
 
 from environments.rollout import play
 from environments.synthetic import Part, Synthetic
+from environments.views import select_probes
 from environments.worlds.days import day_text
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.notes import NoteLanguage
@@ -103,7 +104,9 @@ class OracleModel:
         if request.role is Role.EXTRACTOR:
             return compact_json({"facts": self._facts(prompt, request.step.session_id or "")})
         if request.role is Role.MANAGER:
-            return compact_json({"ops": self._ops(*_facts_and_memories(prompt))})
+            facts, memories = _facts_and_memories(prompt)
+            ops = self._ops(facts, memories)
+            return compact_json({"ops": [_brief(op, facts) for op in ops] if prompt.startswith("facts\n") else ops})
         return self._answer(prompt, request.step.question_id or "")
 
     # -- extract ---------------------------------------------------------------------------------------------------
@@ -231,7 +234,9 @@ class OracleModel:
         elif kind == "twice":
             entries.append(self._draws.choice(entries))
         elif "ops" in value:
-            value["ops"] = [{"op": "ADD", "fact": entry["fact"]} for entry in entries]
+            value["ops"] = [
+                {name: entry[name] for name in entry if name in ("op", "fact")} | {"op": "ADD"} for entry in entries
+            ]
         return compact_json(value)
 
 
@@ -244,12 +249,19 @@ async def demonstrations(
     noise: float = 0.1,
     seed: int = 0,
     roles: frozenset[Role] = frozenset((Role.EXTRACTOR, Role.MANAGER)),
+    asks: Sequence[str] = (),
 ) -> list[Demonstration]:
-    """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles."""
+    """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles,
+    and then to questions of the kinds in `asks`, or to all.
+    """
     found: list[Demonstration] = []
     for index in indexes:
         episode = env.episode(split, index)
-        model = OracleModel(env.truth(episode), episode.sessions, env.lexicon(split), noise=noise, seed=seed)
+        truth = env.truth(episode)
+        if asks:
+            wanted = {probe.probe_id for probe in truth.probes if probe.ask in asks}
+            episode = select_probes(episode, lambda probe, wanted=wanted: probe.id in wanted)
+        model = OracleModel(truth, episode.sessions, env.lexicon(split), noise=noise, seed=seed)
         await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         found += [
             demonstration_of(episode.id, request, right) for request, right, _ in model.calls if request.role in roles
@@ -305,8 +317,16 @@ def fact_entry(
 ) -> dict[str, str | None]:
     """A fact as the prompt asks for it: where turns go by number, in brief."""
     if source.isdecimal():
-        return {"text": text, "source": source}
+        return {"source": source, "text": text}
     return {"text": text, "subject": subject, "source": source, "when": when, "kind": kind}
+
+
+def _brief(op: Mapping[str, Any], facts: Sequence[Shown]) -> dict[str, Any]:
+    """An op in its brief form: the fact first, and no text where it is the fact's."""
+    short: dict[str, Any] = {
+        name: value for name, value in op.items() if name != "text" or value != facts[int(op["fact"])].text
+    }
+    return {"fact": op["fact"]} | {name: short[name] for name in ("op", "id", "text") if name in short}
 
 
 def compact_json(value: Mapping[str, Any]) -> str:

@@ -56,6 +56,10 @@ class Synthetic(Environment):
         if episodes < 1:
             raise EnvironmentFault(f"episodes must be at least 1, not {episodes}")
         self.level: Level = level
+        known = [relation.name for relation in grammar_of(level).relations]
+        for name in (knobs or LEVELS[level]).only:
+            if name not in known:
+                raise EnvironmentFault(f"level {level!r} has no relation {name!r}; there are {', '.join(known)}")
         self.knobs, self.seed, self.count = knobs or LEVELS[level], seed, episodes
 
     @property
@@ -134,6 +138,8 @@ def synthetic(
     interference: float | None = None,
     distractors: float | None = None,
     speakers: int | None = None,
+    friends: int | None = None,
+    only: tuple[str, ...] | None = None,
     probes: int | None = None,
     answering: MemoryAgent | None = None,
 ) -> Synthetic:
@@ -150,6 +156,8 @@ def synthetic(
         "interference": interference,
         "distractors": distractors,
         "speakers": speakers,
+        "friends": friends,
+        "only": only,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     knobs = replace(LEVELS[level], sessions=sessions, probes=probes, **chosen)  # type: ignore[arg-type]

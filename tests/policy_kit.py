@@ -66,12 +66,11 @@ class RuleEngine:
         if "note" in prompt:
             said: Any = {
                 "facts": [
-                    {"text": f"{'ana lives in rome' if one == '0' else 'ben lives in oslo'}", "source": one}
-                    for one in kept
+                    {"source": one, "text": "ana lives in rome" if one == "0" else "ben lives in oslo"} for one in kept
                 ]
             }
         elif "decide" in prompt:
-            said = {"ops": [{"op": "add", "fact": int(one)} for one in kept]}
+            said = {"ops": [{"fact": int(one), "op": "add"} for one in kept]}
         else:
             said = {"citations": ["0"], "answer": draws.choice(["rome", "oslo"]), "abstain": False}
         ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)["input_ids"]

@@ -199,6 +199,25 @@ def test_answers_are_demonstrated_when_asked_for() -> None:
     assert len(list(lines_of(found))) == 3 * len(found)
 
 
+def test_only_questions_of_the_kinds_asked_for_are_demonstrated() -> None:
+    env, roles = synthetic("tiny", sessions=4), frozenset((Role.ANSWERER,))
+    kinds = [probe.ask for index in range(3) for probe in env.truth(env.episode("train", index)).probes]
+    assert len(made(noise=0.0, roles=roles)) == len(kinds)
+    for asks in (("now",), ("now", "who")):
+        assert 0 < sum(kind in asks for kind in kinds) < len(kinds)
+        assert len(made(noise=0.0, roles=roles, asks=asks)) == sum(kind in asks for kind in kinds)
+
+
+def test_in_brief_an_entry_begins_with_its_source_and_an_update_writes_its_fact() -> None:
+    replies = [json.loads(one.reply) for one in made(noise=0.0)]
+    facts = [fact for reply in replies for fact in reply.get("facts", ())]
+    ops = [op for reply in replies for op in reply.get("ops", ())]
+    assert facts and {tuple(fact) for fact in facts} == {("source", "text")}
+    assert ops and all(tuple(op)[:2] == ("fact", "op") for op in ops)
+    updates = [op for op in ops if op["op"] == "UPDATE"]
+    assert updates and any("text" not in op for op in updates)
+
+
 def test_the_command_writes_chats_as_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "new" / "warm.jsonl"
     done = CliRunner().invoke(

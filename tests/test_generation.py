@@ -57,6 +57,39 @@ def test_a_completion_does_not_depend_on_its_batch() -> None:
     assert len({one.completion_ids for one in together}) > 12
 
 
+def test_rows_of_one_prompt_read_it_once_and_say_what_they_would_alone() -> None:
+    model, tokenizer = _sharp()
+    engine = _engine(model, tokenizer)
+    jobs = [_job(place % 3, seed=place, key=str(place)) for place in range(12)]
+    shapes: list[tuple[int, ...]] = []
+    forward = model.forward
+
+    def watched(*values: Any, **options: Any) -> Any:
+        shapes.append(tuple(options["input_ids"].shape))
+        return forward(*values, **options)
+
+    model.forward = watched
+    together = engine.generate(jobs)
+    model.forward = forward
+    assert shapes[:2] == [(3, 3), (12, 1)]
+    alone = [engine.generate([job])[0] for job in jobs]
+    assert [one.completion_ids for one in together] == [one.completion_ids for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert torch.allclose(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=2e-5)
+
+
+def test_keys_with_room_are_those_of_the_model_s_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = _sharp()
+    jobs = [
+        _job(place, max_tokens=4 if place % 4 else 150) for place in range(8)
+    ]  # past the free places, rows taken out
+    engine = TransformersEngine(model, eos_ids=[], pad_id=tokenizer.pad_token_id)
+    roomy = engine.generate(jobs)
+    monkeypatch.setattr("train.generation.with_room", lambda cache: cache)
+    assert engine.generate(jobs) == roomy
+    assert [len(one.completion_ids) for one in roomy] == [job.max_tokens for job in jobs]
+
+
 def test_the_seed_alone_makes_rows_of_one_prompt_differ() -> None:
     model, tokenizer = _sharp(by=1.0)
     jobs = [_job(3, seed=seed) for seed in (1, 2, 1)]

@@ -180,6 +180,24 @@ def test_knobs_move_what_they_say() -> None:
     assert len({turn.speaker for turn in long.turns}) == 4 and len(long.probes) == 9
 
 
+def test_only_the_named_relations_are_told_and_asked_for() -> None:
+    env = synthetic("tiny", sessions=6, only=("lives_in", "likes"))
+    truths = [env.truth(env.episode("train", index)) for index in range(4)]
+    assert {telling.relation for truth in truths for telling in truth.tellings} == {"lives_in", "likes"}
+    with pytest.raises(EnvironmentFault, match=r"'tiny' has no relation 'rules'; there are .*lives_in"):
+        synthetic("tiny", only=("lives_in", "rules"))
+
+
+def test_friends_are_as_many_as_the_knob_says_at_most() -> None:
+    def bonds(friends: int) -> set[str]:
+        env = synthetic("tiny", sessions=8, friends=friends)
+        kinds = {relation.name: relation.kind for relation in TINY.relations}
+        told = [one for index in range(6) for one in env.truth(env.episode("train", index)).tellings]
+        return {one.subject for one in told if kinds[one.relation] == "bond"}
+
+    assert bonds(0) == set() != bonds(1)
+
+
 def test_wrong_knobs_are_refused() -> None:
     with pytest.raises(EnvironmentFault, match="tiny, standard, rich"):
         synthetic("huge")  # type: ignore[arg-type]

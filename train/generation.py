@@ -2,7 +2,8 @@
 
 Every row draws from its own stream of uniforms (Philox, seeded by the job), so what a row says depends on its seed and prompt, not on who
 shares its batch (up to rounding). Log-probabilities are those of the temperature-scaled distribution without nucleus truncation and without
-grammar: what a trainer computes anew from the same ids. Rows that end early are taken out of the batch once half of it has ended.
+grammar: what a trainer computes anew from the same ids. Rows that end early are taken out of the batch once half of it has ended. Rows with
+the same prompt read it once: rollouts of one episode hear the same session, and answers of a group the same question.
 
 Shapes: B rows, P prompt, C completion, V vocabulary.
 """
@@ -16,6 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+
+from train.kv_cache import with_room
 
 _COMPACT_BELOW = 0.5
 """Share of live rows under which ended ones are taken out."""
@@ -127,12 +130,16 @@ class TransformersEngine:
     def _decode(self, model: Any, jobs: Sequence[Job], device: torch.device) -> list[Sampled]:
         longest = max(job.max_tokens for job in jobs)
         width = max(len(job.prompt_ids) for job in jobs)
-        input_ids = torch.full((len(jobs), width), self._pad_id, dtype=torch.long)
-        attended = torch.zeros((len(jobs), width + longest), dtype=torch.long)
-        for row, job in enumerate(jobs):
-            input_ids[row, width - len(job.prompt_ids) :] = torch.tensor(job.prompt_ids)
-            attended[row, width - len(job.prompt_ids) : width] = 1
-        input_ids, attended = input_ids.to(device), attended.to(device)
+        prompts = {ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))}
+        shared = torch.tensor([prompts[job.prompt_ids] for job in jobs])  # (B,) place of each row's prompt
+        input_ids = torch.full((len(prompts), width), self._pad_id, dtype=torch.long)
+        prompt_mask = torch.zeros((len(prompts), width), dtype=torch.long)
+        for row, ids in enumerate(prompts):
+            input_ids[row, width - len(ids) :] = torch.tensor(ids)
+            prompt_mask[row, width - len(ids) :] = 1
+        attended = torch.cat([prompt_mask[shared], torch.zeros((len(jobs), longest), dtype=torch.long)], dim=1)
+        input_ids, attended, shared = input_ids.to(device), attended.to(device), shared.to(device)
+        prompt_mask = prompt_mask.to(device)
         uniforms = torch.from_numpy(np.stack([_uniforms(job, longest) for job in jobs])).to(device)  # (B, C)
         temperature = torch.tensor([job.temperature for job in jobs], device=device).unsqueeze(1)
         top_p = torch.tensor([job.top_p for job in jobs], device=device).unsqueeze(1)
@@ -146,20 +153,26 @@ class TransformersEngine:
         ended = torch.zeros(len(jobs), dtype=torch.bool, device=device)
         done = torch.zeros(len(jobs), dtype=torch.bool, device=device)
         rows = torch.arange(len(jobs), device=device)  # rows still in the batch
-        positions = (attended[:, :width].cumsum(1) - 1).clamp(min=0)
+        positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
         cache: Any = None
         for step in range(longest):
             out = model(
                 input_ids=input_ids,
-                attention_mask=attended[rows, : width + step],
+                attention_mask=attended[rows, : width + step] if step else prompt_mask,
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
             )
+            said = out.logits[:, -1]
             cache = out.past_key_values
+            if not step:
+                if len(prompts) < len(jobs):
+                    cache.batch_select_indices(shared)
+                    said, positions = said[shared], positions[shared]
+                cache = with_room(cache)
             warmth = temperature[rows]
-            logits = out.logits[:, -1].float() / torch.where(warmth > 0, warmth, 1.0)  # (B, V)
+            logits = said.float() / torch.where(warmth > 0, warmth, 1.0)  # (B, V)
             logps = torch.log_softmax(logits, dim=-1)
             logits = self._constrained(logits, rows, masks)
             picked = _pick(logits, uniforms[rows, step], warmth.squeeze(1), top_p[rows] if nucleus else None)

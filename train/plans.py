@@ -25,7 +25,7 @@ from train.anchors import AnchorSelector
 from train.collect import RolloutPlan
 from train.config import LoGoGRPOConfig
 from train.credit import Estimator
-from train.experience import CreditPlan
+from train.grading import CreditPlan
 
 DAY = timedelta(days=1)
 

@@ -17,7 +17,7 @@ from environments.synthetic import Synthetic
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.snapshot import EMPTY
 from memagent.testing import FunctionModel
-from train.experience import MANAGER_ROLES
+from train.grading import MANAGER_ROLES
 from train.runs import Place, stage_config
 from train.settings import RunSettings
 

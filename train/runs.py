@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -90,16 +91,18 @@ class Place:
                 overwrite=part.overwrite,
                 interference=part.interference,
                 distractors=part.distractors,
+                friends=part.friends,
+                only=part.only,
                 probes=part.probes,
             )
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(Scope(user_id="train"), model=FunctionModel(_nobody), design=settings.agent.design)
         return cls(settings=settings, env=env, agent=agent, sessions=sessions)
 
-    def episodes(self, split: str, count: int) -> list[Episode]:
-        """The first episodes of a split, with the questions that the settings ask."""
+    def episodes(self, split: str, count: int, *, skip: int = 0) -> list[Episode]:
+        """The first episodes of a split after some, with the questions that the settings ask."""
         found: list[Episode] = []
-        for episode in self.env.episodes(split):  # type: ignore[arg-type]
+        for episode in islice(self.env.episodes(split), skip, None):  # type: ignore[arg-type]
             if len(found) == count:
                 break
             asks = self.settings.environment.asks
@@ -151,6 +154,7 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tup
         plan = WarmUpPlan(
             epochs=part.epochs,
             learning_rate=part.learning_rate,
+            optimizer=part.optimizer,
             batch_rows=part.batch_rows,
             max_tokens=settings.model.context_tokens,
             seed=settings.seed,
@@ -175,7 +179,8 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
     place = Place.of(settings, sessions=part.sessions if part else settings.stage[0].sessions)
     assert isinstance(place.env, Synthetic)
     roles = {Role.EXTRACTOR, Role.MANAGER}
-    if settings.agent.answering == "policy" or _roles(settings) & ROLE_SETS["answerer"]:
+    told = part is not None and part.answers
+    if told or settings.agent.answering == "policy" or _roles(settings) & ROLE_SETS["answerer"]:
         roles.add(Role.ANSWERER)
     return await demonstrations(
         place.env,
@@ -184,6 +189,7 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
         noise=part.noise if part else 0.0,
         seed=settings.seed,
         roles=frozenset(roles),
+        asks=settings.environment.asks,
     )
 
 
@@ -374,6 +380,8 @@ def _train_stage(
         say(f"{home.name} goes on from {checkpoint.name}")
     validation.restore(int(checkpoint.name.rpartition("-")[2]) if checkpoint else None)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if settings.validation.test_last and trainer.accelerator.is_main_process:
+        save_policy(trainer, home / "last", figures={})
     return {
         "sessions": stage.sessions,
         "steps": trainer.state.global_step,
@@ -443,24 +451,26 @@ def _test(settings: RunSettings, folder: Path, *, say: Say) -> dict[str, Any]:
     """Every stage's best, and the start, on held-out episodes of every stage's length."""
     from train.checkpoints import load_policy
 
-    count = settings.validation.test_episodes
+    part = settings.validation
+    count, split = part.test_episodes, part.test_split
     if not count:
         return {}
     found: dict[str, Any] = {}
-    lengths = sorted({stage.sessions for stage in settings.stage})
-    names = ["init", *(f"stage{number}/best" for number in range(len(settings.stage)))]
+    lengths = sorted({stage.sessions for stage in settings.stage} | set(settings.validation.test_sessions))
+    kept = ("best", "last") if part.test_last else ("best",)
+    names = ["init", *(f"stage{number}/{which}" for number in range(len(settings.stage)) for which in kept)]
     for name in names:
         policy = load_policy(str(folder / name))
         for sessions in lengths:
             place = Place.of(settings, sessions=sessions)
-            episodes = place.episodes("test", count)
+            episodes = place.episodes(split, count, skip=part.episodes if split == "validation" else 0)
             evaluation = asyncio.run(
                 evaluate_policy(
                     policy,
                     place.agent,
                     place.env,
                     episodes,
-                    answering=place.answering(episodes, split="test"),
+                    answering=place.answering(episodes, split=split),
                 )
             )
             figures = evaluation.figures

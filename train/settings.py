@@ -72,7 +72,7 @@ class EnvironmentPart(Part):
     episodes: Annotated[int, Field(ge=1)] = 200
     """Training episodes; synthetic ones are made as needed."""
     turns: int | None = None
-    """Synthetic: turns a session at least; this and the next six as in docs/environments.md, the level's own when left out."""
+    """Synthetic: turns a session at least; this and the next eight as in docs/environments.md, the level's own when left out."""
     facts: float | None = None
     """Synthetic: true things told in a session, on average."""
     overwrite: float | None = None
@@ -81,6 +81,10 @@ class EnvironmentPart(Part):
     """Synthetic: repetitions and revisions of old facts in later sessions."""
     distractors: float | None = None
     """Synthetic: tellings per fact that change nothing."""
+    friends: int | None = None
+    """Synthetic: people a speaker tells of at most."""
+    only: tuple[str, ...] | None = None
+    """Synthetic: names of the relations to use; all of the level's when left out."""
     probes: int | None = None
     """Synthetic: questions an episode at most."""
     asks: tuple[str, ...] = ()
@@ -105,12 +109,16 @@ class WarmUpPart(Part):
     """Episodes that an oracle plays; the world must be synthetic."""
     sessions: Annotated[int, Field(ge=1)] = 8
     """Sessions of each."""
+    answers: bool = False
+    """Demonstrate answers too when no answerer is trained; when one is, they always are."""
     noise: Annotated[float, Field(ge=0, le=1)] = 0.15
     """Share of what is demonstrated that is wrong, so that there is something left to learn."""
     epochs: Annotated[float, Field(gt=0)] = 3.0
     """Passes over the demonstrations."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Highest; it follows a cosine."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """Muon learns a model from scratch in far fewer steps; AdamW is for weights that have learned already."""
     batch_rows: Annotated[int, Field(ge=1)] = 32
     """Demonstrations a step."""
 
@@ -126,6 +134,13 @@ class ValidationPart(Part):
     """Figure that makes a checkpoint the best; see `train.evaluation`."""
     test_episodes: Annotated[int, Field(ge=0)] = 16
     """Held-out episodes played at the end with every stage's best; 0 for none."""
+    test_last: bool = False
+    """Whether the last model of each stage is kept and tested beside its best."""
+    test_split: Literal["test", "validation"] = "test"
+    """Where they come from: `test` has names and surface forms of its own in synthetic worlds, `validation` those of training, and then
+    the episodes after those of validation are taken."""
+    test_sessions: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Lengths of the test in sessions, besides those of the stages."""
 
 
 class RunSettings(Part):

@@ -1,6 +1,6 @@
 """Models and tokenizers from scratch, for machines without a model hub and for experiments that fit a CPU.
 
-`word_tokenizer` has one token a word and one for each fixed piece of the reply forms (`{"op":"ADD","fact":`), so replies are short and
+`word_tokenizer` has one token a word and one for each fixed piece of the reply forms (`,"op":"ADD"`), so replies are short and
 copying a name is copying a token; text that it can spell comes back as it was. `byte_tokenizer` is a byte-level BPE of any text, for larger
 vocabularies. Both speak through `CHAT_TEMPLATE`, which keeps only the first word of the instructions: it names the task, and a model made
 here learns the rest from demonstrations.
@@ -33,28 +33,20 @@ CHAT_TEMPLATE = (
 )
 REPLY_PIECES = (
     '{"facts":[',
-    '{"text":"',
-    '","source":"',
+    '{"source":"',
+    '","text":"',
     '"}',
-    '"},{"text":"',
+    '"},{"source":"',
     "]}",
     '{"ops":[',
-    '{"op":"ADD","fact":',
-    '{"op":"NOOP","fact":',
-    '{"op":"UPDATE","id":"',
-    '{"op":"DELETE","id":"',
-    '},{"op":"ADD","fact":',
-    '},{"op":"NOOP","fact":',
-    '},{"op":"UPDATE","id":"',
-    '},{"op":"DELETE","id":"',
-    '","text":"',
-    '","fact":',
-    ',"id":"',
-    '"},{"op":"ADD","fact":',
-    '"},{"op":"NOOP","fact":',
-    '"},{"op":"UPDATE","id":"',
-    '"},{"op":"DELETE","id":"',
-    "},",
+    '{"fact":',
+    '},{"fact":',
+    '"},{"fact":',
+    ',"op":"ADD"',
+    ',"op":"NOOP"',
+    ',"op":"NOOP","id":"',
+    ',"op":"UPDATE","id":"',
+    ',"op":"DELETE","id":"',
     "}",
     '{"citations":[',
     '","',
@@ -68,14 +60,15 @@ REPLY_PIECES = (
 """Fixed pieces of the replies of `memory_r2_brief`, in compact JSON."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 SIZES = {
-    "200k": (64, 2, 4),
-    "500k": (96, 4, 4),
-    "1m": (128, 4, 4),
-    "4m": (256, 5, 8),
-    "30m": (512, 8, 8),
-    "60m": (640, 11, 10),
+    "200k": (64, 2, 4, 3),
+    "500k": (128, 3, 4, 2),
+    "1m": (160, 3, 4, 3),
+    "4m": (256, 5, 8, 3),
+    "30m": (512, 8, 8, 3),
+    "60m": (640, 11, 10, 3),
 }
-"""Width, layers and heads by approximate number of parameters."""
+"""Width, layers, heads and feed-forward width over width, by approximate number of parameters. Wide before deep: a name is copied by two
+layers that are wide enough, and a deeper small model comes to it later."""
 
 
 def words_of(texts: Iterable[str], *, lower: bool = True) -> list[str]:
@@ -144,12 +137,12 @@ def small_model(tokenizer: Any, *, size: str = "500k", context_tokens: int = 1_0
     """A Qwen3-style causal model with random weights for the tokenizer. Raises `ConfigError` for an unknown size."""
     if size not in SIZES:
         raise ConfigError(f"model size must be one of {', '.join(SIZES)}, not {size!r}")
-    width, layers, heads = SIZES[size]
+    width, layers, heads, wider = SIZES[size]
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=width,
-        intermediate_size=width * 3,
+        intermediate_size=width * wider,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,

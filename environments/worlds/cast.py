@@ -37,7 +37,11 @@ class Cast:
 
 def draw_cast(rng: random.Random, lexicon: Lexicon, knobs: Knobs) -> Cast:
     """The people of an episode. Raises `EnvironmentFault` when the split has too few names for the knobs."""
-    bonds = [relation for relation in lexicon.relations.values() if relation.kind == "bond"]
+    bonds = [
+        relation
+        for relation in lexicon.relations.values()
+        if relation.kind == "bond" and relation.name in (knobs.only or lexicon.relations)
+    ]
     friends = min(knobs.friends, len(bonds))
     wanted = knobs.speakers * (1 + friends) + 4
     if len(lexicon.people) < wanted:

@@ -27,6 +27,8 @@ class Knobs:
     """People a speaker tells of at most, in bonds that stay."""
     relations: int = 24
     """Relations used in one episode besides bonds, drawn from the grammar; all when it has no more."""
+    only: tuple[str, ...] = ()
+    """Names of the relations to use, bonds too; all of the level's when empty."""
     chat: float = 0.6
     """Chance that a listener asks before a fact, and that one replies after it; 0 also leaves out greetings."""
     probes: int | None = None
@@ -36,7 +38,7 @@ class Knobs:
         lowest = {"sessions": 1, "turns": 1, "speakers": 2, "relations": 1}
         for one in fields(self):
             value = getattr(self, one.name)
-            if value is None:
+            if value is None or isinstance(value, tuple):
                 continue
             least = lowest.get(one.name, 0)
             if value < least:

@@ -53,7 +53,7 @@ class _Author:
         """A share of every kind, in the grammar's order."""
         kinds: dict[str, list[Relation]] = {}
         for relation in self.lexicon.relations.values():
-            if relation.kind != "bond":
+            if relation.kind != "bond" and relation.name in (self.knobs.only or self.lexicon.relations):
                 kinds.setdefault(relation.kind, []).append(relation)
         whole = sum(map(len, kinds.values()))
         share = min(1.0, self.knobs.relations / whole)

@@ -119,13 +119,16 @@ T = TypeVar("T")
 _Entry = Mapping[str, JsonValue]
 
 
-def parse_ops(text: str, *, facts: Sequence[Fact] = ()) -> Parsed[MemoryOp]:
-    """The ops that a manager wrote about `facts`; an index outside them is rejected as UNRESOLVED."""
+def parse_ops(text: str, *, facts: Sequence[Fact] = (), fact_is_text: bool = False) -> Parsed[MemoryOp]:
+    """The ops that a manager wrote about `facts`; an index outside them is rejected as UNRESOLVED.
+
+    With `fact_is_text` an UPDATE that names a fact and no text writes the fact's; else it is rejected as EMPTY_TEXT.
+    """
 
     def read(entry: JsonValue) -> MemoryOp:
         if not isinstance(entry, dict):
             raise _Unfit(RejectReason.NOT_AN_OBJECT, "an op must be a JSON object")
-        return _read_op(entry, facts)
+        return _read_op(entry, facts, fact_is_text)
 
     return _parse(text, _LIST_KEYS, lambda value: any(key in value for key in _OP_KEYS), read)
 
@@ -211,7 +214,7 @@ def _parse(
     return Parsed(status=status, values=tuple(values), rejected=tuple(rejected))
 
 
-def _read_op(entry: _Entry, facts: Sequence[Fact]) -> MemoryOp:
+def _read_op(entry: _Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryOp:
     name = next((known for key in _OP_KEYS if (known := _op_name(entry.get(key))) is not None), None)
     if name is None:
         raise _Unfit(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
@@ -228,7 +231,8 @@ def _read_op(entry: _Entry, facts: Sequence[Fact]) -> MemoryOp:
     version = _index(entry.get("version"))
     if name == "DELETE":
         return Delete(id=target, version=version, source_turn_ids=sources, reason=reason)
-    text = _checked_text(_string(entry, *_TEXT_KEYS), _MAX_UPDATE_CHARS)
+    text = _string(entry, *_TEXT_KEYS) or (fact.text if fact and fact_is_text else None)
+    text = _checked_text(text, _MAX_UPDATE_CHARS)
     valid = fact.valid if fact else None
     return Update(id=target, version=version, text=text, source_turn_ids=sources, valid=valid, reason=reason)
 

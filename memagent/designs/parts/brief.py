@@ -2,7 +2,9 @@
 
 A hash id costs a small model a dozen tokens to read and as many chances to miscopy it; a number costs one. Numbers are the places in what
 was shown, so a number that was not shown stays what it is and is refused like any unknown id. Replies have the same JSON form as
-everywhere, and everything behind them (grounding, validation, citing) is the same.
+everywhere, and everything behind them (grounding, validation, citing) is the same. An entry begins with the number of what it speaks
+of, so that a model has looked there before it says the rest, and an UPDATE writes its fact unless it brings another text: what need not be
+copied cannot be miscopied.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from memagent.memory.parsing import parse_answer, parse_facts, parse_ops
 from memagent.memory.temporal import format_span
 
 _TEXT: Final[JsonSchema] = {"type": "string"}
-_PLACE: Final[JsonSchema] = {"type": "integer"}
+
+
+def _form(op: str, **fields: JsonSchema) -> JsonSchema:
+    """One kind of op in a reply: which fact, what it does, to which memory, in this order."""
+    form = op_form(op, **fields)
+    properties = {"fact": {"type": "integer"}, **form["properties"]}
+    return {**form, "required": list(properties), "properties": properties}
+
+
 BRIEF_FACTS_SCHEMA: Final[JsonSchema] = {
     "type": "object",
     "additionalProperties": False,
@@ -36,13 +46,13 @@ BRIEF_FACTS_SCHEMA: Final[JsonSchema] = {
             "items": {
                 "type": "object",
                 "additionalProperties": False,
-                "required": ["text", "source"],
-                "properties": {"text": _TEXT, "source": _TEXT},
+                "required": ["source", "text"],
+                "properties": {"source": _TEXT, "text": _TEXT},
             },
         }
     },
 }
-"""What the extractor's reply should look like: text and turn, no more."""
+"""What the extractor's reply should look like: turn and text, no more."""
 BRIEF_OPS_SCHEMA: Final[JsonSchema] = {
     "type": "object",
     "additionalProperties": False,
@@ -52,17 +62,18 @@ BRIEF_OPS_SCHEMA: Final[JsonSchema] = {
             "type": "array",
             "items": {
                 "anyOf": [
-                    op_form("ADD", fact=_PLACE),
-                    op_form("UPDATE", id=_TEXT, text=_TEXT, fact=_PLACE),
-                    op_form("DELETE", id=_TEXT, fact=_PLACE),
-                    op_form("NOOP", fact=_PLACE, id=_TEXT),
-                    op_form("NOOP", fact=_PLACE),
+                    _form("ADD"),
+                    _form("UPDATE", id=_TEXT),
+                    _form("UPDATE", id=_TEXT, text=_TEXT),
+                    _form("DELETE", id=_TEXT),
+                    _form("NOOP", id=_TEXT),
+                    _form("NOOP"),
                 ]
             },
         }
     },
 }
-"""What the manager's reply should look like; a NOOP may name the memory that says it already."""
+"""What the manager's reply should look like; an UPDATE may bring its own text, a NOOP may name the memory that says it already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +145,7 @@ class BriefManager:
                 "memories": memory_lines(hits),
             },
             schema=BRIEF_OPS_SCHEMA,
-            parse=lambda text: parse_ops(text, facts=facts),
+            parse=lambda text: parse_ops(text, facts=facts, fact_is_text=True),
             call=0,
             retry=self.retry,
         )

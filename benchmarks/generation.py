@@ -1,0 +1,350 @@
+"""What batching buys, what the sampler costs over `model.generate`, where a training step's time goes, and what local reruns add.
+
+Promises: the replies of 64 rollouts are sampled at least 10 times as fast in batches as one by one (500k), the engine has at least 0.7 of
+the speed of `model.generate`, all but generation and loss is at most 8 % of a step (30m), and local reruns add at most 2 generation rounds.
+Times are processor time of one thread, and everything is compared within one run.
+
+Rollouts are those of the real agent in the world `tiny`: prompts, parsing, search and commits as in training. A model that was not warmed
+up says nothing that could be parsed, so a rule chooses the replies, and the model samples as many tokens as the reply has: the work is
+that of a trained model which says this. `model.generate` gets the same left-padded prompts, temperature 1, dtype and thread; neither side
+knows an end token there, so both give the same number of tokens.
+
+    python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64] [--parts rounds,rollouts,sampler,step] [--quick]
+
+`--quick` is 500k alone in narrow batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from measured import report
+from transformers import TrainerCallback, set_seed
+
+import train.experience
+import train.policy
+import train.trainer
+from environments.demonstrations import demonstrations, lines_of
+from environments.records import Episode
+from environments.synthetic import Synthetic, synthetic
+from environments.worlds.reader import WorldReader
+from environments.worlds.tiny import tiny_vocabulary
+from memagent.async_agent import AsyncAgent
+from memagent.build import open_store
+from memagent.core.records import Scope
+from memagent.testing import FunctionModel
+from train.collect import Collector, RolloutPlan
+from train.config import LoGoGRPOConfig
+from train.experience import Experience
+from train.generation import Job, Sampled, TransformersEngine
+from train.plans import credit_plan, rollout_plan
+from train.policy import PolicyModel
+from train.small_models import small_model, word_tokenizer, words_of
+from train.trainer import LoGoGRPOTrainer
+
+SESSIONS = 2
+_LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
+
+
+class RuleReplies:
+    """An engine whose replies follow a rule; with a model below it, each costs what sampling it would.
+
+    Of a turn it notes eight words, with the chance `keep`; a fact is mostly added, at times it changes, ends or repeats a memory.
+    """
+
+    def __init__(self, tokenizer: Any, below: TransformersEngine | None = None, *, keep: float = 0.6) -> None:
+        self.tokenizer, self.below, self.keep = tokenizer, below, keep
+
+    def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
+        """One reply a job; the log-probabilities are those of what the model sampled."""
+        replies = [self._reply(job) for job in jobs]
+        if self.below is None:
+            return [Sampled(completion_ids=ids, logprobs=(-1.0,) * len(ids), ended=True) for ids in replies]
+        asked = [replace(job, max_tokens=len(ids)) for job, ids in zip(jobs, replies, strict=True)]
+        sampled = self.below.generate(asked)
+        return [replace(one, completion_ids=ids, ended=True) for one, ids in zip(sampled, replies, strict=True)]
+
+    def _reply(self, job: Job) -> tuple[int, ...]:
+        prompt = self.tokenizer.decode(job.prompt_ids)
+        draws = random.Random(job.seed)
+        shown, _, memories = prompt.partition("memories")
+        known = [place for place, _ in _LINE.findall(memories)]
+        lines = [(place, text) for place, text in _LINE.findall(shown) if ":" in text and draws.random() < self.keep]
+        if "memories" not in prompt:
+            said: Any = {"facts": [{"source": place, "text": " ".join(text.split()[:8])} for place, text in lines]}
+        else:
+            draws.shuffle(known)
+            said = {"ops": [_op(int(place), known, draws) for place, _ in _LINE.findall(shown)]}
+        ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)["input_ids"]
+        return (*ids, self.tokenizer.eos_token_id)
+
+
+def _op(fact: int, known: list[str], draws: random.Random) -> dict[str, Any]:
+    draw = draws.random()
+    if draw < 0.6 or not known:
+        return {"fact": fact, "op": "ADD"}
+    return {"fact": fact, "op": "UPDATE" if draw < 0.8 else "DELETE" if draw < 0.9 else "NOOP", "id": known.pop()}
+
+
+def cpu_of(work: Callable[[], Any]) -> tuple[float, Any]:
+    """(processor seconds, result)."""
+    began = time.process_time()
+    result = work()
+    return time.process_time() - began, result
+
+
+def world(sessions: int) -> Synthetic:
+    """Short sessions about few things."""
+    return synthetic("tiny", sessions=sessions, turns=4, facts=2.0)
+
+
+def agent() -> AsyncAgent:
+    """The agent that is trained, in memory."""
+    store = open_store(path=":memory:", embedder="hashing")
+    return store.agent(Scope(user_id="bench"), model=FunctionModel(str), design="memory_r2_brief")
+
+
+def engine_of(model: Any, tokenizer: Any) -> TransformersEngine:
+    """A sampler that no token ends."""
+    return TransformersEngine(model, eos_ids=[], pad_id=tokenizer.pad_token_id)
+
+
+# -- rollouts ----------------------------------------------------------------------------------------------------------
+
+
+def rollout_speed(model: Any, tokenizer: Any, playing: AsyncAgent, *, width: int, rollouts: int) -> dict[str, float]:
+    """Completion tokens a second of processor time in whole rollouts, and in the sampler alone."""
+    policy = PolicyModel(RuleReplies(tokenizer, engine_of(model, tokenizer)), tokenizer, width=width)
+    plan = RolloutPlan(members=rollouts, local_probability=0.0)
+    collector = Collector(agent=playing, policy=policy, plan=plan)
+    episode = next(iter(world(SESSIONS).episodes("train")))
+    seconds, (group,) = cpu_of(lambda: asyncio.run(collector.collect([episode], step=0)))
+    assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[0].trajectory.failure
+    calls = [call for one in group.rollouts for call in one.calls]
+    tokens = sum(call.response.usage.completion_tokens for call in calls)
+    return {"whole": tokens / seconds, "sampler": tokens / policy.generation_s, "tokens a call": tokens / len(calls)}
+
+
+def speeds(model: Any, tokenizer: Any, widths: Sequence[int]) -> dict[str, Any]:
+    """Rollouts at each width, as tokens a second and as multiples of one by one."""
+    playing = agent()
+    rollout_speed(model, tokenizer, playing, width=4, rollouts=4)  # imports and caches
+    one = rollout_speed(model, tokenizer, playing, width=1, rollouts=4)
+    found: dict[str, Any] = {"tokens a call": round(one["tokens a call"], 1)}
+    for width in widths:
+        at = one if width == 1 else rollout_speed(model, tokenizer, playing, width=width, rollouts=width)
+        found[f"width {width}"] = {
+            "tokens a second": round(at["whole"]),
+            "times one by one": round(at["whole"] / one["whole"], 1),
+            "times one by one, sampler alone": round(at["sampler"] / one["sampler"], 1),
+        }
+    return found
+
+
+# -- the sampler against model.generate --------------------------------------------------------------------------------
+
+
+def against_generate(model: Any, tokenizer: Any, *, width: int, tokens: int, repeats: int) -> dict[str, float]:
+    """The engine's speed over that of `model.generate` on the same prompts; the best of some repeats each, taken in turns."""
+    draws = random.Random(width)
+    prompts = [[draws.randrange(5, len(tokenizer)) for _ in range(draws.randint(40, 100))] for _ in range(width)]
+    jobs = [
+        Job(key=str(row), prompt_ids=tuple(ids), max_tokens=tokens, seed=draws.getrandbits(64))
+        for row, ids in enumerate(prompts)
+    ]
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[tokenizer.pad_token_id] * (longest - len(one)) + one for one in prompts])
+    mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts])
+    engine = engine_of(model, tokenizer)
+    model.eval()
+    model.generation_config.eos_token_id = None
+    options: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    options |= {"max_new_tokens": tokens, "pad_token_id": tokenizer.pad_token_id}
+
+    def bare() -> Any:
+        return model.generate(input_ids=ids, attention_mask=mask, **options)
+
+    ours = theirs = float("inf")
+    for _ in range(repeats):
+        seconds, said = cpu_of(lambda: engine.generate(jobs))
+        ours = min(ours, seconds)
+        assert all(len(one.completion_ids) == tokens for one in said)
+        seconds, said = cpu_of(bare)
+        theirs = min(theirs, seconds)
+        assert said.shape == (width, longest + tokens)
+    return {
+        "engine, ms a step": round(1e3 * ours / tokens, 2),
+        "model.generate, ms a step": round(1e3 * theirs / tokens, 2),
+        "engine over model.generate": round(theirs / ours, 2),
+    }
+
+
+# -- a training step ---------------------------------------------------------------------------------------------------
+
+
+class StepTimes(TrainerCallback):
+    """Processor seconds of every optimizer step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """An optimizer step begins, generation within."""
+        self._began = time.process_time()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """It is over."""
+        self.seconds.append(time.process_time() - self._began)
+
+
+def step_shares(
+    model: Any, tokenizer: Any, *, sessions: int, members: int, episodes: int, steps: int
+) -> dict[str, float]:
+    """Where the processor time of an update goes, the first left out. The modules' own clocks are set to processor time."""
+    for module in (train.policy, train.experience, train.trainer):
+        module.perf_counter = time.process_time  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as folder:
+        args = LoGoGRPOConfig(
+            output_dir=folder,
+            num_generations=members,
+            per_device_train_batch_size=members * episodes // 4,
+            steps_per_generation=4,
+            gradient_accumulation_steps=4,
+            num_iterations=1,
+            max_steps=steps + 1,
+            reruns=3,
+            beta=0.0,
+            entropy_coef=0.0,
+            max_completion_length=64,
+            learning_rate=1e-6,
+            gradient_checkpointing=False,
+            bf16=False,
+            use_cpu=True,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+        )
+        env = world(sessions)
+        played = [env.episode("train", index) for index in range(8)]
+        reader = WorldReader(base=agent(), lexicon=env.lexicon("train")).knowing(*(env.truth(one) for one in played))
+        figures: list[dict[str, float]] = []
+
+        def experience(policy: PolicyModel) -> Experience:
+            policy._engine = RuleReplies(tokenizer, engine_of(model, tokenizer))
+            collector = Collector(agent=agent(), policy=policy, plan=rollout_plan(args))
+            return Experience(collector=collector, plan=credit_plan(args), answering=reader)
+
+        times = StepTimes()
+        trainer = LoGoGRPOTrainer(
+            model,
+            args=args,
+            episodes=played,
+            experience=experience,
+            processing_class=tokenizer,
+            callbacks=[times],
+        )
+        written = trainer._report
+
+        def noted(step: Any, batch: Any, **options: Any) -> None:
+            generation_s, began, packed = options["generation_s"], options["began"], options["packed"]
+            spent = step.seconds
+            figures.append(
+                {
+                    "generation": generation_s,
+                    "agent and memory": spent["rollout"] - generation_s,
+                    "scoring": spent["score"],
+                    "credit and packing": packed - began - spent["rollout"] - spent["score"],
+                    "rows": float(batch.rows),
+                }
+            )
+            written(step, batch, **options)
+
+        trainer._report = noted
+        trainer.train()
+    kept, whole = figures[1:], sum(times.seconds[1:])
+    found = {name: sum(one[name] for one in kept) / whole for name in kept[0] if name != "rows"}
+    found["loss and optimizer"] = 1 - sum(found.values())
+    shares = {name: round(value, 3) for name, value in found.items()}
+    rest = 1 - found["generation"] - found["loss and optimizer"]
+    return {
+        "s a step": round(whole / len(kept), 2),
+        "rows a step": round(sum(one["rows"] for one in kept) / len(kept)),
+        **shares,
+        "neither generation nor loss": round(rest, 3),
+    }
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------------
+
+
+def rounds(tokenizer: Any, sessions: int, *, local: float) -> int:
+    """Generation rounds of a collection of eight rollouts."""
+    policy = PolicyModel(RuleReplies(tokenizer), tokenizer, width=256)
+    plan = RolloutPlan(members=8, local_probability=local, reruns=4)
+    episode: Episode = next(iter(world(sessions).episodes("train")))
+    asyncio.run(Collector(agent=agent(), policy=policy, plan=plan).collect([episode], step=0))
+    return policy.stats.rounds
+
+
+def main(*, sizes: Sequence[str], widths: Sequence[int], parts: Sequence[str]) -> None:
+    """Measure and print."""
+    torch.set_num_threads(1)
+    shown = asyncio.run(demonstrations(world(SESSIONS), agent(), indexes=range(8)))
+    tokenizer = word_tokenizer([*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))])
+    results: dict[str, Any] = {}
+    promises: dict[str, float | tuple[float, float]] = {}
+    for sessions in (4, 8, 16) if "rounds" in parts else ():
+        alone, beside = (rounds(tokenizer, sessions, local=local) for local in (0.0, 0.5))
+        results[f"rounds at {sessions} sessions, without and with reruns"] = [alone, beside]
+        promises[f"rounds that reruns add at {sessions} sessions"] = (beside - alone, 2)
+    for size in sizes:
+        set_seed(0)
+        model = small_model(tokenizer, size=size, context_tokens=512)
+        small = size != "30m"
+        found: dict[str, Any] = {"parameters": sum(one.numel() for one in model.parameters())}
+        results[size] = found
+        if "rollouts" in parts:
+            found["rollouts"] = speeds(model, tokenizer, widths)
+            if size == "500k" and max(widths) >= 64:
+                widest = found["rollouts"][f"width {max(widths)}"]["times one by one, sampler alone"]
+                promises["one by one over batched, sampler, 500k"] = (round(1 / widest, 3), 0.1)
+        if "sampler" in parts:
+            repeats = 5 if small else 2
+            found["sampler"] = {
+                f"width {width}": against_generate(model, tokenizer, width=width, tokens=32, repeats=repeats)
+                for width in widths
+            }
+            slowest = min(one["engine over model.generate"] for one in found["sampler"].values())
+            promises[f"model.generate over the engine at its worst width, {size}"] = (round(1 / slowest, 2), 1.43)
+        if "step" in parts:
+            shape = {"sessions": 4, "members": 8} if small else {"sessions": 2, "members": 4}
+            found["step"] = step_shares(model, tokenizer, **shape, episodes=1, steps=3 if small else 1)
+            if size == "30m":
+                promises["neither generation nor loss, 30m"] = (found["step"]["neither generation nor loss"], 0.08)
+    report("generation", results, promises=promises)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="500k,30m")
+    parser.add_argument("--widths", default="1,8,16,32,64")
+    parser.add_argument("--parts", default="rounds,rollouts,sampler,step")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    main(
+        sizes=["500k"] if options.quick else options.sizes.split(","),
+        widths=[1, 8] if options.quick else [int(one) for one in options.widths.split(",")],
+        parts=options.parts.split(","),
+    )

@@ -1,0 +1,45 @@
+"""Experiment C: the memory manager trained, the answer agent trained, or both in turns, at equal generated tokens.
+
+    python examples/experiments/roles.py --out runs/roles --init runs/credit/warm/init
+
+Here the policy answers too. `manager` and `answerer` train one role, `both` trains the two together, `alternating` changes the role from
+stage to stage. All start from the same weights, which are the arm `start` of the summary.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from arms import base_settings, parser, run_experiment
+
+ARMS = {
+    "manager": ("manager",),
+    "answerer": ("answerer",),
+    "both": ("both",),
+    "alternating": ("manager", "answerer"),
+}
+"""Who is trained, stage by stage."""
+
+
+def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The run of one arm with one seed."""
+    values = base_settings(args, seed, sessions=args.sessions, credit="session", local_probability=0.5)
+    values["agent"]["answering"] = "policy"
+    roles = ARMS[arm]
+    values["stage"] = [
+        {"sessions": args.sessions, "steps": 10_000, "tokens": args.tokens // len(roles), "roles": role}
+        for role in roles
+    ]
+    return values
+
+
+def main() -> None:
+    """All arms and seeds, then the summary."""
+    made = parser(__doc__, out="runs/roles", tokens=300_000, seeds=3)
+    made.add_argument("--sessions", type=int, default=8)
+    run_experiment(__file__, made, list(ARMS), settings, base="manager")
+
+
+if __name__ == "__main__":
+    main()

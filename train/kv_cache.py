@@ -1,0 +1,61 @@
+"""Keys and values of a decoder with room to grow.
+
+Transformers' own layer makes a new tensor of all keys at every token, which for a small model is half of the work of sampling. Here they
+lie in a buffer with free places at its end, and a token costs what it adds. The tensors that the model sees are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicLayer
+
+_FREE = 64
+"""Free places that a new buffer has."""
+
+
+class RoomyLayer(DynamicLayer):
+    """`keys` and `values` (B, heads, tokens, size) are what is filled of the buffers."""
+
+    _buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append (B, heads, new tokens, size) each; gives all keys and values."""
+        assert self.keys is not None and self.values is not None
+        held, new = self.keys.shape[-2], key_states.shape[-2]
+        if self._buffers is None or self._buffers[0].shape[-2] < held + new:
+            self._buffers = _roomy(self.keys, new), _roomy(self.values, new)
+        keys, values = self._buffers
+        keys[..., held : held + new, :] = key_states
+        values[..., held : held + new, :] = value_states
+        self.keys, self.values = keys[..., : held + new, :], values[..., : held + new, :]
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep these rows."""
+        super().batch_select_indices(indices)
+        self._buffers = None  # they hold the other rows too; the next token makes new ones
+
+
+def with_room(cache: Any) -> Any:
+    """The cache of a first forward pass; its plain layers are changed for roomy ones, others (sliding windows, states) stay."""
+    layers = getattr(cache, "layers", [])
+    for place, layer in enumerate(layers):
+        if type(layer) is DynamicLayer and layer.is_initialized:
+            assert layer.keys is not None and layer.values is not None
+            roomy = RoomyLayer()
+            roomy.lazy_initialization(layer.keys, layer.values)
+            roomy.keys, roomy.values = layer.keys, layer.values
+            layers[place] = roomy
+    return cache
+
+
+def _roomy(held: torch.Tensor, new: int) -> torch.Tensor:
+    """A buffer that begins with what is held and has room for `new` tokens and more."""
+    *batch, tokens, size = held.shape
+    buffer = held.new_empty((*batch, tokens + new + _FREE, size))
+    buffer[..., :tokens, :] = held
+    return buffer

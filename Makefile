@@ -2,9 +2,11 @@
 #   make demo         a guided run on the light core: no model, no key, no network once installed
 #   make test         the tests, about 10 minutes on two quiet cores
 #   make test-full    the tests and the full-size figures
+#   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
 #   make lint         ruff, pyright, the import contracts
 #   make bench        the benchmarks; each prints a table and its JSON
 #   make train-smoke  a small training run with its report in runs/smoke (made anew each time), at most 5 minutes on two cores
+#   make site         the documentation as a site in build/site
 #   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths
 #   make constraints  renew the pinned versions
 #   make clean        remove .venv, builds and caches
@@ -22,7 +24,7 @@ export PIP_ROOT_USER_ACTION := ignore
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench bench-peers train-smoke gpu-check clean constraints
+.PHONY: demo test test-full test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -33,6 +35,16 @@ test: $(VENV)/.dev
 
 test-full: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
+
+QDRANT_COMPOSE := docker compose --file deploy/compose.qdrant.yaml
+
+test-qdrant: $(VENV)/.dev
+	@if [ -n "$$MEMAGENT_TEST_QDRANT_URL" ]; then :; \
+	elif docker compose version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then \
+	  trap '$(QDRANT_COMPOSE) down --volumes' EXIT; trap 'exit 130' INT TERM; \
+	  $(QDRANT_COMPOSE) up --detach --wait || exit 1; export MEMAGENT_TEST_QDRANT_URL=http://127.0.0.1:6399; \
+	else echo "no Qdrant to test on: start docker (with its compose plugin), or set MEMAGENT_TEST_QDRANT_URL to a server's address"; exit 1; fi; \
+	$(BIN)/python -m pytest tests/test_qdrant_over_http.py -k real_server
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -48,7 +60,7 @@ bench-peers: build/peers/.done
 
 build/peers/.done: $(METADATA)
 	$(PYTHON) -m venv build/peers
-	PIP_CONSTRAINT= build/peers/bin/python -m pip install -qq mem0ai -e .
+	PIP_CONSTRAINT= build/peers/bin/python -m pip install -qq mem0ai -e '.[service]'
 	@touch $@
 
 train-smoke: $(VENV)/.train
@@ -58,6 +70,9 @@ train-smoke: $(VENV)/.train
 
 gpu-check: $(VENV)/.train
 	$(BIN)/python scripts/gpu_check.py
+
+site: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .pytest_cache .ruff_cache

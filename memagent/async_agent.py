@@ -8,28 +8,33 @@ earlier try stopped. `ask` runs the answer graph.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from memagent.core.answers import Answer, Filter, Hit, Question
 from memagent.core.errors import ModelError
-from memagent.core.exchange import Role, Sampling, Usage
+from memagent.core.exchange import Message, Role, Sampling, Usage
 from memagent.core.recall import BALANCED, Recipe
 from memagent.core.records import Chunk, Session, Trust, Turn, content_id
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit, MemorySnapshot
 from memagent.designs.base import MemoryDesign, Proposal
+from memagent.llm.traced_model import traced
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.chunking import split_session
 from memagent.memory.facade import Memory
 from memagent.memory.incoming import as_question
 from memagent.memory.timetravel import as_of
 from memagent.protocols import ChatModel, Clock, Embedder
+from memagent.tracing import Attributes, Span, answer_figures, messages_content, operation_span, usage_figures, within
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext, Tool
     from memagent.stores.networkx_graph import FrozenEventGraph
+
+_AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
@@ -62,13 +67,15 @@ class AsyncAgent:
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     tracing: bool = False
     """Whether LangSmith may trace the graphs."""
+    capture_content: bool = False
+    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
     recipe: Recipe | None = None
     """How to search when a question or a search names no recipe; None leaves it to the design, and to `balanced` for `search`."""
 
     @property
     def memory(self) -> Memory:
         """Direct verbs on the memory."""
-        return Memory(self.bank, recipe=self.recipe or BALANCED)
+        return Memory(self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content)
 
     @property
     def embedder(self) -> Embedder:
@@ -94,7 +101,7 @@ class AsyncAgent:
 
         return AgentContext(
             design=self.design,
-            model=self.model,
+            model=traced(self.model),
             bank=self.bank,
             clock=self.clock,
             tools=self.tools,
@@ -119,6 +126,15 @@ class AsyncAgent:
         A model failure ends the run with the failure in the report: the turns are stored, and the next call with the same session
         goes on with the first chunk that is not done. Raises `InputError` for a session that clashes with a stored one.
         """
+        with operation_span("upsert_memory", capture=self.capture_content) as one:
+            report = await self._remember(session)
+            if one.recording:
+                one.put(_report_figures(report, self.design.name))
+                if report.failed_chunks:
+                    one.fail((report.failed_chunks[0].failure or "").partition(":")[0])
+            return report
+
+    async def _remember(self, session: Session) -> IngestReport:
         fresh = await self.bank.store_session(session)
         chunks = split_session(session, chunk_turns=self.design.chunk_turns)
         done = self.bank.state.done.get(session.id, frozenset())
@@ -158,20 +174,33 @@ class AsyncAgent:
         """Answer a question from memory, with citations; abstains when nothing fits. Raises `ModelError` when the model fails."""
         from memagent.graphs.running import run_graph
 
-        agent, asked = await self._placed(question)
-        state = await run_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing)
-        answer: Answer = state["answer"]
-        return answer
+        with self._asking() as one:
+            agent, asked = await self._placed(question)
+            graph = agent.graphs.answer
+            state = await run_graph(graph, {"question": asked}, context=agent.context, tracing=self.tracing)
+            answer: Answer = state["answer"]
+            _tell_answer(one, asked, answer)
+            return answer
 
     async def stream(self, question: Question | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The answer graph's steps as they finish: (node, what it put into the state); the last is `cite` with the answer."""
         from memagent.graphs.running import stream_graph
 
         agent, asked = await self._placed(question)
-        async for step in stream_graph(
-            agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
-        ):
-            yield step
+        one = self._asking()
+        steps = stream_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing)
+        async with aclosing(within(one, steps)) as stream:
+            async for node, values in stream:
+                if isinstance(found := values.get("answer"), Answer):
+                    _tell_answer(one, asked, found)
+                yield node, values
+
+    def _asking(self) -> Span:
+        one = operation_span("invoke_agent", capture=self.capture_content)
+        if one.recording:
+            one.rename(f"invoke_agent {_AGENT_NAME}")
+            one.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
+        return one
 
     async def _placed(self, question: Question | str) -> tuple[AsyncAgent, Question]:
         """The agent at the question's point in time, and the question as asked there."""
@@ -214,6 +243,31 @@ class AsyncAgent:
     ) -> list[Hit]:
         """At most k items for a text, best first; `recipe` (by name or value) and `max_tokens` as in `Memory.search`."""
         return await self.memory.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
+
+
+def _report_figures(report: IngestReport, design: str) -> Attributes:
+    counts = report.op_counts
+    return {
+        **usage_figures(report.usage),
+        "memagent.design": design,
+        "memagent.turns": report.stored_turns,
+        "memagent.chunks": len(report.chunks),
+        "memagent.ops.rejected": counts.pop("REJECTED"),
+        "gen_ai.memory.record.count": sum(counts.values()) - counts["NOOP"],
+    }
+
+
+def _tell_answer(one: Span, question: Question, answer: Answer) -> None:
+    if one.recording:
+        one.put(answer_figures(answer))
+        said = Message(role="assistant", content=answer.text)
+        asked = Message(role="user", content=question.text)
+        one.content(
+            lambda: {
+                **messages_content("gen_ai.input.messages", [asked]),
+                **messages_content("gen_ai.output.messages", [said]),
+            }
+        )
 
 
 def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:

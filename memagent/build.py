@@ -114,6 +114,7 @@ class Store:
             tools=tuple(tools),
             sampling=self.settings.sampling,
             tracing=self.settings.tracing,
+            capture_content=self.settings.capture_content,
             recipe=self.settings.recipe,
         )
 

@@ -173,6 +173,8 @@ class ServiceSettings(Settings):
     """How long requests and jobs may go on when the service is asked to stop; jobs go on at the next start."""
     hosts: tuple[str, ...] = ()
     """Names, beside those of loopback, by which requests without a key may call the service (the Host header)."""
+    runs_folder: Path | None = None
+    """Folder whose sub-folders hold the runs that the dashboard shows under Runs; None shows none."""
 
 
 class AgentSettings(Settings):
@@ -193,6 +195,8 @@ class AgentSettings(Settings):
     """Puts the best hits in order, in searches by a recipe that asks for it."""
     tracing: bool = False
     """Whether LangSmith may trace the graphs; off, whatever its variables say."""
+    capture_content: bool = False
+    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers. Off: names and numbers alone."""
     service: ServiceSettings = ServiceSettings()
     """Limits of the REST service."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fuzz_kit import calls
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store
@@ -377,7 +378,7 @@ def test_no_forged_call_shows_a_row_of_another_user(tmp_path: Path) -> None:
             return tuple(dice.choices(labels, k=dice.randint(1, 4)))
 
         shown = 0
-        for call in range(3_000):
+        for call in range(calls(3_000)):
             place, key = namespace(), dice.choice(keys)
             try:
                 match dice.randrange(12):

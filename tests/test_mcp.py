@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_kit import calls
 
 from memagent.build import open_agent, open_store
 from memagent.core.errors import ConfigError
@@ -209,7 +210,7 @@ def test_a_taken_port_is_told_in_one_line() -> None:
 
 
 def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path) -> None:
-    """Foreign ids, cursors and commits, made-up ones, and arguments that name another user: 2,000 calls."""
+    """Foreign ids, cursors and commits, made-up ones, and arguments that name another user."""
     dice = random.Random(11)
 
     async def run() -> None:
@@ -227,7 +228,7 @@ def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path
             tools = Tools(client)
             told: dict[str, set[str]] = {}
             answered = 0
-            for _ in range(2_000):
+            for _ in range(calls(2_000)):
                 extra = dice.choice(forged)
                 one = dice.choice(ids)
                 match dice.randrange(7):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_kit import calls
 
 from memagent import Agent
 from memagent.build import open_store
@@ -287,7 +288,7 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         {"_user_id": "bo"}, {"memory": {"contains": "bo"}},
     ]  # fmt: skip
     shown = 0
-    for _ in range(600):
+    for _ in range(calls(600)):
         logic = dice.choice(["AND", "OR", "NOT"])
         wanted = {**ANA, logic: dice.choices(parts, k=dice.randint(1, 3))}
         rows = (

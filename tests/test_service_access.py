@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -13,20 +12,24 @@ from typing import Any
 
 import httpx
 import pytest
-from service_kit import Served, serving
+from fuzz_kit import calls
+from postgres_kit import rows_of
+from service_kit import DATABASES, Served, place_on, serving
 
 from memagent.build import open_store
 from memagent.config import ServiceSettings
 from memagent.core.errors import ConfigError
 from memagent.service.serving import check_workers, serve
+from memagent.stores.database_journal import DatabaseJournal
+from memagent.stores.postgres_backend import PostgresBackend
 
-CALLS = int(os.environ.get("MEMAGENT_FUZZ_CALLS", "3000"))
+CALLS = calls(3_000)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("access") / "memory.db") as running:
+@pytest.fixture(scope="module", params=DATABASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with place_on(request.param, request, tmp_path_factory.mktemp("access")) as place, serving(place) as running:
         yield running
 
 
@@ -57,7 +60,7 @@ def test_thousands_of_made_up_calls_never_show_a_foreign_row(served: Served, key
             ids[user] += [one["id"] for one in http.get("/v1/snapshots").json()["items"]]
             ids[user] += [f"{user}-ses", f"{user}-turn", http.post(f"/v1/users/{user}/export").json()["id"], "c1", "c2"]
     with served.http() as http:
-        for number in range(CALLS):
+        for number in range(CALLS if served.service.path is not None else CALLS // 5):
             me, other = chance.sample(sorted(SECRETS), 2)
             method, path, body, params = _made_up(chance, me, other, ids, cursors)
             answer = http.request(
@@ -139,7 +142,7 @@ def test_scopes_are_kept_and_a_revoked_key_is_refused(served: Served, keys: dict
         assert len(http.get("/v1/memories", params={"user_id": "ann"}).json()["items"]) >= 5
         assert "memagent_requests_total" in http.get("/metrics").text
     served.service.database.revoke_key(reader.split("_")[1], at=served.service.store.clock())
-    served.service.keys._looked_at = float("-inf")  # pyright: ignore[reportPrivateUsage]
+    served.service.keys.look()
     with served.http(reader) as http:
         answer = http.get("/v1/memories")
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -151,9 +154,14 @@ def test_scopes_are_kept_and_a_revoked_key_is_refused(served: Served, keys: dict
 
 
 def test_keys_are_hashed_at_rest(served: Served, keys: dict[str, str]) -> None:
-    assert served.service.path is not None
-    folder = served.service.path.parent
-    stored = b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
+    if served.service.path is not None:
+        folder = served.service.path.parent
+        stored = b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
+    else:
+        inner = served.service.journal.inner
+        assert isinstance(inner, DatabaseJournal) and isinstance(inner.backend, PostgresBackend)
+        stored = repr(rows_of(inner.backend.url, "SELECT * FROM service_keys")).encode()
+        assert b"ann" in stored
     for key in keys.values():
         assert key.split("_", 2)[2].encode() not in stored
 
@@ -173,7 +181,9 @@ def test_a_bind_beyond_loopback_without_keys_and_several_workers_are_refused(tmp
     with pytest.raises(ConfigError, match="memagent keys create"):
         serve(open_store(path=tmp_path / "memory.db", embedder="hashing"), host="0.0.0.0", port=0)
     with pytest.raises(ConfigError, match="one worker"):
-        check_workers(2)
+        check_workers(2, shared=False)
+    check_workers(1, shared=False)
+    check_workers(2, shared=True)
 
 
 def test_the_rate_and_the_size_of_requests_are_limited() -> None:
@@ -210,7 +220,7 @@ def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path) -> None:
     left = [file for file in tmp_path.rglob("*") if file.is_file() and marker.encode() in file.read_bytes()]
     assert left == []
     with closing(sqlite3.connect(tmp_path / "memory.service.db")) as database, database:
-        assert database.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+        assert database.execute("SELECT count(*) FROM service_jobs").fetchone() == (1,)
 
 
 def _finished(http: httpx.Client, job: dict[str, Any], params: dict[str, str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -23,9 +23,9 @@ def told(model: FunctionModel) -> str:
     return "\n".join(message.content for message in model.requests[-1].messages)
 
 
-def test_the_official_client_talks_to_it_and_is_remembered() -> None:
+def test_the_official_client_talks_to_it_and_is_remembered(new_place: Callable[[], str]) -> None:
     model = FunctionModel(lambda _: "Your cat is called Bolt.")
-    with serving(model=model, design="verbatim") as running, Client(running.url) as client:
+    with serving(new_place(), model=model, design="verbatim") as running, Client(running.url) as client:
         client.memory.add("Ana adopted a cat called Bolt")
         nobody = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
         with nobody as chat, pytest.raises(openai.AuthenticationError):
@@ -49,7 +49,7 @@ def test_the_official_client_talks_to_it_and_is_remembered() -> None:
             assert "".join(pieces) == "Your cat is called Bolt." and len(pieces) > 3
             with pytest.raises(openai.UnprocessableEntityError):
                 chat.chat.completions.create(model="memagent", messages=[{"role": "system", "content": "x"}])
-    with serving() as running:
+    with serving(new_place()) as running:
         key = running.key("ann")
         with Client(running.url, api_key=key) as mine, openai.OpenAI(base_url=f"{running.url}/v1", api_key=key) as chat:
             chat.chat.completions.create(
@@ -60,9 +60,9 @@ def test_the_official_client_talks_to_it_and_is_remembered() -> None:
             assert other.memory.sessions() == []
 
 
-def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_and_the_turn_is_kept() -> None:
+def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_and_the_turn_is_kept(place: str) -> None:
     model = ScriptedModel([ModelTimeout("late"), ModelTimeout("late")])
-    with serving(model=model, design="verbatim") as running, running.http() as http:
+    with serving(place, model=model, design="verbatim") as running, running.http() as http:
         http.post("/v1/memories", json={"text": "Tea is hot"})
         body = {"messages": [{"role": "user", "content": "Is tea hot?"}], "stream": True}
         answer = http.post("/v1/chat/completions", json=body).text
@@ -70,12 +70,12 @@ def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_and_the_turn_is_ke
         assert http.get("/v1/sessions").json()["items"][0]["turns"][0]["text"] == "Is tea hot?"
 
 
-def test_a_listener_who_leaves_does_not_lose_the_turn() -> None:
+def test_a_listener_who_leaves_does_not_lose_the_turn(place: str) -> None:
     async def slow(_: object) -> str:
         await asyncio.sleep(5)
         return "late"
 
-    with serving(model=FunctionModel(slow), design="verbatim") as running, running.http() as http:
+    with serving(place, model=FunctionModel(slow), design="verbatim") as running, running.http() as http:
         http.post("/v1/memories", json={"text": "Tea is hot"})
         body = {"messages": [{"role": "user", "content": "Is tea hot?"}], "stream": True}
         with http.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -158,8 +158,8 @@ def test_what_is_wrong_is_told_as_a_problem(
                 assert problem.errors and problem.errors[0].pointer[:1] in "/?"
 
 
-def test_etags_guard_edits() -> None:
-    with serving() as running, running.http() as http:
+def test_etags_guard_edits(place: str) -> None:
+    with serving(place) as running, running.http() as http:
         made = http.post("/v1/memories", json={"text": "one", "id": "one"})
         tag = made.headers["etag"]
         assert http.get("/v1/memories/one", headers={"If-None-Match": tag}).status_code == 304

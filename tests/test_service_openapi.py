@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from service_kit import served_process, serving
+from service_kit import place_on, served_process, serving
 
 from memagent.service.app import create_app
 
@@ -42,17 +42,21 @@ def test_pages_load_nothing_from_elsewhere() -> None:
             assert "content-security-policy" in headers
 
 
-def test_generated_requests_find_no_fault(tmp_path: Path) -> None:
-    _probe(tmp_path, cases=150)
+@pytest.mark.parametrize(("database", "cases"), [("sqlite", 150), ("postgres", 80)])
+def test_generated_requests_find_no_fault(
+    database: str, cases: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with place_on(database, request, tmp_path) as place:
+        _probe(place, cases=cases)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(7_200)
 def test_ten_thousand_generated_requests_find_no_fault(tmp_path: Path) -> None:
-    _probe(tmp_path, cases=CASES)
+    _probe(str(tmp_path / "memory.db"), cases=CASES)
 
 
-def _probe(folder: Path, *, cases: int) -> None:
+def _probe(place: str, *, cases: int) -> None:
     """Requests written from the document: none may end in a fault of the service or in an answer it does not tell of."""
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -79,7 +83,7 @@ def _probe(folder: Path, *, cases: int) -> None:
 
     statuses: Counter[int] = Counter()
     document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    with served_process(folder / "memory.db", "--embedder", "hashing") as (_, url):
+    with served_process(place, "--embedder", "hashing") as (_, url):
         schema = schemathesis.openapi.from_dict(document)
         schema.config.update(base_url=url)
         operations = [result.ok() for result in schema.get_all_operations()]  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from service_kit import Served, serving
+from service_kit import DATABASES, Served, place_on, serving
 
 from memagent import Agent, AsOf, AsyncClient, Client, ConfigError, Filter, Session, Turn
 from memagent.agent import SyncMemory
@@ -21,15 +21,15 @@ from memagent.memory.facade import Memory
 SAID = datetime(2023, 5, 8, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("served") / "memory.db") as running:
+@pytest.fixture(scope="module", params=DATABASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with place_on(request.param, request, tmp_path_factory.mktemp("served")) as place, serving(place) as running:
         yield running
 
 
 @pytest.fixture
 def client(served: Served, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(served.url, user_id=request.node.name[:100]) as made:
+    with Client(served.url, user_id=request.function.__name__[:100]) as made:
         yield made
 
 

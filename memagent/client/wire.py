@@ -22,6 +22,7 @@ from memagent.core.records import (
     Metadata,
     Moment,
     Record,
+    Scope,
     Session,
     Text,
     TimeSpan,
@@ -267,7 +268,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    """Given up after several tries; what it is about is stored, and `POST /v1/jobs/{id}/retry` tries again."""
+    """Given up after several tries, or cancelled; what it is about is stored, and `POST /v1/jobs/{id}/retry` tries again."""
 
 
 class Job(Record):
@@ -285,6 +286,20 @@ class Job(Record):
     """Counts; for exports and erasures a receipt."""
     created_at: Moment
     updated_at: Moment
+
+
+class JobPage(Record):
+    """A page of a user's jobs, the newest first."""
+
+    items: tuple[Job, ...]
+    next_cursor: Text | None = None
+
+
+class UserPage(Record):
+    """A page of memories by their names: a user, and where it is narrowed, agent and run."""
+
+    items: tuple[Scope, ...]
+    next_cursor: Text | None = None
 
 
 class Health(Record):

@@ -19,14 +19,18 @@ from memagent.core.exchange import Message, Usage
 from memagent.designs.base import ToolsWanted
 from memagent.graphs.state import AgentContext, AnswerState
 from memagent.memory.citing import cite as checked_citations
+from memagent.tracing import operation_span, records_content, search_figures, step
 
 
 async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
     """Question to hits."""
     context = runtime.context
-    with boundary(ModelError, f"retriever of {context.design.name}"):
-        slot = context.slot()
-        hits = await context.design.retriever(_question(state), slot)
+    with operation_span("search_memory") as one, boundary(ModelError, f"retriever of {context.design.name}"):
+        slot, question = context.slot(), _question(state)
+        hits = await context.design.retriever(question, slot)
+        if one.recording:
+            one.put(search_figures(question.recipe, len(hits)))
+            one.content(lambda: {"gen_ai.memory.query.text": question.text, **records_content(hits)})
     trail = slot.trail
     return {
         "hits": hits,
@@ -119,7 +123,7 @@ def _question(state: AnswerState) -> Question:
 def _build() -> Any:
     graph: Any = StateGraph(AnswerState, context_schema=AgentContext)
     for node in (retrieve, answer, tools, cite):
-        graph.add_node(node.__name__, node)
+        graph.add_node(node.__name__, step(node) if node in (answer, tools) else node)
     graph.add_edge(START, "retrieve")
     graph.add_edge("retrieve", "answer")
     graph.add_conditional_edges("answer", _after_answer)

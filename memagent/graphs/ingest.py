@@ -18,6 +18,7 @@ from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, IngestState
 from memagent.memory.consequences import event_as_item
 from memagent.memory.validation import validate_ops
+from memagent.tracing import step
 
 INGEST_NODES = ("extract", "relate", "decide", "validate", "commit", "index")
 """The nodes in the order they run."""
@@ -119,7 +120,7 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
 def _build() -> Any:
     graph: Any = StateGraph(IngestState, context_schema=AgentContext)
     for node in (extract, relate, decide, validate, commit, index):
-        graph.add_node(node.__name__, node)
+        graph.add_node(node.__name__, step(node) if node in (extract, relate, decide, commit, index) else node)
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
         graph.add_edge(before, after)
     return graph.compile(name="memagent.ingest")

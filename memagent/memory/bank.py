@@ -33,7 +33,9 @@ from memagent.memory.state import EMPTY_STATE, BankState, apply, changed_items, 
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.stores.adjacency import Path
 from memagent.stores.crash_points import reach
+from memagent.stores.index_projection import IndexProjection, Level
 from memagent.stores.memory_index import IndexView, Scored
+from memagent.stores.segments import NO_ROW
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.002
@@ -93,14 +95,14 @@ class MemoryBank:
     ) -> None:
         """A bank over a journal (replayed at first use), or a private one in memory when `journal` is None.
 
-        `index` is a networked vector index that proposes candidates for the head of the journal; forks never touch it. `reranker` has
-        the last word in searches whose recipe asks for one, forks' too.
+        `index` is a networked vector index that proposes candidates for the head of the journal; while it is away the bank searches by
+        itself. Forks and read-only banks never touch it. `reranker` has the last word in searches whose recipe asks for one, forks' too.
         """
         self.scope = scope or Scope()
         self.read_only = read_only
         self._projector = embedder if isinstance(embedder, Projector) else Projector(embedder)
         self._journal = journal
-        self._remote = index
+        self._remote = IndexProjection(index) if index is not None and not read_only else None
         self._reranker = reranker
         self._clock = clock
         self._base = EMPTY_STATE
@@ -208,6 +210,14 @@ class MemoryBank:
 
     async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
         """`search` for several queries with one embedding batch; for the past, search a bank from `timetravel.as_of`."""
+        return [[one.hit() for one in found] for found in await self._recalled(queries, k=k, explain=True)]
+
+    async def ranked(self, query: Query, *, k: int) -> list[Scored]:
+        """The items and scores of `search` without the reasons, in less time."""
+        (found,) = await self._recalled([query], k=k, explain=False)
+        return [(one.item, one.score) for one in found]
+
+    async def _recalled(self, queries: Sequence[Query], *, k: int, explain: bool) -> list[list[Candidate]]:
         await self.refresh()
         if not queries or not len(self._view):
             return [[] for _ in queries]
@@ -222,7 +232,9 @@ class MemoryBank:
             reranker=self._reranker,
         )
         return [
-            await recall(query, next(vectors) if "dense" in query.arms else None, k=k, now=now, ground=ground)
+            await recall(
+                query, next(vectors) if "dense" in query.arms else None, k=k, now=now, ground=ground, explain=explain
+            )
             for query in queries
         ]
 
@@ -238,9 +250,9 @@ class MemoryBank:
         """The filter, narrowed to the candidates of the networked index where there is one."""
         if self._remote is None:
             return where
-        hits = await self._remote.search(vector, k=k, where=None if where.empty else where)
-        ids = frozenset(hit.id for hit in hits if hit.id in self._view)
-        return where.model_copy(update={"ids": ids or _NO_ID})
+        only = None if where.empty else where
+        ids = await self._remote.propose(vector, k=k, where=only, seq=self._state.seq)
+        return where if ids is None else where.model_copy(update={"ids": ids or _NO_ID})
 
     async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
         """The k items of highest cosine with a unit vector (D,), best first, ties by id."""
@@ -259,13 +271,21 @@ class MemoryBank:
         self._look_at_expiry()
         while len(self._pending):
             state, pending = self._state, self._pending
+            if self._remote is not None:
+                self._remote.changed(pending)
             reach("refresh.begun")
             view = await self._projector.catch_up(self._view, state, pending, expired=self._expiry.ids)
             reach("refresh.caught_up")
-            if self._remote is not None:
-                await self._push(state, pending, self._expiry.ids)
             if self._pending is pending:
                 self._view, self._pending = view, _NOTHING
+        if self._remote is not None:
+            await self._remote.catch_up(self._present)
+
+    async def settle(self) -> None:
+        """Bring the networked index, where there is one, level with this memory now. Raises `StoreUnavailable` when it is away."""
+        await self.refresh()
+        if self._remote is not None:
+            await self._remote.catch_up(self._present, insist=True)
 
     def _look_at_expiry(self) -> None:
         """Have the view catch up with the items that the clock has taken out, or brought back."""
@@ -273,20 +293,21 @@ class MemoryBank:
         for item_id in before.ids ^ self._expiry.ids:
             self._pending = self._pending.insert(item_id)
 
-    async def _push(self, state: BankState, changed: HashTrieSet[str], expired: frozenset[str]) -> None:
-        assert self._remote is not None
-        texts: list[tuple[MemoryItem, int]] = []
-        gone: list[str] = []
-        for item_id in sorted(changed):
+    def _present(self) -> Level:
+        """What a networked index is to hold."""
+        state, projector, expired = self._state, self._projector, self._expiry.ids
+
+        def row(item_id: str) -> IndexRow | None:
             item = state.items.get(item_id)
-            present = item is not None and item.active and item_id not in expired
-            row = self._projector.row_of(state, item) if item is not None and present else -1
-            if item is not None and row >= 0:
-                texts.append((item, row))
-            else:
-                gone.append(item_id)
-        await self._remote.upsert([IndexRow(item, self._projector.arena.matrix[row]) for item, row in texts])
-        await self._remote.remove(gone)
+            if item is None or not item.active or item_id in expired:
+                return None
+            at = projector.row_of(state, item)
+            return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
+
+        async def head() -> int:
+            return state.seq if self._journal is None else await self._journal.head(self.scope)
+
+        return Level(state.seq, state.items, row, head)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -384,6 +405,8 @@ class MemoryBank:
         self._state = apply(before, row)
         if row.entry.kind == "erased":
             self._view, self._pending = IndexView(self._projector.arena), _NOTHING
+            if self._remote is not None:
+                self._remote.erased()
         else:
             for item_id in changed_items(row.entry):
                 self._pending = self._pending.insert(item_id)

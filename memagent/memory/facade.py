@@ -28,8 +28,10 @@ from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.graph_stats import graph_stats
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.stores.memory_index import matches
+from memagent.tracing import operation_span, tell_search, verb
 
 Scalar = str | int | float | bool | None
+_NO_FILTER = Filter()
 MAX_TEXT_CHARS = 20_000
 """Longest text of a directly added item, in characters."""
 MAX_METADATA_CHARS = 20_000
@@ -41,10 +43,13 @@ MAX_ITEM_ID_CHARS = 200
 class Memory:
     """The verbs. Cheap to make; holds nothing but its bank and how it searches unless told otherwise."""
 
-    def __init__(self, bank: MemoryBank, *, recipe: Recipe = BALANCED) -> None:
+    def __init__(self, bank: MemoryBank, *, recipe: Recipe = BALANCED, capture_content: bool = False) -> None:
         self.bank = bank
         self.recipe = recipe
+        self.capture_content = capture_content
+        """Whether OpenTelemetry spans may tell texts."""
 
+    @verb("create_memory")
     async def add(
         self,
         text: str,
@@ -83,6 +88,7 @@ class Memory:
         assert item is not None
         return item
 
+    @verb("create_memory")
     async def add_many(
         self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
     ) -> list[MemoryItem]:
@@ -106,17 +112,12 @@ class Memory:
 
         `recipe` is a `Recipe` or the name of one; `max_tokens` bounds the (estimated) tokens of all texts together. Raises `ConfigError`.
         """
-        if k < 1:
-            raise ConfigError(f"k is {k}; ask for at least 1 item")
-        if max_tokens is not None and max_tokens < 1:
-            raise ConfigError(f"max_tokens is {max_tokens}; allow at least 1 token")
-        chosen = recipe_of(recipe) if recipe is not None else self.recipe
-        if max_tokens is not None:
-            chosen = chosen.model_copy(update={"max_tokens": max_tokens})
-        bank = self.bank if as_of is None or as_of.now else await timetravel.as_of(self.bank, as_of)
-        if not text.strip():
-            return []
-        return await bank.search(Query(text=text, where=where or Filter(), recipe=chosen), k=k)
+        with operation_span("search_memory", capture=self.capture_content) as one:
+            asked = await _asked(self, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+            hits = await asked[0].search(asked[1], k=k) if asked is not None else []
+            if one.recording and asked is not None:
+                tell_search(one, asked[1], hits, k=k)
+            return hits
 
     async def get(self, item_id: str) -> MemoryItem:
         """An item. Raises `MemoryNotFound`."""
@@ -154,6 +155,7 @@ class Memory:
             state.sessions.values(), key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id)
         )
 
+    @verb("update_memory")
     async def update(
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
@@ -169,12 +171,14 @@ class Memory:
         assert item is not None
         return item
 
+    @verb("delete_memory")
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
         """Take an item out; `restore(item_id)` brings it back. Raises `MemoryNotFound`, `VersionConflict`."""
         with _input():
             op = Delete(id=item_id, version=version)
         await self._write(op)
 
+    @verb("delete_memory")
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item of this memory in one commit; `user_id` must name it. Gives the number of items; undoable."""
         self._own(user_id)
@@ -184,22 +188,28 @@ class Memory:
             await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return len(ops)
 
+    @verb("delete_memory_store")
     async def reset(self, *, user_id: str) -> None:
-        """Erase this memory with its history and turns, beyond recovery; `user_id` must name it."""
+        """Erase this memory with its history and turns, beyond recovery; `user_id` must name it.
+
+        Raises `StoreUnavailable` when a networked index could not be emptied; it is before its next use, and the rest is erased.
+        """
         self._own(user_id)
         await self.bank.append(lambda _: Erased(reason="reset"))
+        await self.bank.settle()
 
     async def history(self, item_id: str) -> tuple[HistoryEntry, ...]:
         """Every change of an item, oldest first. Raises `MemoryNotFound`."""
         return await timetravel.history(self.bank, item_id)
 
+    @verb("update_memory")
     async def undo(self, commit_id: str | None = None) -> Commit:
         """Take back a commit, by default the last. Raises `MemoryNotFound`, `StoreError`."""
         return await timetravel.undo(self.bank, commit_id)
 
     async def as_of(self, when: AsOf) -> Memory:
         """A read-only view of the memory at a point in time."""
-        return Memory(await timetravel.as_of(self.bank, when), recipe=self.recipe)
+        return self._of(await timetravel.as_of(self.bank, when))
 
     async def graph_stats(self) -> GraphStats:
         """Figures of the event graph as it stands."""
@@ -213,8 +223,9 @@ class Memory:
     async def fork(self) -> Memory:
         """A private copy in memory."""
         await self.bank.sync()
-        return Memory(self.bank.fork(), recipe=self.recipe)
+        return self._of(self.bank.fork())
 
+    @verb("update_memory")
     async def restore(self, what: MemorySnapshot | str) -> None:
         """Put the memory back to a snapshot, or bring back one deleted item by its id."""
         if isinstance(what, str):
@@ -249,6 +260,9 @@ class Memory:
         """Read an export into this memory, which must be empty. Raises `SnapshotMismatch`, `InputError`."""
         return await import_bank(self.bank, Path(path))
 
+    def _of(self, bank: MemoryBank) -> Memory:
+        return Memory(bank, recipe=self.recipe, capture_content=self.capture_content)
+
     def _own(self, user_id: str) -> None:
         if user_id != self.bank.scope.user_id:
             raise ConfigError(
@@ -260,6 +274,49 @@ class Memory:
         if commit.rejected:
             raise _as_error(commit.rejected[0], self.bank)
         return commit
+
+
+async def ranked(
+    memory: Memory,
+    text: str,
+    *,
+    k: int = 10,
+    where: Filter | None = None,
+    as_of: AsOf | None = None,
+    recipe: Recipe | str | None = None,
+    max_tokens: int | None = None,
+) -> list[tuple[MemoryItem, float]]:
+    """The items and scores that `Memory.search` finds, without the reasons and in less time. Raises `ConfigError`."""
+    with operation_span("search_memory", capture=memory.capture_content) as one:
+        asked = await _asked(memory, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+        found = await asked[0].ranked(asked[1], k=k) if asked is not None else []
+        if one.recording and asked is not None:
+            tell_search(one, asked[1], [item for item, _ in found], k=k)
+        return found
+
+
+async def _asked(
+    memory: Memory,
+    text: str,
+    *,
+    k: int,
+    where: Filter | None,
+    as_of: AsOf | None,
+    recipe: Recipe | str | None,
+    max_tokens: int | None,
+) -> tuple[MemoryBank, Query] | None:
+    """Whom to ask what; None for an empty text. Raises `ConfigError`."""
+    if k < 1:
+        raise ConfigError(f"k is {k}; ask for at least 1 item")
+    if max_tokens is not None and max_tokens < 1:
+        raise ConfigError(f"max_tokens is {max_tokens}; allow at least 1 token")
+    chosen = recipe_of(recipe) if recipe is not None else memory.recipe
+    if max_tokens is not None:
+        chosen = chosen.model_copy(update={"max_tokens": max_tokens})
+    bank = memory.bank if as_of is None or as_of.now else await timetravel.as_of(memory.bank, as_of)
+    if not text.strip():
+        return None
+    return bank, Query(text=text, where=where or _NO_FILTER, recipe=chosen)
 
 
 def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -25,9 +26,8 @@ from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
 from memagent.service.hosting import Service
-from memagent.service.idempotency import MAX_KEY_CHARS, PROMISE, Kept, Promise, request_digest
+from memagent.service.idempotency import MAX_KEY_CHARS, request_digest
 from memagent.service.keys import LOCAL, LOCAL_USER, Caller
-from memagent.stores.journal_rows import IdempotencyKeyUsed
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
@@ -68,6 +68,11 @@ def caller_of(connection: HTTPConnection) -> Caller:
     else:
         _check_local(connection, service)
         caller = LOCAL
+    return metered(service, caller)
+
+
+def metered(service: Service, caller: Caller) -> Caller:
+    """The caller, with this request counted. Raises `ServiceError` (`too_many_requests`)."""
     wait_s = service.wait_s(caller.name)
     if wait_s:
         service.metrics.refused["rate"] += 1
@@ -84,7 +89,7 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
             code="unauthorized",
         )
     names = _LOOPBACK_NAMES | set(service.settings.hosts)
-    host = urlsplit(f"//{connection.headers.get('host', '')}").hostname
+    host = _name_in(connection.headers.get("host", ""))
     origin = connection.headers.get("origin")
     if host not in names or (origin is not None and urlsplit(origin).hostname not in names):
         raise ServiceError(
@@ -93,6 +98,13 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
         )
 
 
+@lru_cache(maxsize=256)
+def _name_in(host: str) -> str | None:
+    """The name in a Host header."""
+    return urlsplit(f"//{host}").hostname
+
+
+@lru_cache(maxsize=256)
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
@@ -108,11 +120,9 @@ class Call:
     def __init__(self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None) -> None:
         self.request, self.service, self.caller, self.scope, self.key = request, service, caller, scope, key
 
-    @contextmanager
-    def agent(self) -> Generator[AsyncAgent]:
+    def agent(self) -> AbstractContextManager[AsyncAgent]:
         """The agent on this memory, kept open meanwhile."""
-        with self.service.banks.agent(self.scope) as agent:
-            yield agent
+        return self.service.banks.agent(self.scope)
 
     @property
     def journal_key(self) -> str:
@@ -130,40 +140,8 @@ class Call:
         """
         if self.key is None:
             return await work()
-        key, digest, replays = self.journal_key, await request_digest(self.request), self.service.replays
-        known = self._known(key, digest)
-        if known is not None:
-            return known
-        place = (self.scope.key, key)
-        if place in replays.running:
-            raise ServiceError("the same request is at work", code="request_in_progress", retryable=True)
-        replays.running.add(place)
-        token = PROMISE.set(Promise(key, digest, keep) if keep is not None else None)
-        try:
-            response = await work()
-        except IdempotencyKeyUsed:
-            known = self._known(key, digest)
-            if known is None:
-                raise
-            return known
-        finally:
-            PROMISE.reset(token)
-            replays.running.discard(place)
-        if response.status_code < 400 and type(response) is Response:
-            replays.put(self.scope, key, digest, Kept.of(response))
-        return response
-
-    def _known(self, key: str, digest: str) -> Response | None:
-        found = self.service.replays.get(self.scope, key)
-        if found is None:
-            stored = self.service.journal.inner.response(self.scope, key)
-            if stored is None:
-                return None
-            found = (stored.body_digest, Kept.model_validate_json(stored.response_json))
-        if found[0] != digest:
-            raise ServiceError("the Idempotency-Key was used for another request; take a new one", code="key_reused")
-        self.service.metrics.events["replays"] += 1
-        return found[1].response()
+        digest = await request_digest(self.request)
+        return await self.service.requests.once(self.scope, self.journal_key, digest, work, keep)
 
 
 def may(*needed: str) -> Callable[..., Awaitable[Call]]:
@@ -192,6 +170,11 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
         return _call(request, wanted, user_id, agent_id, run_id, key)
 
     return call
+
+
+def named_call(request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None) -> Call:
+    """A request about a memory, whatever the caller may do there. Raises `ServiceError`, `InputError`."""
+    return _call(request, frozenset(), user_id, agent_id, run_id, None)
 
 
 def _call(

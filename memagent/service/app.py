@@ -1,7 +1,7 @@
 """The ASGI app: routers, errors, lifespan, and its OpenAPI document.
 
-`create_app` knows no store, so the document can be made without one; `serve_app` puts a service behind it and the gate before it. A router
-of another part (the dashboard) is added to `ROUTERS`.
+`create_app` knows no store, so the document can be made without one; `serve_app` puts a service behind it and the gate before it. The
+dashboard registers its pages itself; they are no part of the document.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ from memagent.service import (
     routes_talk,
     routes_users,
     talking,
+    ui,
 )
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
+from memagent.service.mcp_mount import McpMount
+from memagent.service.shortcut import Shortcut
 
 _DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
+_NO_TELEMETRY: Final[Any] = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+"""The framework's own telemetry tells paths, queries and messages of errors; the gate's spans take its place (`memagent.tracing`)."""
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     routes_memories.router,
     routes_talk.router,
@@ -53,9 +58,13 @@ def create_app() -> FastAPI:
         redirect_slashes=False,
         lifespan=_lifespan,
         generate_unique_id_function=lambda route: route.name,
+        telemetry=_NO_TELEMETRY,
     )
     for router in ROUTERS:
         app.include_router(router)
+    ui.register(app)
+    app.state.mcp = McpMount()
+    app.router.routes.append(app.state.mcp.route)
     problems.install(app)
     plain = app.openapi
 
@@ -70,7 +79,7 @@ def serve_app(service: Service) -> ASGIApp:
     """The app on a service, behind the gate: what a server runs."""
     app = create_app()
     app.state.service = service
-    return Gate(app, service)
+    return Gate(Shortcut(app), service)
 
 
 @asynccontextmanager
@@ -80,6 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     try:
         yield
     finally:
+        await app.state.mcp.close()
         await talking.kept_through()
         await service.stop()
         service.close()

@@ -11,6 +11,8 @@ import logging
 import re
 import secrets
 import time
+from functools import lru_cache
+from itertools import count
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -18,7 +20,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memagent.client.faults import plain_problem
 from memagent.service.hosting import Service
+from memagent.service.metrics import METHODS
+from memagent.service.model_meter import PLACE, spent_in
 from memagent.service.problems import problem_response, tell_failure, unforeseen_response
+from memagent.service.shortcut import ROUTE
+from memagent.tracing import NO_SPAN, answered, request_span, trace_id
 
 access_log = logging.getLogger("memagent.service.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
@@ -34,7 +40,7 @@ _POLICY: Final = (
     b"content-security-policy",
     b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 )
-_UNCACHED: Final = (b"cache-control", b"no-store")
+_DEFAULTS: Final = (_POLICY, (b"cache-control", b"no-store"))
 
 
 class Gate:
@@ -42,6 +48,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
+        self._ids, self._count = secrets.token_hex(4).encode(), count()
+        """Ids of requests only have to differ: some chance for every process, then a count."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through."""
@@ -49,7 +57,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        request_id = _given_id(scope) or secrets.token_hex(8).encode()
+        one = request_span(scope["headers"])
+        PLACE.set(scope)
+        request_id = _given_id(scope) or self._ids + b"%08x" % (next(self._count) & 0xFFFFFFFF)
         scope["memagent.request_id"] = request_id.decode()
         status = 0
 
@@ -57,7 +67,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": _secured(message["headers"], request_id)}
+                message["headers"] = _secured(message["headers"], request_id)
             await send(message)
 
         metrics = self._service.metrics
@@ -83,6 +93,8 @@ class Gate:
             metrics.observe(scope["method"], route, status or 499, seconds)
             if access_log.isEnabledFor(logging.INFO):
                 _tell(scope, request_id.decode(), route, status or 499, seconds)
+            if one is not NO_SPAN:
+                answered(one, method=scope["method"], route=route, status=status or 499, request_id=request_id.decode())
 
     def _refusal(self, scope: Scope) -> str | None:
         if self._service.metrics.in_flight > self._service.settings.max_in_flight and not scope["path"].endswith("z"):
@@ -129,30 +141,30 @@ def _given_id(scope: Scope) -> bytes | None:
 
 
 def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
-    given = list(headers)
-    names = {name for name, _ in given}
-    given += _HEADERS
-    given.append((b"x-request-id", request_id))
-    for default in (_POLICY, _UNCACHED):
-        if default[0] not in names:
-            given.append(default)
+    given = [*headers, *_HEADERS, (b"x-request-id", request_id)]
+    names = {name for name, _ in headers}
+    given += [default for default in _DEFAULTS if default[0] not in names]
     return given
 
 
 def _route_of(scope: Scope) -> str:
     """The template of the route that answered; routers nested in others are named by the outer one's prefix."""
     route = scope.get("route")
-    path = getattr(route, "path", None)
+    path = getattr(route, "path", None) or scope.get(ROUTE)
     return path if isinstance(path, str) else "unmatched"
 
 
 def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
-    line = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "request_id": request_id,
-        "method": scope["method"] if len(scope["method"]) < 10 else "OTHER",
-        "route": route,
-        "status": status,
-        "ms": round(1_000 * seconds, 1),
-    }
-    access_log.info("%s", json.dumps(line))
+    """One line of JSON; nothing in it needs escaping, since none of it is the caller's but the id, which has been checked."""
+    method = scope["method"] if scope["method"] in METHODS else "OTHER"
+    trace = trace_id()
+    more = {**({} if trace is None else {"trace_id": trace}), **spent_in(scope)}
+    access_log.info(
+        f'{{"at": "{_second(int(time.time()))}", "request_id": "{request_id}", "method": "{method}", "route": "{route}", '
+        f'"status": {status}, "ms": {1_000 * seconds:.1f}{", " + json.dumps(more)[1:-1] if more else ""}}}'
+    )
+
+
+@lru_cache(maxsize=4)
+def _second(since_1970: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since_1970))

@@ -10,8 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from memagent.service.model_meter import ModelFigures
+
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
+METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
+"""Methods that HTTP knows; any other is told as `OTHER`."""
 
 
 class Metrics:
@@ -23,13 +26,15 @@ class Metrics:
         """Requests turned away, by reason: `overloaded`, `rate`, `too_large`."""
         self.events: Counter[str] = Counter()
         """Things that happened inside, by name: `banks_opened`, `banks_evicted`, `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`."""
+        self.models = ModelFigures()
+        """What language models were asked and cost."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BUCKETS_S) + 1))
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests[method if method in _METHODS else "OTHER", route, status] += 1
+        self._requests[method if method in METHODS else "OTHER", route, status] += 1
         self._seconds[route] += seconds
         self._buckets[route][bisect_left(_BUCKETS_S, seconds)] += 1
 
@@ -55,6 +60,9 @@ class Metrics:
         yield from _head("memagent_events_total", "counter", "Things that happened inside.")
         for name, count in sorted(self.events.items()):
             yield f'memagent_events_total{{event="{name}"}} {count}'
+        for name, help, rows in self.models.series():
+            yield from _head(name, "counter", help)
+            yield from (f"{name}{{{labels}}} {value:.12g}" for labels, value in rows)
         yield from _head("memagent_jobs", "gauge", "Jobs by state.")
         for state, count in sorted(by_state.items()):
             yield f'memagent_jobs{{state="{state}"}} {count}'

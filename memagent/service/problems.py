@@ -39,13 +39,14 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
 
 def install(app: FastAPI) -> None:
     """Have an app tell every error as a problem."""
-    app.add_exception_handler(MemAgentError, _library_error)
+    app.add_exception_handler(MemAgentError, library_error)
     app.add_exception_handler(RequestValidationError, _wrong_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen)
 
 
-async def _library_error(request: Request, exc: Exception) -> Response:
+async def library_error(request: Request, exc: Exception) -> Response:
+    """The answer to an error of the library."""
     assert isinstance(exc, MemAgentError)
     problem = problem_of(exc, request_id=request_id_of(request))
     if problem.status >= 500:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response
@@ -26,11 +26,13 @@ from memagent.client.wire import (
 )
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import InputError
+from memagent.core.recall import Recipe
 from memagent.core.records import MemoryItem, Moment, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
+from memagent.memory.facade import ranked
 from memagent.service.access import Call, may
-from memagent.service.answers import check_match, etag_of, item_response, page, record, told
+from memagent.service.answers import check_match, etag_of, hits_response, item_response, page, record, told
 
 router = APIRouter(tags=["memories"])
 Reader = Annotated[Call, Depends(may("memory:read"))]
@@ -40,6 +42,16 @@ Many = Annotated[list[Annotated[str, Query(max_length=256)]] | None, Query(max_l
 Seq = Annotated[int | None, Query(ge=0, le=2**62, description="As the memory was at this sequence of the journal.")]
 IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=1_000, description="Only if this is the ETag.")]
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", max_length=1_000)]
+
+
+class _Terms(TypedDict):
+    """How to search, as `Memory.search` takes it."""
+
+    k: int
+    where: Filter
+    as_of: AsOf
+    recipe: Recipe | None
+    max_tokens: int | None
 
 
 def change_of(entry: Entry) -> MemoryItem | None:
@@ -156,16 +168,10 @@ async def search(body: SearchRequest, call: Reader) -> Response:
 
     async def work() -> Response:
         with call.agent() as agent:
-            hits = await agent.memory.search(
-                body.text,
-                k=body.k,
-                where=body.where,
-                as_of=body.as_of,
-                recipe=body.recipe,
-                max_tokens=body.max_tokens,
-            )
-        unexplained = None if body.explain else {"hits": {"__all__": {"why"}}}
-        return record(Hits(hits=tuple(hits)), exclude=unexplained)
+            terms = _Terms(k=body.k, where=body.where, as_of=body.as_of, recipe=body.recipe, max_tokens=body.max_tokens)
+            if not body.explain:
+                return hits_response(await ranked(agent.memory, body.text, **terms))
+            return record(Hits(hits=tuple(await agent.memory.search(body.text, **terms))))
 
     return await call.once(work)
 
@@ -176,14 +182,8 @@ async def context(body: ContextRequest, call: Reader) -> Response:
 
     async def work() -> Response:
         with call.agent() as agent:
-            hits = await agent.memory.search(
-                body.text,
-                k=body.k,
-                where=body.where,
-                as_of=body.as_of,
-                recipe=body.recipe,
-                max_tokens=body.max_tokens,
-            )
+            terms = _Terms(k=body.k, where=body.where, as_of=body.as_of, recipe=body.recipe, max_tokens=body.max_tokens)
+            hits = await agent.memory.search(body.text, **terms)
         return record(context_of([hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits]))
 
     return await call.once(work)

@@ -25,6 +25,7 @@ from memagent.core.errors import InputError, MemAgentError
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.snapshot import Entry, SessionStored
 from memagent.designs.parts.lines import hit_line
+from memagent.llm.traced_model import traced
 from memagent.llm.wrappers import stream_of
 from memagent.service import talking
 from memagent.service.access import Call, may
@@ -162,7 +163,7 @@ async def _answer(
     recalled = (Message(role="system", content=block),) if block else ()
     request = ModelRequest(role=Role.ANSWERER, messages=(*recalled, *said), sampling=body.sampling)
     whole = ""
-    async for delta in stream_of(agent.model, request):
+    async for delta in stream_of(traced(agent.model), request):
         if delta.text:
             whole += delta.text
             yield delta.text

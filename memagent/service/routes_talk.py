@@ -6,10 +6,11 @@ import uuid
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
-from starlette.responses import FileResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
 
 from memagent.client.faults import ServiceError
-from memagent.client.wire import MAX_PAGE, ChatRequest, Job, JobState, NewSession, SessionPage
+from memagent.client.wire import MAX_PAGE, ChatRequest, Job, JobPage, JobState, NewSession, SessionPage
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
@@ -18,6 +19,7 @@ from memagent.memory.bank import system_clock
 from memagent.service import talking
 from memagent.service.access import Call, may
 from memagent.service.answers import EVENTS, page, record, told
+from memagent.service.hosting import Service
 from memagent.service.routes_memories import Reader, Writer
 
 router = APIRouter(tags=["talking"])
@@ -116,6 +118,18 @@ async def chat(body: ChatRequest, call: Talker) -> Response:
     return await call.once(work, keep=talking.kept_chat(said))
 
 
+@router.get("/v1/jobs", responses=told(JobPage, description="A page of jobs"))
+async def list_jobs(
+    call: Reader,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Response:
+    """The user's jobs, the newest first."""
+    jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
+    items, further = page(call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs")
+    return record(JobPage(items=tuple(items), next_cursor=further))
+
+
 @router.get("/v1/jobs/{job_id}", responses=told(Job, description="The job"))
 async def get_job(job_id: Id, call: Reader) -> Response:
     """How far a job is."""
@@ -128,18 +142,30 @@ async def retry_job(job_id: Id, call: Writer) -> Response:
     return record(await call.service.jobs.retry(await _job(job_id, call), call.scope), 202)
 
 
+@router.post("/v1/jobs/{job_id}/cancel", responses=told(Job, description="The job"))
+async def cancel_job(job_id: Id, call: Writer) -> Response:
+    """Give up a job that is not through; it counts as failed, and can be begun again."""
+    return record(await call.service.jobs.cancel(await _job(job_id, call), call.scope))
+
+
 @router.get(
     "/v1/jobs/{job_id}/files/{number}",
-    response_class=FileResponse,
+    response_class=StreamingResponse,
     responses=told(None, description="The file", content={"application/x-ndjson": {"schema": {"type": "string"}}}),
 )
 async def get_file(job_id: Id, number: int, call: Reader) -> Response:
     """A file that an export wrote."""
-    job = await _job(job_id, call)
-    path = call.service.jobs.export_file(job.id, number)
-    if path is None:
-        raise MemoryNotFound(f"job {job_id!r} has no file {number}")
-    return FileResponse(path, media_type="application/x-ndjson", filename=path.name)
+    return await file_response(call.service, await _job(job_id, call), number)
+
+
+async def file_response(service: Service, job: Job, number: int) -> Response:
+    """A file of an export. Raises `MemoryNotFound`."""
+    file = await service.jobs.export_file(job, number)
+    if file is None:
+        raise MemoryNotFound(f"job {job.id!r} has no file {number}")
+    size, content = file
+    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{job.id}.{number}.jsonl"'}
+    return StreamingResponse(content, media_type="application/x-ndjson", headers=headers)
 
 
 async def _job(job_id: str, call: Call) -> Job:

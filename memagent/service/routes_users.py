@@ -9,18 +9,44 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response
 
 from memagent.client.faults import ServiceError
-from memagent.client.wire import Job, JobKind
+from memagent.client.wire import MAX_PAGE, Job, JobKind, UserPage
 from memagent.core.errors import InputError
+from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
 from memagent.memory.transfer import ExportReport
-from memagent.service.access import Call, may_for_user
-from memagent.service.answers import record, told
+from memagent.service.access import Call, caller_of, may_for_user, service_of
+from memagent.service.answers import page, record, told
+from memagent.service.keys import LOCAL_USER
 
 router = APIRouter(tags=["users"])
 _NDJSON = {"requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
+
+
+@router.get("/v1/users", responses=told(UserPage, description="A page of memories by their names"))
+async def list_users(
+    request: Request,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Response:
+    """Every memory that the caller may reach and that holds something, by its name; of a key bound to a user, that user's."""
+    caller, service = caller_of(request), service_of(request)
+    if "memory:read" not in caller.scopes:
+        raise ServiceError("the API key lacks the scope memory:read", code="forbidden")
+    call = Call(request, service, caller, Scope(user_id=caller.user_id or LOCAL_USER), None)
+    scopes = await reachable(call)
+    items, further = page(call, scopes, id_of=lambda scope: scope.key, limit=limit, cursor=cursor, listing="users")
+    return record(UserPage(items=tuple(items), next_cursor=further))
+
+
+async def reachable(call: Call) -> list[Scope]:
+    """The memories that a caller may reach, in order of user, agent and run."""
+    scopes = await call.service.journal.scopes()
+    mine = call.caller.user_id
+    return sorted((one for one in scopes if mine in (None, one.user_id)), key=lambda one: one.key)
 
 
 @router.post("/v1/users/{user_id}/export", status_code=202, responses=told(Job, 202, "The job"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextvars import Context as Variables
 
 from starlette.responses import Response, StreamingResponse
 
@@ -24,6 +23,7 @@ from memagent.service.access import Call
 from memagent.service.answers import record
 from memagent.service.hosting import Service
 from memagent.service.problems import request_id_of
+from memagent.tracing import carried
 
 _KEEPING: set[asyncio.Task[None]] = set()
 
@@ -51,7 +51,7 @@ async def take(service: Service, call: Call, session: Session) -> str:
 
 def keep_said(call: Call, text: str, *, speaker: str) -> None:
     """`remember_said` for when nobody waits any more (the caller is gone)."""
-    task = asyncio.get_running_loop().create_task(remember_said(call, text, speaker=speaker), context=Variables())
+    task = asyncio.get_running_loop().create_task(remember_said(call, text, speaker=speaker), context=carried())
     _KEEPING.add(task)
     task.add_done_callback(_KEEPING.discard)
 

@@ -101,11 +101,11 @@ def test_every_arm_spends_the_tokens_and_at_most_one_update_more(experiment: tup
 def test_the_summary_has_intervals_differences_and_curves(experiment: tuple[Path, dict[str, Any]]) -> None:
     _, summary = experiment
     (length,) = summary["test"].values()
-    assert set(length) == {"start", *ARMS}
+    assert set(length) == {"start", *ARMS, *(f"{arm}, last" for arm in ARMS)}
     for name, entry in length.items():
         low, high = entry["f1"]["interval"]
         assert low <= entry["f1"]["mean"] <= high
-        assert ("over_base" in entry) == (name != "terminal")
+        assert ("over_base" in entry) == (not name.startswith("terminal"))
     over = length["session_logo"]["over_base"]
     values = [length[name]["f1_by_seed"][0] for name in ("session_logo", "terminal")]
     assert over["mean"] == pytest.approx(values[0] - values[1], abs=2e-4)

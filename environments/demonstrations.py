@@ -20,7 +20,7 @@ from typing import Any
 
 from environments.rollout import play
 from environments.synthetic import Part, Synthetic
-from environments.views import select_probes
+from environments.views import select_asks
 from environments.worlds.days import day_text
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.notes import NoteLanguage
@@ -258,9 +258,7 @@ async def demonstrations(
     for index in indexes:
         episode = env.episode(split, index)
         truth = env.truth(episode)
-        if asks:
-            wanted = {probe.probe_id for probe in truth.probes if probe.ask in asks}
-            episode = select_probes(episode, lambda probe, wanted=wanted: probe.id in wanted)
+        episode = select_asks(episode, truth, asks)
         model = OracleModel(truth, episode.sessions, env.lexicon(split), noise=noise, seed=seed)
         await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         found += [

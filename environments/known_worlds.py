@@ -17,7 +17,7 @@ from environments.demonstrations import OracleModel
 from environments.errors import EnvironmentFault
 from environments.records import Episode
 from environments.synthetic import Level, Part, Synthetic
-from environments.views import select_probes
+from environments.views import select_asks
 from environments.worlds.knobs import Knobs
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.reader import WorldReader
@@ -53,10 +53,7 @@ class Worlds(Record):
             raise EnvironmentFault(f"no question asks for {unknown[0]!r}; there are {', '.join(ASKS)}")
         env = self.environment()
         for episode in env.episodes(self.split):
-            if self.asks:
-                wanted = {probe.probe_id for probe in env.truth(episode).probes if probe.ask in self.asks}
-                episode = select_probes(episode, lambda probe, wanted=wanted: probe.id in wanted)
-            yield episode
+            yield select_asks(episode, env.truth(episode), self.asks) if self.asks else episode
 
     def behind(self, episode: Episode) -> KnownWorld:
         """What is behind one of the episodes."""

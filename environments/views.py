@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe
+from environments.worlds.truth import Truth
 
 
 def truncate(episode: Episode, sessions: int) -> Episode:
@@ -44,3 +45,11 @@ def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
 def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
     """All sessions and the probes for which `keep` holds."""
     return episode.model_copy(update={"probes": tuple(filter(keep, episode.probes))})
+
+
+def select_asks(episode: Episode, truth: Truth, asks: Collection[str]) -> Episode:
+    """The same episode of a known world with the questions of these kinds alone (`now`, `who` ...); with all when no kind is given."""
+    if not asks:
+        return episode
+    wanted = {probe.probe_id for probe in truth.probes if probe.ask in asks}
+    return select_probes(episode, lambda probe: probe.id in wanted)

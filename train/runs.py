@@ -31,7 +31,7 @@ from environments.locomo import LoCoMo
 from environments.records import Episode
 from environments.rollout import MemoryAgent
 from environments.synthetic import Synthetic, synthetic
-from environments.views import select_probes, truncate
+from environments.views import select_asks, truncate
 from environments.worlds.reader import WorldReader
 from environments.worlds.tiny import tiny_vocabulary
 from environments.worlds.truth import Truth
@@ -54,7 +54,7 @@ from train.settings import RunSettings, claim
 from train.small_models import byte_tokenizer, save_model, small_model, word_tokenizer, words_of
 from train.traces import keep_lines, lines_of_file
 from train.trainer import LoGoGRPOTrainer
-from train.warmup import WarmUpPlan, warm_up
+from train.warmup import WarmUpPlan, bf16_works, warm_up
 
 TRACKERS = frozenset({"wandb", "trackio"})
 """What `report_to` may name besides TensorBoard; each is an extra."""
@@ -101,14 +101,10 @@ class Place:
 
     def episodes(self, split: str, count: int, *, skip: int = 0) -> list[Episode]:
         """The first episodes of a split after some, with the questions that the settings ask."""
-        found: list[Episode] = []
-        for episode in islice(self.env.episodes(split), skip, None):  # type: ignore[arg-type]
-            if len(found) == count:
-                break
-            asks = self.settings.environment.asks
+        asks, found = self.settings.environment.asks, list[Episode]()
+        for episode in islice(self.env.episodes(split), skip, skip + count):  # type: ignore[arg-type]
             if asks and isinstance(self.env, Synthetic):
-                wanted = {probe.probe_id for probe in self._truth(self.env, episode).probes if probe.ask in asks}
-                episode = select_probes(episode, lambda probe, wanted=wanted: probe.id in wanted)
+                episode = select_asks(episode, self._truth(self.env, episode), asks)
             found.append(truncate(episode, self.sessions))
         return found
 
@@ -403,7 +399,7 @@ def experience_of(args: LoGoGRPOConfig, place: Place, policy: PolicyModel, answe
 
 def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOConfig:
     """The trainer's configuration of a stage. Raises `ConfigError`."""
-    bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    bf16 = bf16_works()
     values = {
         "seed": settings.seed,
         "max_steps": stage.steps,

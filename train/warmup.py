@@ -157,9 +157,9 @@ def warm_up(
         save_strategy="no",
         dataset_num_proc=None,
         gradient_checkpointing=False,
-        bf16=_bf16(),
+        bf16=bf16_works(),
         disable_tqdm=True,
-        dataloader_pin_memory=_bf16(),
+        dataloader_pin_memory=bf16_works(),
     )
     shown = sorted(demonstrations, key=lambda one: _ORDER.index(one.role) if one.role in _ORDER else len(_ORDER))
     trainer = WarmUpTrainer(
@@ -182,5 +182,6 @@ def warm_up(
     return figures
 
 
-def _bf16() -> bool:
+def bf16_works() -> bool:
+    """Whether there is a GPU that computes in bf16."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

@@ -27,13 +27,15 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """The run of one arm with one seed."""
     import torch
 
+    from train.warmup import bf16_works
+
     probability, lengths = ARMS[arm]
     values = base_settings(args, seed, sessions=lengths[0], credit="session", local_probability=probability)
     values["environment"] = {**WORLD, "episodes": 2_000}
     values["trainer"] |= {
         "max_completion_length": 256,
         "use_cpu": not torch.cuda.is_available(),
-        "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+        "bf16": bf16_works(),
         "save_strategy": "steps",
         "save_steps": 5,
         "save_total_limit": 1,

@@ -118,25 +118,32 @@ class OracleModel:
             for telling in self._by_turn.get(turn_id, ()):
                 if telling.act in _UNTOLD:
                     continue
-                text, held = self._noted(telling)
-                self._told[text] = telling
-                day = held.start if held is not None and held.dated else telling.day
-                kind = telling.kind if telling.kind in ("event", "preference", "plan") else "fact"
-                found.append(
-                    fact_entry(
-                        text, name, subject=telling.subject, when=day_text("long", day) if day else None, kind=kind
+                for text, held in self._noted(telling):
+                    self._told[text] = telling
+                    day = held.start if held is not None and held.dated else telling.day
+                    kind = telling.kind if telling.kind in ("event", "preference", "plan") else "fact"
+                    found.append(
+                        fact_entry(
+                            text, name, subject=telling.subject, when=day_text("long", day) if day else None, kind=kind
+                        )
                     )
-                )
         return found
 
-    def _noted(self, telling: Telling) -> tuple[str, Held | None]:
-        """What to note of a telling, and the value that it leaves behind; for an end the value that ends."""
+    def _noted(self, telling: Telling) -> list[tuple[str, Held | None]]:
+        """What to note of a telling, each with the value that it leaves behind if it leaves one; for an end the value that ends.
+
+        A turn is noted as it was said even when a later one corrects it: which of the two counts is for the manager to decide, who sees both.
+        """
         if telling.act is Act.REMOVE:
-            return f"{self._language.told(telling)}{_GONE}", None
+            return [(f"{self._language.told(telling)}{_GONE}", None)]
         held = self._after(telling)
-        if held is None:
-            return self._language.told(telling), None
-        return self._language.held(telling.subject, telling.relation, held), held
+        if held is None or held.value != telling.value:
+            return [(self._language.told(telling), None)]
+        noted: list[tuple[str, Held | None]] = [(self._language.held(telling.subject, telling.relation, held), held)]
+        if telling.act is Act.CORRECT and telling.kind == "set":  # nothing else tells which member it takes the place of
+            wrong = self._truth.by_id[telling.supersedes]
+            noted.insert(0, (f"{self._language.told(wrong)}{_GONE}", None))
+        return noted
 
     def _after(self, telling: Telling) -> Held | None:
         """The value that a telling adds to, or repeats, as it holds after the session; None when it holds no longer."""

@@ -59,10 +59,9 @@ class CachedEmbedder:
             self._remember(fresh)
             self._store(fresh)
             found.update(fresh)
-        matrix: Matrix = np.empty((len(digests), self.dim), dtype=np.float32)
-        for position, digest in enumerate(digests):
-            matrix[position] = found[digest]
-        return matrix
+        if not digests:
+            return np.empty((0, self.dim), dtype=np.float32)
+        return np.stack([found[digest] for digest in digests])
 
     def _recall(self, digests: Sequence[str]) -> dict[str, Vector]:
         """Every vector already known, by digest."""

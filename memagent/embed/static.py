@@ -99,34 +99,22 @@ class StaticEmbedder:
         """`embed` without a loop."""
         sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         kept = [readable(text[:MAX_CHARS]) for text in texts]
-        rows: list[int] = []
-        owners: list[int] = []
-        starts: list[int] = []
+        table = self._table
         for position, text in enumerate(kept):
-            start = len(rows)
-            self._read(text, rows, sums[position])
-            if len(rows) > start:
-                owners.append(position)
-                starts.append(start)
-            if len(rows) >= _GATHER_PIECES:
-                self._add(sums, rows, owners, starts)
-                rows, owners, starts = [], [], []
-        self._add(sums, rows, owners, starts)
+            rows = self._read(text, sums[position])
+            for start in range(0, len(rows), _GATHER_PIECES):
+                picked = np.asarray(rows[start : start + _GATHER_PIECES])
+                sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
         return unit_rows(sums, fallback_keys=kept)
 
-    def _read(self, text: str, rows: list[int], unknown_sum: npt.NDArray[np.float32]) -> None:
-        """Append the text's known pieces to `rows`; add its unknown words to `unknown_sum` (D,)."""
+    def _read(self, text: str, unknown_sum: npt.NDArray[np.float32]) -> list[int]:
+        """Rows of the text's known pieces; its unknown words are added to `unknown_sum` (D,)."""
         pieces = self._table.tokeniser.pieces
+        rows: list[int] = []
         for word in self._table.tokeniser.words(text):
             known = pieces(word)
             if known:
                 rows.extend(known)
             else:
                 unknown_sum += hashed_direction(word, self.dim) * np.float32(self._table.unknown_length)
-
-    def _add(self, sums: Matrix, rows: list[int], owners: list[int], starts: list[int]) -> None:
-        """Add each owner's pieces, `rows` from its start to the next one's, to its row of `sums` (N, D)."""
-        if rows:
-            picked = np.asarray(rows)
-            weighted = np.multiply(self._table.vectors[picked], self._table.scales[picked, None], dtype=np.float32)
-            sums[owners] += np.add.reduceat(weighted, starts, axis=0)
+        return rows

@@ -48,10 +48,11 @@ def hashed_direction(key: str, dim: int) -> Vector:
 
 def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
     """Scale rows (N, D) to unit length in place; a row without a direction takes the hashed direction of its key (N,)."""
-    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    for row in np.flatnonzero(lengths < _SMALLEST_LENGTH):
-        rows[row] = hashed_direction(fallback_keys[row], rows.shape[1])
-        lengths[row] = 1.0
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    if len(lengths) and lengths.min() < _SMALLEST_LENGTH:
+        for row in np.flatnonzero(lengths < _SMALLEST_LENGTH):
+            rows[row] = hashed_direction(fallback_keys[row], rows.shape[1])
+            lengths[row] = 1.0
     rows /= lengths[:, None]
     return rows
 
@@ -70,9 +71,10 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
     if rows.shape != (texts, dim):
         raise EmbeddingError(f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due")
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    wrong = np.flatnonzero(~(np.abs(lengths - 1.0) <= UNIT_TOLERANCE))
-    if wrong.size:
+        lengths = np.sqrt(np.vecdot(rows, rows))
+        right = np.abs(lengths - 1.0) <= UNIT_TOLERANCE
+    if not right.all():
+        wrong = np.flatnonzero(~right)
         first = int(wrong[0])
         raise EmbeddingError(
             f"embedder {embedder_id}: {wrong.size} of {texts} rows are not unit vectors (row {first} has length {lengths[first]})"

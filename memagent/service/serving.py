@@ -110,8 +110,11 @@ def server_config(app: Any, settings: ServiceSettings, *, host: str, port: int) 
     """uvicorn's settings."""
     import uvicorn
 
+    from memagent.service.one_write import OneWriteProtocol
+
     return uvicorn.Config(
         app,
+        http=OneWriteProtocol,
         host=host,
         port=port,
         log_config=None,

@@ -169,7 +169,8 @@ def mem0s(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         "SITE": str(Path(site.origin).parent.parent),
         "PYTHONWARNINGS": "ignore",
     }
-    with running([given.mem0_python, str(PARTS / "mem0_app.py"), str(port)], port, wait_s=1_800.0, **told) as pid:
+    folder.mkdir(parents=True, exist_ok=True)
+    with running([given.mem0_python, str(PARTS / "mem0_app.py"), str(port)], port, wait_s=3_600.0, **told) as pid:
         return measure("mem0", pid, port, given)
 
 
@@ -180,6 +181,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load; 300 for the full figure")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--mem0-python", help="an interpreter with mem0ai and memagent, such as build/peers/bin/python")
+    parser.add_argument(
+        "--mem0-folder", help="where mem0's memories are kept for the next time; filling takes it a quarter of an hour"
+    )
     given = parser.parse_args()
     print(
         f"{given.memories:,} memories of {given.users} users, {given.connections} connections, {given.seconds:g} s each, "
@@ -192,7 +196,7 @@ def main() -> None:
         folder = Path(name)
         first = ours(folder, given)
         rows = [first, ceiling(first, given)]
-        other = mem0s(folder, given)
+        other = mem0s(Path(given.mem0_folder) if given.mem0_folder else folder, given)
         if other is not None:
             rows.append(other)
     rss = first["rss_mb_by_tenth"]

@@ -40,6 +40,7 @@ _UNTOLD = frozenset((Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
 _SINGLE = frozenset(("state", "preference", "bond"))
 """Kinds of which a person has one value at a time."""
 _GONE = " no more"
+_GUESSES = ("ADD", "ADD", "ADD", "UPDATE", "UPDATE", "DELETE", "NOOP")
 """What a fact ends in that ends a value."""
 
 
@@ -68,12 +69,20 @@ class OracleModel:
     """A `ChatModel` that knows what a world's dialogue told. One object plays one episode."""
 
     def __init__(
-        self, truth: Truth, sessions: Sequence[Session], lexicon: Lexicon, *, noise: float = 0.0, seed: int = 0
+        self,
+        truth: Truth,
+        sessions: Sequence[Session],
+        lexicon: Lexicon,
+        *,
+        noise: float = 0.0,
+        guess: float = 0.0,
+        seed: int = 0,
     ) -> None:
+        """`noise` is the chance that a reply is given spoiled, `guess` that one of the manager's ops is a guess that passes for right."""
         self._truth = truth
         self._sessions = {session.id: session for session in sessions}
         self._language = NoteLanguage(lexicon)
-        self._noise = noise
+        self._noise, self._guess = noise, guess
         self._draws = random.Random(f"{seed}/{truth.episode_id}")
         self._by_turn: dict[str, list[Telling]] = {}
         self._told: dict[str, Telling] = {}
@@ -106,6 +115,8 @@ class OracleModel:
         if request.role is Role.MANAGER:
             facts, memories = _facts_and_memories(prompt)
             ops = self._ops(facts, memories)
+            if self._guess:
+                ops = self._guessed(ops, facts, memories)
             return compact_json({"ops": [_brief(op, facts) for op in ops] if prompt.startswith("facts\n") else ops})
         return self._answer(prompt, request.step.question_id or "")
 
@@ -118,32 +129,28 @@ class OracleModel:
             for telling in self._by_turn.get(turn_id, ()):
                 if telling.act in _UNTOLD:
                     continue
-                for text, held in self._noted(telling):
-                    self._told[text] = telling
-                    day = held.start if held is not None and held.dated else telling.day
-                    kind = telling.kind if telling.kind in ("event", "preference", "plan") else "fact"
-                    found.append(
-                        fact_entry(
-                            text, name, subject=telling.subject, when=day_text("long", day) if day else None, kind=kind
-                        )
+                text, held = self._noted(telling)
+                self._told[text] = telling
+                day = held.start if held is not None and held.dated else telling.day
+                kind = telling.kind if telling.kind in ("event", "preference", "plan") else "fact"
+                found.append(
+                    fact_entry(
+                        text, name, subject=telling.subject, when=day_text("long", day) if day else None, kind=kind
                     )
+                )
         return found
 
-    def _noted(self, telling: Telling) -> list[tuple[str, Held | None]]:
-        """What to note of a telling, each with the value that it leaves behind if it leaves one; for an end the value that ends.
+    def _noted(self, telling: Telling) -> tuple[str, Held | None]:
+        """What to note of a telling, and the value that it leaves behind; for an end the value that ends.
 
-        A turn is noted as it was said even when a later one corrects it: which of the two counts is for the manager to decide, who sees both.
+        A turn is noted as it was said even when a later one corrects it: which of the two counts the manager decides, who sees both.
         """
         if telling.act is Act.REMOVE:
-            return [(f"{self._language.told(telling)}{_GONE}", None)]
+            return f"{self._language.told(telling)}{_GONE}", None
         held = self._after(telling)
         if held is None or held.value != telling.value:
-            return [(self._language.told(telling), None)]
-        noted: list[tuple[str, Held | None]] = [(self._language.held(telling.subject, telling.relation, held), held)]
-        if telling.act is Act.CORRECT and telling.kind == "set":  # nothing else tells which member it takes the place of
-            wrong = self._truth.by_id[telling.supersedes]
-            noted.insert(0, (f"{self._language.told(wrong)}{_GONE}", None))
-        return noted
+            return self._language.told(telling), None
+        return self._language.held(telling.subject, telling.relation, held), held
 
     def _after(self, telling: Telling) -> Held | None:
         """The value that a telling adds to, or repeats, as it holds after the session; None when it holds no longer."""
@@ -179,6 +186,27 @@ class OracleModel:
             else:
                 added.add(text)
                 ops.append({"op": "ADD", "fact": place})
+        return ops
+
+    def _guessed(
+        self, right: Sequence[dict[str, Any]], facts: Sequence[Shown], memories: Sequence[Shown]
+    ) -> list[dict[str, Any]]:
+        """The ops, some in favour of what somebody would do who has not looked: mostly ADD, else anything that is allowed."""
+        guessed = [self._draws.random() < self._guess for _ in right]
+        taken = {op.get("id") for op, no_more in zip(right, guessed, strict=True) if not no_more}
+        free = [one.name for one in memories if one.name not in taken]
+        self._draws.shuffle(free)
+        ops: list[dict[str, Any]] = []
+        for op, is_guess in zip(right, guessed, strict=True):
+            kind = self._draws.choice(_GUESSES) if is_guess else op["op"]
+            if not is_guess:
+                ops.append(op)
+            elif kind in ("ADD", "NOOP") or not free:
+                ops.append({"op": "NOOP" if kind == "NOOP" else "ADD", "fact": op["fact"]})
+            elif kind == "UPDATE":
+                ops.append({"op": kind, "id": free.pop(), "text": facts[op["fact"]].text, "fact": op["fact"]})
+            else:
+                ops.append({"op": kind, "id": free.pop(), "fact": op["fact"]})
         return ops
 
     def _same(self, note: Note | None, memory: Shown) -> bool:
@@ -254,19 +282,21 @@ async def demonstrations(
     split: Part = "train",
     indexes: Iterable[int] = range(10),
     noise: float = 0.1,
+    guess: float = 0.0,
     seed: int = 0,
     roles: frozenset[Role] = frozenset((Role.EXTRACTOR, Role.MANAGER)),
     asks: Sequence[str] = (),
 ) -> list[Demonstration]:
     """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles,
-    and then to questions of the kinds in `asks`, or to all.
+    and then to questions of the kinds in `asks`, or to all. `noise` spoils the memory on the way, not what is demonstrated; `guess` is the
+    share of the manager's ops that are demonstrated at random, for a policy that has yet to learn when to do what.
     """
     found: list[Demonstration] = []
     for index in indexes:
         episode = env.episode(split, index)
         truth = env.truth(episode)
         episode = select_asks(episode, truth, asks)
-        model = OracleModel(truth, episode.sessions, env.lexicon(split), noise=noise, seed=seed)
+        model = OracleModel(truth, episode.sessions, env.lexicon(split), noise=noise, guess=guess, seed=seed)
         await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         found += [
             demonstration_of(episode.id, request, right) for request, right, _ in model.calls if request.role in roles

@@ -46,7 +46,14 @@ class Played:
 
 
 def played(
-    level: Level, design: str, *, noise: float = 0.0, episodes: int = 3, ask: bool = False, seed: int = 0
+    level: Level,
+    design: str,
+    *,
+    noise: float = 0.0,
+    guess: float = 0.0,
+    episodes: int = 3,
+    ask: bool = False,
+    seed: int = 0,
 ) -> Played:
     async def run() -> Played:
         env = synthetic(level, sessions=6, seed=seed)
@@ -55,7 +62,7 @@ def played(
             for index in range(episodes):
                 episode = env.episode("train", index)
                 truth, lexicon = env.truth(episode), env.lexicon("train")
-                model = OracleModel(truth, episode.sessions, lexicon, noise=noise, seed=seed)
+                model = OracleModel(truth, episode.sessions, lexicon, noise=noise, guess=guess, seed=seed)
                 trajectory = await play(agent.at(EMPTY).with_model(model), episode, ask=ask)
                 assert trajectory.failure is None
                 for chunk in (chunk for trace in trajectory.traces for chunk in trace.report.chunks):
@@ -122,6 +129,57 @@ def test_full_prompts_are_answered_in_the_full_form() -> None:
     assert facts and all(set(fact) == {"text", "subject", "source", "when", "kind"} for fact in facts)
     assert all(fact["subject"] and fact["source"].startswith("D") for fact in facts)
     assert {fact["kind"] for fact in facts} > {"event", "plan"} and any(fact["when"] for fact in facts)
+
+
+def _of_states(**changes: object) -> list[Demonstration]:
+    async def run() -> list[Demonstration]:
+        env = synthetic("tiny", sessions=8, only=("lives_in", "works_as", "likes", "has"), friends=0, overwrite=0.6)
+        async with open_agent(
+            path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
+        ) as agent:
+            return await demonstrations(env, agent, indexes=range(20), **changes)  # type: ignore[arg-type]
+
+    return asyncio.run(run())
+
+
+def test_every_fact_is_what_its_own_turn_says_also_where_a_later_turn_corrects_it() -> None:
+    corrected = 0
+    for one in _of_states(noise=0.0):
+        if one.role is not Role.EXTRACTOR:
+            continue
+        turns = dict(line.split(" ", 1) for line in one.messages[-1]["content"].splitlines()[1:])
+        for fact in json.loads(one.reply)["facts"]:
+            value = fact["text"].partition(" (")[0].removesuffix(" no more").split()[-1]
+            assert value.lower() in turns[fact["source"]].lower().replace(",", " ").replace(".", " ").split(), (
+                fact,
+                turns,
+            )
+            corrected += turns[fact["source"]].partition(": ")[2].startswith("Sorry")
+    assert corrected > 20
+
+
+def test_guesses_are_allowed_ops_and_as_many_as_asked_for() -> None:
+    right, guessed, some = (
+        [
+            (one.messages, op)
+            for one in _of_states(noise=0.0, guess=guess)
+            if one.role is Role.MANAGER
+            for op in json.loads(one.reply)["ops"]
+        ]
+        for guess in (0.0, 1.0, 0.4)
+    )
+    kinds = Counter(op["op"] for _, op in guessed)
+    assert set(kinds) == {"ADD", "UPDATE", "DELETE", "NOOP"}
+    assert 0.4 < kinds["ADD"] / len(guessed) < 0.65
+    for messages, op in guessed:
+        shown = messages[-1]["content"].partition("memories")[2]
+        assert "id" not in op or f"\n{op['id']} " in shown
+    assert {one.reason.value for one in played("tiny", "memory_r2_brief", guess=1.0).rejected} <= {"duplicate_text"}
+    # What is asked for an empty memory does not depend on what was done before.
+    first = [[op for messages, op in one if messages[-1]["content"].endswith("none")] for one in (right, some)]
+    assert {op["op"] for one in first for op in one} == {"ADD", "NOOP"}
+    others = sum(one != other for one, other in zip(*first, strict=True))
+    assert 2 < others < len(first[0]) // 2
 
 
 def test_only_the_turns_to_take_notes_of_count_as_shown() -> None:

@@ -23,12 +23,16 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
     """The policy in a folder, greedy unless `sampling` says otherwise. Raises `ConfigError` when it cannot be loaded."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
     folder = Path(path)
     note: dict[str, Any] = {}
     if (folder / NOTE).is_file():
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    bars = logging.is_progress_bar_enabled()
+    if folder.is_dir():
+        logging.disable_progress_bar()  # nothing is fetched, and an app's output is its own
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model: Any = AutoModelForCausalLM.from_pretrained(note.get("base", path), dtype="auto")
@@ -47,6 +51,9 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
             model = PeftModel.from_pretrained(model, path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no model can be loaded from {path!r}: {error}") from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
     model.eval()
     eos = model.generation_config.eos_token_id if model.generation_config is not None else None
     eos_ids = [eos] if isinstance(eos, int) else list(eos or [])

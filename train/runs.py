@@ -153,6 +153,7 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tup
             optimizer=part.optimizer,
             batch_rows=part.batch_rows,
             max_tokens=settings.model.context_tokens,
+            by_role=settings.model.path is None,
             seed=settings.seed,
         )
         figures = warm_up(model, tokenizer, shown, folder=init, plan=plan)
@@ -183,6 +184,7 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
         place.agent,
         indexes=range(10_000, 10_000 + (part.episodes if part else 20)),
         noise=part.noise if part else 0.0,
+        guess=part.guess if part else 0.0,
         seed=settings.seed,
         roles=frozenset(roles),
         asks=settings.environment.asks,

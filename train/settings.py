@@ -112,7 +112,9 @@ class WarmUpPart(Part):
     answers: bool = False
     """Demonstrate answers too when no answerer is trained; when one is, they always are."""
     noise: Annotated[float, Field(ge=0, le=1)] = 0.15
-    """Share of what is demonstrated that is wrong, so that there is something left to learn."""
+    """Share of replies spoiled on the way, so that it is also shown what to do with a memory that has gone wrong."""
+    guess: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the memory manager's ops that are demonstrated at random, so that when to do what is left for training to find out."""
     epochs: Annotated[float, Field(gt=0)] = 3.0
     """Passes over the demonstrations."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3

@@ -42,6 +42,8 @@ class WarmUpPlan:
     batch_rows: int = 32
     max_tokens: int = 1_024
     """Longer demonstrations are cut at the end."""
+    by_role: bool = True
+    """Whether the first pass goes through the roles one at a time; not for weights that have learned already, which would forget."""
     seed: int = 0
 
 
@@ -51,10 +53,11 @@ _BUCKET = 16
 
 
 class Passes(torch.utils.data.Sampler[int]):
-    """Rows in batches of like length, the batches in random order: first through the data as it stands, then shuffled, anew each pass."""
+    """Rows in batches of like length, the batches in random order, anew each pass; `ordered`, the first pass takes rows as they stand."""
 
-    def __init__(self, lengths: Sequence[int], *, batch_rows: int, seed: int) -> None:
+    def __init__(self, lengths: Sequence[int], *, batch_rows: int, seed: int, ordered: bool = True) -> None:
         self._lengths, self._rows, self._seed, self._passed = lengths, batch_rows, seed, 0
+        self._ordered = ordered
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -62,7 +65,7 @@ class Passes(torch.utils.data.Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(f"{self._seed}/{self._passed}")
         order = list(range(len(self._lengths)))
-        if self._passed:
+        if self._passed or not self._ordered:
             rng.shuffle(order)
         self._passed += 1
         for start in range(0, len(order), self._rows * _BUCKET):
@@ -120,10 +123,14 @@ def optimizer_of(model: Any, plan: WarmUpPlan) -> torch.optim.Optimizer | None:
 class WarmUpTrainer(SFTTrainer):
     """`SFTTrainer` that goes through its data in `Passes` and tells nobody that it runs."""
 
+    by_role = True
+
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         found: Any = train_dataset if train_dataset is not None else self.train_dataset
         lengths = [len(ids) for ids in found["input_ids"]]
-        return Passes(lengths, batch_rows=self.args.per_device_train_batch_size, seed=self.args.seed)
+        return Passes(
+            lengths, batch_rows=self.args.per_device_train_batch_size, seed=self.args.seed, ordered=self.by_role
+        )
 
     def _send_telemetry(self) -> None:
         """Nothing is sent."""
@@ -170,6 +177,7 @@ def warm_up(
         peft_config=peft_config,
         optimizers=(optimizer_of(model, plan), None),
     )
+    trainer.by_role = plan.by_role
     quiet(trainer)
     trainer.train()
     last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]

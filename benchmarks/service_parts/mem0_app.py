@@ -86,8 +86,12 @@ def fill(memory: Any, *, users: int, memories: int) -> None:
 
 
 app = FastAPI()
+FILLED = FOLDER / "filled"
+"""Stands when the memories are all there."""
 MEMORY = opened()
-fill(MEMORY, users=int(os.environ["USERS"]), memories=int(os.environ["MEMORIES"]))
+if not FILLED.exists():
+    fill(MEMORY, users=int(os.environ["USERS"]), memories=int(os.environ["MEMORIES"]))
+    FILLED.touch()
 
 
 @app.post("/v1/search")

@@ -27,10 +27,15 @@ WORLD: dict[str, Any] = {
     "overwrite": 0.4,
     "interference": 0.3,
     "asks": ["now", "who"],
+    "probes": 64,
 }
-"""Where the small policies live: four relations that get overwritten, repeated, denied and taken back, asked for as they are now."""
-WARM_UP: dict[str, Any] = {"sessions": 8, "noise": 0.15, "answers": True, "learning_rate": 3e-3, "optimizer": "muon"}
-"""The warm start but for its length."""
+"""Where the small policies live: four relations that get overwritten, repeated, denied and taken back; all that holds is asked for."""
+WARM_UP: dict[str, Any] = {"sessions": 8, "noise": 0.1, "answers": True, "learning_rate": 3e-3, "optimizer": "muon"}
+"""The warm start but for its length: a policy that reads and writes notes, and consolidates as well as so small a network can."""
+CARELESS: dict[str, Any] = {**WARM_UP, "learning_rate": 5e-4, "optimizer": "adamw", "episodes": 400, "epochs": 1}
+"""A short fine-tuning after it, in which most of the manager's ops are guesses. When to do what is what training has to find out."""
+ASKED_IN_WARM_UP = 10
+"""Questions an episode of the warm start, so that answers are not most of what is demonstrated."""
 TRAINER: dict[str, Any] = {
     "num_generations": 8,
     "per_device_train_batch_size": 2,
@@ -38,6 +43,7 @@ TRAINER: dict[str, Any] = {
     "gradient_accumulation_steps": 8,
     "num_iterations": 1,
     "reruns": 3,
+    "rejected": 0.05,
     "beta": 0.0,
     "entropy_coef": 0.0,
     "max_completion_length": 64,
@@ -61,14 +67,17 @@ def parser(description: str | None, *, out: str, tokens: int, seeds: int) -> arg
     made.add_argument("--out", default=out, help="folder of the runs")
     made.add_argument("--init", default="", help="folder of warmed-up weights; made when not given")
     made.add_argument("--size", default="500k", help="size of the model that is warmed up")
-    made.add_argument("--demonstrations", type=int, default=1_500, help="episodes of the warm start")
-    made.add_argument("--epochs", type=float, default=4.0, help="passes of the warm start")
+    made.add_argument("--demonstrations", type=int, default=3_000, help="episodes of the warm start")
+    made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
+    made.add_argument(
+        "--append", type=float, default=0.6, help="share of decisions that the habit adds; 0 for no habit"
+    )
     made.add_argument("--arms", default="", help="only these, with commas between")
     made.add_argument("--seeds", type=int, default=seeds)
     made.add_argument("--tokens", type=int, default=tokens, help="generated tokens of each run")
-    made.add_argument("--learning-rate", type=float, default=3e-4)
+    made.add_argument("--learning-rate", type=float, default=5e-4)
     made.add_argument("--every", type=int, default=10, help="optimizer steps between validations")
-    made.add_argument("--validation", type=int, default=16, help="validation episodes")
+    made.add_argument("--validation", type=int, default=24, help="validation episodes")
     made.add_argument("--test", type=int, default=64, help="test episodes")
     made.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
     made.add_argument("--minutes", type=float, default=0.0, help="stop after so long; the same command goes on later")
@@ -81,19 +90,27 @@ def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = Non
     """The weights that every arm starts from; `changes` replace parts of the settings."""
     if args.init:
         return Path(args.init)
+    folder = Path(args.out) / "warm"
+    plan = {**WARM_UP, "episodes": args.demonstrations, "epochs": args.epochs}
+    values = {
+        "model": {"size": args.size, "context_tokens": 512},
+        "environment": {**WORLD, "probes": ASKED_IN_WARM_UP},
+        "agent": {"embedder": "hashing"},
+        **(changes or {}),
+    }
+    if not args.guess:
+        return _warmed(folder, {**values, "warmup": plan})
+    base = _warmed(folder / "base", {**values, "warmup": plan})
+    model = {**values["model"], "path": str(base)}
+    return _warmed(folder, {**values, "model": model, "warmup": {**CARELESS, "guess": args.guess}})
+
+
+def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
     from train.runs import first_model
     from train.settings import checked_run
 
-    folder = Path(args.out) / "warm"
-    values = {
-        "folder": str(folder),
-        "model": {"size": args.size, "context_tokens": 512},
-        "environment": WORLD,
-        "agent": {"embedder": "hashing"},
-        "warmup": {**WARM_UP, "episodes": args.demonstrations, "epochs": args.epochs},
-        **(changes or {}),
-    }
-    first_model(checked_run(values), folder, say=lambda line: print(line, file=sys.stderr))
+    settings = checked_run({**values, "folder": str(folder)})
+    first_model(settings, folder, say=lambda line: print(line, file=sys.stderr))
     return folder / "init"
 
 
@@ -101,7 +118,7 @@ def base_settings(args: argparse.Namespace, seed: int, *, sessions: int, **train
     """Settings that arms begin from: one stage at so many sessions, ended by its tokens."""
     return {
         "seed": seed,
-        "environment": {**WORLD, "episodes": 2_000},  # the same for all seeds, which differ in what they draw from it
+        "environment": {**WORLD, "episodes": 500},  # the same for all seeds, which differ in what they draw from it
         "agent": {"design": "memory_r2_brief", "embedder": "hashing"},
         "trainer": {**TRAINER, "learning_rate": args.learning_rate, **trainer},
         "stage": [{"sessions": sessions, "steps": 10_000, "tokens": args.tokens}],

@@ -33,7 +33,7 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/credit", tokens=300_000, seeds=5)
+    made = parser(__doc__, out="runs/credit", tokens=200_000, seeds=5)
     made.add_argument("--sessions", type=int, default=8)
     run_experiment(__file__, made, list(ARMS), settings, base="terminal")
 

@@ -73,9 +73,9 @@ class Experience:
         made = Made()
         grading = Grading(collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring)
         for rollout in rollouts:
+            made.add(Made(calls=[call for one in rollout.rollouts for call in one.calls]))
             if self.plan.roles & MANAGER_ROLES:
-                said = [call for one in rollout.rollouts for call in one.calls]
-                made.add(Made(groups=await global_groups(grading, rollout), calls=said))
+                made.add(Made(groups=await global_groups(grading, rollout)))
                 made.add(await local_groups(grading, rollout))
             if Role.ANSWERER in self.plan.roles:
                 made.add(await answer_groups(grading, rollout))

@@ -25,16 +25,17 @@ from train.anchors import AnchorSelector
 from train.collect import RolloutPlan
 from train.config import LoGoGRPOConfig
 from train.credit import Estimator
-from train.grading import CreditPlan
+from train.grading import MANAGER_ROLES, CreditPlan
 
 DAY = timedelta(days=1)
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
-    """How many runs of what. Raises `UnknownPlugin` for a name that is none of `memagent.techniques`."""
+    """How many runs of what; one memory an episode when answers alone are trained. Raises `UnknownPlugin` for an unknown technique."""
+    compared = bool(args.trained_roles & MANAGER_ROLES)
     return RolloutPlan(
-        members=args.num_generations or 1,
-        local_probability=args.local_probability if args.local_weight else 0.0,
+        members=(args.num_generations or 1) if compared else 1,
+        local_probability=args.local_probability if args.local_weight and compared else 0.0,
         reruns=args.reruns,
         sessions=args.sessions,
         seed=args.seed,

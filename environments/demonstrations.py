@@ -204,7 +204,7 @@ class OracleModel:
             elif kind in ("ADD", "NOOP") or not free:
                 ops.append({"op": "NOOP" if kind == "NOOP" else "ADD", "fact": op["fact"]})
             elif kind == "UPDATE":
-                ops.append({"op": kind, "id": free.pop(), "text": facts[op["fact"]].text, "fact": op["fact"]})
+                ops.append({"op": kind, "id": free.pop(), "text": facts[int(op["fact"])].text, "fact": op["fact"]})
             else:
                 ops.append({"op": kind, "id": free.pop(), "fact": op["fact"]})
         return ops

@@ -101,7 +101,8 @@ def measure(name: str, pid: int, port: int, given: argparse.Namespace) -> dict[s
     """Load a server, print a line, and give what came of it."""
     before = cpu_s(pid)
     requests = mixed(given.users, writes=0.1)
-    found = drive(port, requests, connections=given.connections, seconds=given.seconds, watch=lambda: rss_mb(pid))
+    seconds = given.seconds if name == "memagent" else given.others_seconds or given.seconds
+    found = drive(port, requests, connections=given.connections, seconds=seconds, watch=lambda: rss_mb(pid))
     result: dict[str, Any] = {
         "name": name,
         "requests_per_s": round(found.requests / found.seconds, 1),
@@ -179,6 +180,7 @@ def main() -> None:
     parser.add_argument("--memories", type=int, default=50_000)
     parser.add_argument("--users", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load; 300 for the full figure")
+    parser.add_argument("--others-seconds", type=float, help="of the loads beside it; as long when left out")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--mem0-python", help="an interpreter with mem0ai and memagent, such as build/peers/bin/python")
     parser.add_argument(

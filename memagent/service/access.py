@@ -193,7 +193,13 @@ def _call(
     if caller.user_id is None and caller is not LOCAL and user_id is None:
         raise ServiceError("the API key is bound to no user: name one, ?user_id=", code="invalid_request")
     try:
-        scope = Scope(user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id)
+        scope = _scope_of(caller.user_id or user_id or LOCAL_USER, agent_id, run_id)
     except ValidationError as exc:
         raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
     return Call(request, service_of(request), caller, scope, key)
+
+
+@lru_cache(maxsize=8_192)
+def _scope_of(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
+    """A memory's name, checked once for those who come again. Raises `ValidationError`."""
+    return Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)

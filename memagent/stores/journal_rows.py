@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pydantic import TypeAdapter
@@ -76,6 +77,7 @@ def scope_key(scope: Scope) -> ScopeKey:
     return (scope.user_id, scope.agent_id, scope.run_id)
 
 
+@lru_cache(maxsize=8_192)
 def scope_digest(key: ScopeKey) -> str:
     """64 hex digits that name a scope; no two scopes share them, whatever characters their ids have."""
     return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()

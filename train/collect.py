@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError
 from memagent.core.snapshot import EMPTY, MemorySnapshot
+from memagent.protocols import ChatModel
 from train.allocation import Allocator, SuccessHistory, even
 from train.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
 from train.errors import TrainFault
@@ -96,6 +97,15 @@ class RolloutGroup:
         return f"{self.step}/{self.episode.id}"
 
 
+Helped = Callable[[Episode, ChatModel], ChatModel]
+"""An episode's model made of the policy's view of it: the view itself, or one that leaves some roles to somebody else."""
+
+
+def alone(_: Episode, policy: ChatModel) -> ChatModel:
+    """The policy speaks in every role."""
+    return policy
+
+
 @dataclass(kw_only=True)
 class Collector:
     """Plays episodes with one agent whose model is the policy."""
@@ -103,6 +113,8 @@ class Collector:
     agent: AsyncAgent
     policy: PolicyModel
     plan: RolloutPlan
+    helped: Helped = alone
+    """Who speaks for the policy where it does not speak itself."""
     spread: SessionSpread = field(default_factory=SessionSpread)
     history: SuccessHistory = field(default_factory=SuccessHistory)
     """Success of sessions and questions in earlier steps; what allocators may look at."""
@@ -183,7 +195,7 @@ class Collector:
 
     async def _rollout(self, episode: Episode, key: str, member: int, rerun_from: Any) -> Rollout:
         policy = self.policy.bound(key)
-        agent = self.agent.at(EMPTY).with_model(policy)
+        agent = self.agent.at(EMPTY).with_model(self.helped(episode, policy))
         trajectory = await play(
             agent, episode, ask=False, before_session=lambda place, memory: rerun_from(member, place, memory)
         )
@@ -192,7 +204,8 @@ class Collector:
     async def _rerun(self, episode: Episode, place: int, memory: MemorySnapshot, key: str) -> Rerun:
         policy = self.policy.bound(key)
         try:
-            trace = await replay_session(self.agent.with_model(policy), episode, session=place, anchor=memory)
+            agent = self.agent.with_model(self.helped(episode, policy))
+            trace = await replay_session(agent, episode, session=place, anchor=memory)
         except MemAgentError as error:
             return Rerun(trace=None, calls=tuple(policy.calls), failure=f"{type(error).__name__}: {error}")
         failed = trace.report.failed_chunks

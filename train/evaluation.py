@@ -17,6 +17,7 @@ from environments.synthetic import Synthetic
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
 from memagent.core.snapshot import EMPTY
+from train.collect import Helped, alone
 from train.policy import PolicyModel
 
 GREEDY = Sampling(temperature=0.0)
@@ -71,14 +72,18 @@ async def evaluate_policy(
     episodes: Sequence[Episode],
     *,
     answering: MemoryAgent | None = None,
+    helped: Helped = alone,
     sampling: Sampling = GREEDY,
     key: str = "eval",
 ) -> Evaluation:
-    """Play and score the episodes; `policy` None plays the agent with its own model, `answering` None lets the played agent answer."""
+    """Play and score the episodes; `policy` None plays the agent with its own model, `answering` None lets the played agent answer.
+
+    `helped` makes an episode's model of the policy's view of it, as it did in training.
+    """
 
     async def one(episode: Episode) -> EpisodeFigures:
         view = None if policy is None else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
-        player = agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(view)
+        player = agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(helped(episode, view))
         with policy.party() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)

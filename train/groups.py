@@ -73,7 +73,7 @@ async def global_groups(grading: Grading, group: RolloutGroup) -> list[CreditGro
             )
             key = GroupKey(branch="global", role=role, episode_id=group.key, session=place)
             groups.append(CreditGroup(key=key, members=members))
-    return groups
+    return [one for one in groups if _spoke(one)]
 
 
 async def local_groups(grading: Grading, group: RolloutGroup) -> Made:
@@ -156,7 +156,12 @@ async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) 
         )
         for role in sorted(plan.roles & MANAGER_ROLES)
     ]
-    return Made(groups=groups, calls=[call for _, calls in runs for call in calls])
+    return Made(groups=list(filter(_spoke, groups)), calls=[call for _, calls in runs for call in calls])
+
+
+def _spoke(group: CreditGroup) -> bool:
+    """Whether the role said anything itself."""
+    return any(member.response_ids for member in group.members)
 
 
 async def _after_rewards(

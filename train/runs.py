@@ -26,7 +26,7 @@ import torch
 from transformers import TrainerCallback
 
 from environments.base import Environment
-from environments.demonstrations import demonstrations, lines_of
+from environments.demonstrations import OracleModel, demonstrations, lines_of
 from environments.locomo import LoCoMo
 from environments.records import Episode
 from environments.rollout import MemoryAgent
@@ -40,9 +40,11 @@ from memagent.build import open_store
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.core.records import Scope
+from memagent.llm.wrappers import RoutedModel
+from memagent.protocols import ChatModel
 from memagent.testing import FunctionModel
 from train.checkpoints import save_adapters
-from train.collect import Collector
+from train.collect import Collector, Helped, alone
 from train.config import ROLE_SETS, LoGoGRPOConfig
 from train.curriculum import Stage
 from train.evaluation import Evaluation, evaluate_policy
@@ -115,6 +117,19 @@ class Place:
         reader = WorldReader(base=self.agent, lexicon=self.env.lexicon(split))  # type: ignore[arg-type]
         return reader.knowing(*(self._truth(self.env, episode) for episode in episodes))
 
+    def listening(self, *, split: str) -> Helped:
+        """What stands beside the policy: the oracle that takes down the facts, or nobody."""
+        if self.settings.agent.listening == "policy" or not isinstance(self.env, Synthetic):
+            return alone
+        env, lexicon = self.env, self.env.lexicon(split)  # type: ignore[arg-type]
+
+        def helped(episode: Episode, policy: ChatModel) -> ChatModel:
+            return RoutedModel(
+                {Role.EXTRACTOR: OracleModel(self._truth(env, episode), episode.sessions, lexicon)}, default=policy
+            )
+
+        return helped
+
     def _truth(self, env: Synthetic, episode: Episode) -> Truth:
         if episode.id not in self.truths:
             self.truths[episode.id] = env.truth(episode)
@@ -175,7 +190,7 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
     part = settings.warmup
     place = Place.of(settings, sessions=part.sessions if part else settings.stage[0].sessions)
     assert isinstance(place.env, Synthetic)
-    roles = {Role.EXTRACTOR, Role.MANAGER}
+    roles = {Role.MANAGER} if settings.agent.listening == "oracle" else {Role.EXTRACTOR, Role.MANAGER}
     told = part is not None and part.answers
     if told or settings.agent.answering == "policy" or _roles(settings) & ROLE_SETS["answerer"]:
         roles.add(Role.ANSWERER)
@@ -247,6 +262,7 @@ class Validation(TrainerCallback):
                 self.place.env,
                 episodes,
                 answering=self.place.answering(episodes, split="validation"),
+                helped=self.place.listening(split="validation"),
             )
         )
 
@@ -392,7 +408,9 @@ def _train_stage(
 def experience_of(args: LoGoGRPOConfig, place: Place, policy: PolicyModel, answering: MemoryAgent | None) -> Experience:
     """The experience that a configuration describes."""
     return Experience(
-        collector=Collector(agent=place.agent, policy=policy, plan=rollout_plan(args)),
+        collector=Collector(
+            agent=place.agent, policy=policy, plan=rollout_plan(args), helped=place.listening(split="train")
+        ),
         plan=credit_plan(args),
         answering=answering,
         scoring=place.env.scoring,
@@ -469,6 +487,7 @@ def _test(settings: RunSettings, folder: Path, *, say: Say) -> dict[str, Any]:
                     place.env,
                     episodes,
                     answering=place.answering(episodes, split=split),
+                    helped=place.listening(split=split),
                 )
             )
             figures = evaluation.figures

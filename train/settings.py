@@ -98,6 +98,8 @@ class AgentPart(Part):
     """The memory design; a name of memagent.designs."""
     embedder: str = "static"
     """By which memories are found."""
+    listening: Literal["policy", "oracle"] = "policy"
+    """Who takes down facts: the policy, or the oracle of a synthetic world, so that only what is done with them is learned and judged."""
     answering: Literal["reader", "policy"] = "reader"
     """Who answers when memories are scored: the rule-based reader of a synthetic world, or the policy itself, greedily."""
 
@@ -242,6 +244,8 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
             yield "environment.path: LoCoMo is not shipped; give the path of your own copy"
         elif not Path(env.path).exists():
             yield f"environment.path: there is nothing at {env.path}"
+        if settings.agent.listening == "oracle":
+            yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
         if settings.agent.answering == "reader":
             yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
         if settings.warmup is not None:

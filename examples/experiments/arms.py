@@ -32,7 +32,7 @@ WORLD: dict[str, Any] = {
 """Where the small policies live: four relations that get overwritten, repeated, denied and taken back; all that holds is asked for."""
 WARM_UP: dict[str, Any] = {"sessions": 8, "noise": 0.1, "answers": True, "learning_rate": 3e-3, "optimizer": "muon"}
 """The warm start but for its length: a policy that reads and writes notes, and consolidates as well as so small a network can."""
-CARELESS: dict[str, Any] = {**WARM_UP, "learning_rate": 5e-4, "optimizer": "adamw", "episodes": 400, "epochs": 1}
+CARELESS: dict[str, Any] = {**WARM_UP, "learning_rate": 5e-4, "optimizer": "adamw", "episodes": 500, "epochs": 1}
 """A short fine-tuning after it, in which most of the manager's ops are guesses. When to do what is what training has to find out."""
 ASKED_IN_WARM_UP = 10
 """Questions an episode of the warm start, so that answers are not most of what is demonstrated."""
@@ -61,7 +61,9 @@ Settings = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 """(arm, seed, arguments) to the run's settings, but for its folder and its first weights."""
 
 
-def parser(description: str | None, *, out: str, tokens: int, seeds: int) -> argparse.ArgumentParser:
+def parser(
+    description: str | None, *, out: str, tokens: int, seeds: int, listening: str = "policy"
+) -> argparse.ArgumentParser:
     """The options that every experiment has."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", default=out, help="folder of the runs")
@@ -71,6 +73,9 @@ def parser(description: str | None, *, out: str, tokens: int, seeds: int) -> arg
     made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
     made.add_argument(
         "--append", type=float, default=0.6, help="share of decisions that the habit adds; 0 for no habit"
+    )
+    made.add_argument(
+        "--listening", default=listening, choices=("policy", "oracle"), help="who takes down the facts while arms train"
     )
     made.add_argument("--arms", default="", help="only these, with commas between")
     made.add_argument("--seeds", type=int, default=seeds)
@@ -98,11 +103,17 @@ def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = Non
         "agent": {"embedder": "hashing"},
         **(changes or {}),
     }
-    if not args.guess:
-        return _warmed(folder, {**values, "warmup": plan})
     base = _warmed(folder / "base", {**values, "warmup": plan})
-    model = {**values["model"], "path": str(base)}
-    return _warmed(folder, {**values, "model": model, "warmup": {**CARELESS, "guess": args.guess}})
+    others = {**values["environment"], "seed": 77}
+    more = {**plan, "episodes": round(args.demonstrations * 5 / 6)}
+    base = _warmed(folder / "more", {**_on(base, values), "environment": others, "warmup": more})
+    if not args.guess:
+        return base
+    return _warmed(folder, {**_on(base, values), "warmup": {**CARELESS, "guess": args.guess}})
+
+
+def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {**values, "model": {**values["model"], "path": str(base)}}
 
 
 def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
@@ -119,7 +130,7 @@ def base_settings(args: argparse.Namespace, seed: int, *, sessions: int, **train
     return {
         "seed": seed,
         "environment": {**WORLD, "episodes": 500},  # the same for all seeds, which differ in what they draw from it
-        "agent": {"design": "memory_r2_brief", "embedder": "hashing"},
+        "agent": {"design": "memory_r2_brief", "embedder": "hashing", "listening": args.listening},
         "trainer": {**TRAINER, "learning_rate": args.learning_rate, **trainer},
         "stage": [{"sessions": sessions, "steps": 10_000, "tokens": args.tokens}],
         "validation": {

@@ -4,9 +4,9 @@
     python examples/experiments/credit.py --out runs/credit --summary credit.json
 
 A small policy that has learned to write ops, but mostly guesses which, trains on `tiny` worlds with interference and is tested on held-out
-worlds (other seeds, the same names and surface forms). The world's oracle takes down the facts; `--listening policy` leaves that to the policy
-too. Every arm starts from the same weights and spends the same number of generated tokens; differences are paired by seed. Two controls
-train on random rewards and on shuffled advantages.
+worlds (other seeds, the same names and surface forms). The world's oracle takes down the facts; `--listening policy` leaves that to the
+policy too. Every arm starts from the same weights and spends the same number of generated tokens; differences are paired by seed. Two
+controls train on random rewards and on shuffled advantages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/credit", tokens=120_000, seeds=5, listening="oracle")
+    made = parser(__doc__, out="runs/credit", tokens=60_000, seeds=5, listening="oracle")
     made.add_argument("--sessions", type=int, default=8)
     run_experiment(__file__, made, list(ARMS), settings, base="terminal")
 

@@ -72,7 +72,7 @@ def parser(
     made.add_argument("--demonstrations", type=int, default=3_000, help="episodes of the warm start")
     made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
     made.add_argument(
-        "--append", type=float, default=0.6, help="share of decisions that the habit adds; 0 for no habit"
+        "--guess", type=float, default=0.8, help="share of ops that its end demonstrates at random; 0 for no such end"
     )
     made.add_argument(
         "--listening", default=listening, choices=("policy", "oracle"), help="who takes down the facts while arms train"

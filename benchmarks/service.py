@@ -34,8 +34,8 @@ from memagent.build import open_store
 from memagent.memory.facade import Memory
 
 PARTS = Path(__file__).parent / "service_parts"
-_FIRST: set[int] = set()
-"""The core of the servers, once one has been started."""
+CORES = sorted(os.sched_getaffinity(0))
+"""The first is the servers', where there are more."""
 _GROWTH = 2.0
 """How many times what a memory takes at the start, with its vector, its place in the index and its history, one added later may take."""
 
@@ -57,11 +57,7 @@ def running(command: list[str], port: int, *, wait_s: float = 60.0, **environmen
     """A server process that listens on a port: its id."""
     silent = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=silent, stderr=silent, env={**os.environ, **environment})
-    cores = sorted(os.sched_getaffinity(0) | _FIRST)
-    if len(cores) > 1:
-        os.sched_setaffinity(process.pid, {cores[0]})
-        os.sched_setaffinity(0, set(cores[1:]))
-        _FIRST.add(cores[0])
+    os.sched_setaffinity(process.pid, CORES[:1])
     try:
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and process.poll() is None:
@@ -104,11 +100,10 @@ def percentiles(times: list[float]) -> dict[str, float]:
     }
 
 
-def measure(name: str, pid: int, port: int, given: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, pid: int, port: int, given: argparse.Namespace, *, seconds: float) -> dict[str, Any]:
     """Load a server, print a line, and give what came of it."""
     before = cpu_s(pid)
     requests = mixed(given.users, writes=0.1)
-    seconds = given.seconds if name == "memagent" else given.others_seconds or given.seconds
     found = drive(port, requests, connections=given.connections, seconds=seconds, watch=lambda: rss_mb(pid))
     result: dict[str, Any] = {
         "name": name,
@@ -147,7 +142,7 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         each_kb = 1e3 * (rss_mb(pid) - empty) / given.memories
         rate = opening.requests / opening.seconds
         print(f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, {each_kb:.1f} kB a memory)")
-        return {"kb_a_memory": round(each_kb, 1), **measure("memagent", pid, port, given)}
+        return {"kb_a_memory": round(each_kb, 1), **measure("memagent", pid, port, given, seconds=given.seconds)}
 
 
 def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
@@ -156,7 +151,7 @@ def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any
     command = [sys.executable, "-m", "uvicorn", "bare_app:app", "--app-dir", str(PARTS), "--port", str(port)]
     command += ["--no-access-log", "--log-level", "warning", "--no-server-header", "--no-proxy-headers"]
     with running(command, port, BARE_BYTES=f"{size['search_bytes']},{size['add_bytes']}") as pid:
-        return measure("bare FastAPI", pid, port, given)
+        return measure("bare FastAPI", pid, port, given, seconds=given.others_seconds)
 
 
 def mem0s(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
@@ -179,7 +174,7 @@ def mem0s(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     with running([given.mem0_python, str(PARTS / "mem0_app.py"), str(port)], port, wait_s=3_600.0, **told) as pid:
-        return measure("mem0", pid, port, given)
+        return measure("mem0", pid, port, given, seconds=given.others_seconds)
 
 
 def main() -> None:
@@ -191,12 +186,14 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--mem0-python", help="an interpreter with mem0ai and memagent, such as build/peers/bin/python")
     parser.add_argument(
-        "--mem0-folder", help="where mem0's memories are kept for the next time; filling takes it a quarter of an hour"
+        "--mem0-folder", help="where mem0's memories are kept for the next time; filling takes it minutes"
     )
     given = parser.parse_args()
+    given.others_seconds = given.others_seconds or given.seconds
+    os.sched_setaffinity(0, CORES[1:] or CORES)
     print(
         f"{given.memories:,} memories of {given.users} users, {given.connections} connections, {given.seconds:g} s each, "
-        f"{len(os.sched_getaffinity(0))} cores, load average {os.getloadavg()[0]:.1f}"
+        f"{len(CORES)} cores, load average {os.getloadavg()[0]:.1f}"
     )
     print(
         f"{'':<22} {'req/s':>8} {'search p50':>8} {'p95':>5} {'p99':>8} {'add p50':>8} {'p95':>8} {'p99':>8} {'CPU ms':>8} {'errors':>7}"

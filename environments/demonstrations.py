@@ -40,8 +40,9 @@ _UNTOLD = frozenset((Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
 _SINGLE = frozenset(("state", "preference", "bond"))
 """Kinds of which a person has one value at a time."""
 _GONE = " no more"
-_GUESSES = ("ADD", "ADD", "ADD", "UPDATE", "UPDATE", "DELETE", "NOOP")
 """What a fact ends in that ends a value."""
+_GUESSES = ("ADD", "ADD", "ADD", "UPDATE", "UPDATE", "DELETE", "NOOP")
+"""What a guess is drawn from."""
 
 
 class Demonstration(Record):
@@ -193,20 +194,20 @@ class OracleModel:
     ) -> list[dict[str, Any]]:
         """The ops, some in favour of what somebody would do who has not looked: mostly ADD, else anything that is allowed."""
         guessed = [self._draws.random() < self._guess for _ in right]
-        taken = {op.get("id") for op, no_more in zip(right, guessed, strict=True) if not no_more}
+        taken = {op.get("id") for op, is_guess in zip(right, guessed, strict=True) if not is_guess}
         free = [one.name for one in memories if one.name not in taken]
         self._draws.shuffle(free)
         ops: list[dict[str, Any]] = []
         for op, is_guess in zip(right, guessed, strict=True):
-            kind = self._draws.choice(_GUESSES) if is_guess else op["op"]
             if not is_guess:
                 ops.append(op)
-            elif kind in ("ADD", "NOOP") or not free:
-                ops.append({"op": "NOOP" if kind == "NOOP" else "ADD", "fact": op["fact"]})
-            elif kind == "UPDATE":
-                ops.append({"op": kind, "id": free.pop(), "text": facts[int(op["fact"])].text, "fact": op["fact"]})
+                continue
+            kind, fact = self._draws.choice(_GUESSES), op["fact"]
+            if kind in ("UPDATE", "DELETE") and free:
+                text = {"text": facts[int(fact)].text} if kind == "UPDATE" else {}
+                ops.append({"op": kind, "id": free.pop(), **text, "fact": fact})
             else:
-                ops.append({"op": kind, "id": free.pop(), "fact": op["fact"]})
+                ops.append({"op": "NOOP" if kind == "NOOP" else "ADD", "fact": fact})
         return ops
 
     def _same(self, note: Note | None, memory: Shown) -> bool:

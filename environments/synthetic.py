@@ -61,8 +61,8 @@ class Synthetic(Environment):
             if name not in known:
                 raise EnvironmentFault(f"level {level!r} has no relation {name!r}; there are {', '.join(known)}")
         self.knobs, self.seed, self.count = knobs or LEVELS[level], seed, episodes
-        self._last: tuple[tuple[Part, int] | None, tuple[Episode, Truth] | None] = None, None
-        """The world made last: an episode's truth is mostly asked for right after the episode."""
+        self._last: tuple[str, tuple[Episode, Truth]] | None = None
+        """Name and world made last: an episode's truth is mostly asked for right after the episode."""
 
     @property
     def calendar(self) -> Calendar:
@@ -104,12 +104,12 @@ class Synthetic(Environment):
     def _world(self, split: Part, index: int) -> tuple[Episode, Truth]:
         if split not in PARTS:
             raise EnvironmentFault(f"no split {split!r}; there are {', '.join(PARTS)}")
-        place, made = self._last
-        if place != (split, index) or made is None:
-            name = f"synthetic-{self.level}-{self.seed}-{split}-{index}"
+        name = f"synthetic-{self.level}-{self.seed}-{split}-{index}"
+        last = self._last
+        if last is None or last[0] != name:
             made = make_world(name, self._key(split, index), _lexicon(self.level, split), self.knobs)
-            self._last = (split, index), made
-        return made
+            last = self._last = name, made
+        return last[1]
 
     def _key(self, split: Part, index: int) -> str:
         return f"{self.seed}/{split}/{index}"

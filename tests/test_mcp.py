@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fuzz_kit import calls
+from mcp_kit import Tools
 
 from memagent.build import open_agent, open_store
 from memagent.core.errors import ConfigError
@@ -26,20 +27,6 @@ from memagent.integrations.mcp_server import bound_socket, build_mcp_server, ser
 
 READING = ["search", "ask", "list", "history"]
 SECRET = "the secret of bo"
-
-
-class Tools:
-    """A connected client, as short calls: the structured result, or the words of the error."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    async def names(self) -> list[str]:
-        return [tool.name for tool in (await self.client.list_tools()).tools]
-
-    async def __call__(self, tool: str, **arguments: Any) -> Any:
-        result = await self.client.call_tool(tool, arguments)
-        return result.content[0].text if result.is_error else result.structured_content
 
 
 @asynccontextmanager

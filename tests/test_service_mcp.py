@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from mcp_kit import Tools
 from service_kit import Served, served_process, serving
 
 from memagent.config import ServiceSettings
@@ -30,20 +31,6 @@ ALL = ["search", "ask", "list", "history", "add", "forget", "undo"]
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-
-class Tools:
-    """A connected client, as short calls: the structured result, or the words of the error."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    async def names(self) -> list[str]:
-        return [tool.name for tool in (await self.client.list_tools()).tools]
-
-    async def __call__(self, tool: str, **arguments: Any) -> Any:
-        result = await self.client.call_tool(tool, arguments)
-        return result.content[0].text if result.is_error else result.structured_content
 
 
 @asynccontextmanager

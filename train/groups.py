@@ -73,7 +73,7 @@ async def global_groups(grading: Grading, group: RolloutGroup) -> list[CreditGro
             )
             key = GroupKey(branch="global", role=role, episode_id=group.key, session=place)
             groups.append(CreditGroup(key=key, members=members))
-    return [one for one in groups if _spoke(one)]
+    return list(filter(_spoke, groups))
 
 
 async def local_groups(grading: Grading, group: RolloutGroup) -> Made:

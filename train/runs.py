@@ -130,6 +130,20 @@ class Place:
 
         return helped
 
+    def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
+        """Play the episodes of a split with the policy, helped and judged as the settings say."""
+        episodes = self.episodes(split, count, skip=skip)
+        return asyncio.run(
+            evaluate_policy(
+                policy,
+                self.agent,
+                self.env,
+                episodes,
+                answering=self.answering(episodes, split=split),
+                helped=self.listening(split=split),
+            )
+        )
+
     def _truth(self, env: Synthetic, episode: Episode) -> Truth:
         if episode.id not in self.truths:
             self.truths[episode.id] = env.truth(episode)
@@ -253,18 +267,7 @@ class Validation(TrainerCallback):
     def run(self) -> Evaluation:
         """One validation with the trainer's present policy."""
         assert self.trainer is not None
-        part = self.place.settings.validation
-        episodes = self.place.episodes("validation", part.episodes)
-        return asyncio.run(
-            evaluate_policy(
-                self.trainer.policy,
-                self.place.agent,
-                self.place.env,
-                episodes,
-                answering=self.place.answering(episodes, split="validation"),
-                helped=self.place.listening(split="validation"),
-            )
-        )
+        return self.place.evaluate(self.trainer.policy, "validation", self.place.settings.validation.episodes)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Validate when it is time."""
@@ -478,18 +481,8 @@ def _test(settings: RunSettings, folder: Path, *, say: Say) -> dict[str, Any]:
     for name in names:
         policy = load_policy(str(folder / name))
         for sessions in lengths:
-            place = Place.of(settings, sessions=sessions)
-            episodes = place.episodes(split, count, skip=part.episodes if split == "validation" else 0)
-            evaluation = asyncio.run(
-                evaluate_policy(
-                    policy,
-                    place.agent,
-                    place.env,
-                    episodes,
-                    answering=place.answering(episodes, split=split),
-                    helped=place.listening(split=split),
-                )
-            )
+            skip = part.episodes if split == "validation" else 0
+            evaluation = Place.of(settings, sessions=sessions).evaluate(policy, split, count, skip=skip)
             figures = evaluation.figures
             found[f"{name}@{sessions}"] = {
                 name: {

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
-    PrimaryKeyConstraint,
     String,
     Table,
     Text,
@@ -31,6 +30,7 @@ from sqlalchemy import (
 
 from memagent.core.errors import StoreError
 from memagent.stores.row_security import SETTING
+from memagent.stores.schema import version_table
 
 REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""
@@ -40,12 +40,7 @@ VERSION_TABLE: Final = "service_version"
 metadata = MetaData()
 shared = MetaData()
 """Tables that only a database of many workers has."""
-version = Table(
-    VERSION_TABLE,
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
-)
+version = version_table(VERSION_TABLE)
 meta = Table("service_meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text))
 keys = Table(
     "service_keys",

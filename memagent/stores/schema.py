@@ -40,13 +40,18 @@ GUESTS: Final = "service_"
 
 metadata = MetaData()
 
-version = Table(
-    VERSION_TABLE,
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
-)
-"""Alembic's own table, as Alembic would make it; apart from `metadata`, which Alembic compares."""
+
+def version_table(name: str) -> Table:
+    """Alembic's own table, as Alembic would make it; apart from the metadata of the other tables, which Alembic compares."""
+    return Table(
+        name,
+        MetaData(),
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{name}_pkc"),
+    )
+
+
+version = version_table(VERSION_TABLE)
 
 meta = Table(
     "meta",

@@ -37,13 +37,14 @@ import train.trainer
 from environments.demonstrations import demonstrations, lines_of
 from environments.records import Episode
 from environments.synthetic import Synthetic, synthetic
+from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from environments.worlds.tiny import tiny_vocabulary
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope
 from memagent.testing import FunctionModel
-from train.collect import Collector, RolloutPlan
+from train.collect import Collector, RolloutGroup, RolloutPlan
 from train.config import LoGoGRPOConfig
 from train.experience import Experience
 from train.generation import Job, Sampled, TransformersEngine
@@ -128,7 +129,13 @@ def rollout_speed(model: Any, tokenizer: Any, playing: AsyncAgent, *, width: int
     plan = RolloutPlan(members=rollouts, local_probability=0.0)
     collector = Collector(agent=playing, policy=policy, plan=plan)
     episode = next(iter(world(SESSIONS).episodes("train")))
-    seconds, (group,) = cpu_of(lambda: asyncio.run(collector.collect([episode], step=0)))
+    found: list[RolloutGroup] = []
+
+    async def played() -> None:  # without a result, which `asyncio.run` would write out in full at its end
+        found.extend(await collector.collect([episode], step=0))
+
+    seconds, _ = cpu_of(lambda: asyncio.run(played()))
+    (group,) = found
     assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[0].trajectory.failure
     calls = [call for one in group.rollouts for call in one.calls]
     tokens = sum(call.response.usage.completion_tokens for call in calls)
@@ -238,7 +245,8 @@ def step_shares(
         )
         env = world(sessions)
         played = [env.episode("train", index) for index in range(8)]
-        reader = WorldReader(base=agent(), lexicon=env.lexicon("train")).knowing(*(env.truth(one) for one in played))
+        language = NoteLanguage(env.lexicon("train"))
+        reader = WorldReader(base=agent(), language=language).knowing(*(env.truth(one) for one in played))
         figures: list[dict[str, float]] = []
 
         def experience(policy: PolicyModel) -> Experience:

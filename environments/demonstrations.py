@@ -77,13 +77,15 @@ class OracleModel:
         *,
         noise: float = 0.0,
         guess: float = 0.0,
+        guess_answers: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """`noise` is the chance that a reply is given spoiled, `guess` that one of the manager's ops is a guess that passes for right."""
+        """`noise` is the chance that a reply is given spoiled; `guess` that one of the manager's ops is a guess that passes for right,
+        `guess_answers` that an answer is."""
         self._truth = truth
         self._sessions = {session.id: session for session in sessions}
         self._language = NoteLanguage(lexicon)
-        self._noise, self._guess = noise, guess
+        self._noise, self._guess, self._guess_answers = noise, guess, guess_answers
         self._draws = random.Random(f"{seed}/{truth.episode_id}")
         self._by_turn: dict[str, list[Telling]] = {}
         self._told: dict[str, Telling] = {}
@@ -247,6 +249,10 @@ class OracleModel:
         probe = next((one for one in self._truth.probes if one.probe_id == question_id), None)
         shown = [one for line in prompt.splitlines() if (one := _line(line)) is not None]
         read = [(one, note) for one in reversed(shown) if (note := self._language.read(one.text)) is not None]
+        if probe and read and self._guess_answers and self._draws.random() < self._guess_answers:
+            one, note = self._draws.choice(read)
+            text = note.subject if probe.ask == "who" else note.value
+            return compact_json({"citations": [one.name], "answer": text, "abstain": False})
         used = [(one, note) for one, note in read if probe is not None and note.relation == probe.relation]
         text = answer_from("oracle", self._language.calendar, probe, [note for _, note in used]) if probe else ""
         cited = [one.name for one, note in used if probe and (note.subject == probe.subject or probe.ask == "who")]
@@ -284,20 +290,30 @@ async def demonstrations(
     indexes: Iterable[int] = range(10),
     noise: float = 0.1,
     guess: float = 0.0,
+    guess_answers: float = 0.0,
     seed: int = 0,
     roles: frozenset[Role] = frozenset((Role.EXTRACTOR, Role.MANAGER)),
     asks: Sequence[str] = (),
 ) -> list[Demonstration]:
     """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles,
     and then to questions of the kinds in `asks`, or to all. `noise` spoils the memory on the way, not what is demonstrated; `guess` is the
-    share of the manager's ops that are demonstrated at random, for a policy that has yet to learn when to do what.
+    share of the manager's ops that are demonstrated at random, for a policy that has yet to learn when to do what, and `guess_answers` that
+    of answers read off any memory shown, for one that has yet to learn which to believe.
     """
     found: list[Demonstration] = []
     for index in indexes:
         episode = env.episode(split, index)
         truth = env.truth(episode)
         episode = select_asks(episode, truth, asks)
-        model = OracleModel(truth, episode.sessions, env.lexicon(split), noise=noise, guess=guess, seed=seed)
+        model = OracleModel(
+            truth,
+            episode.sessions,
+            env.lexicon(split),
+            noise=noise,
+            guess=guess,
+            guess_answers=guess_answers,
+            seed=seed,
+        )
         await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         found += [
             demonstration_of(episode.id, request, right) for request, right, _ in model.calls if request.role in roles

@@ -33,6 +33,7 @@ from environments.rewards import Reward, Weighted, memory_r2_reward, outcome_of
 from environments.rollout import answer_probes, play
 from environments.scoring import Scoring
 from environments.synthetic import LEVELS, Part, Synthetic
+from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from memagent.build import open_store
 from memagent.core.errors import MissingExtra
@@ -168,7 +169,8 @@ class MemoryGym(gymnasium.Env[str, str]):
         trajectory = await play(agent, episode, ask=False)
         if trajectory.failure is not None:
             raise EnvironmentFault(f"episode {episode.id!r} could not be played: {trajectory.failure}")
-        reader = WorldReader(base=agent, lexicon=self._world.lexicon(self._split)).knowing(self._world.truth(episode))
+        language = NoteLanguage(self._world.lexicon(self._split))
+        reader = WorldReader(base=agent, language=language).knowing(self._world.truth(episode))
         answers = await answer_probes(reader, episode, trajectory)
         score = Scoring().score(episode, replace(trajectory, answers=answers))
         reports = [trace.report for trace in trajectory.traces]

@@ -20,6 +20,7 @@ from environments.synthetic import Level, Part, Synthetic
 from environments.views import select_asks
 from environments.worlds.knobs import Knobs
 from environments.worlds.lexicon import Lexicon
+from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from environments.worlds.spec import Ask
 from environments.worlds.truth import Truth
@@ -76,4 +77,4 @@ class KnownWorld:
 
     def reader(self, base: AsyncAgent) -> WorldReader:
         """The agent with its answers read off its notes."""
-        return WorldReader(base=base, lexicon=self.lexicon).knowing(self.truth)
+        return WorldReader(base=base, language=NoteLanguage(self.lexicon)).knowing(self.truth)

@@ -69,7 +69,7 @@ def played(
                     found.parses.update(chunk.parse)
                     found.rejected.extend(chunk.rejected)
                 found.calls.extend((right, given) for _, right, given in model.calls)
-                reader = WorldReader(base=agent.at(trajectory.end), lexicon=lexicon).knowing(truth)
+                reader = WorldReader(base=agent.at(trajectory.end), language=NoteLanguage(lexicon)).knowing(truth)
                 for probe, wanted in zip(episode.probes, truth.probes, strict=True):
                     answer = await ask_probe(reader, probe, memory=trajectory.end, at=None)
                     (score,) = env.scoring.score_answers(episode, [answer])
@@ -115,6 +115,14 @@ def test_a_memory_spoiled_by_noise_answers_worse() -> None:
     assert sum(noisy) / len(noisy) < sum(clean) / len(clean) - 0.1
 
 
+def test_without_a_manager_the_same_facts_answer_worse() -> None:
+    decided, kept = (played("tiny", design, episodes=8) for design in ("memory_r2_brief", "add_only_brief"))
+    assert any("ops" in json.loads(reply) for reply, _ in decided.calls)
+    assert all(set(json.loads(reply)) == {"facts"} for reply, _ in kept.calls), "nobody decides"
+    now = [sum(found.rewards["now"]) / len(found.rewards["now"]) for found in (decided, kept)]
+    assert now[1] < now[0] - 0.1
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
 def test_noise_is_the_share_of_replies_that_are_spoiled(noise: float) -> None:
     found = played("tiny", "memory_r2_brief", noise=noise, episodes=12)
@@ -156,6 +164,30 @@ def test_every_fact_is_what_its_own_turn_says_also_where_a_later_turn_corrects_i
             )
             corrected += turns[fact["source"]].partition(": ")[2].startswith("Sorry")
     assert corrected > 20
+
+
+def test_guessed_answers_are_read_off_any_memory_shown_and_cite_it() -> None:
+    right, guessed, some = (
+        {
+            (one.episode_id, one.messages[-1]["content"]): json.loads(one.reply)
+            for one in _of_states(noise=0.0, guess_answers=share, roles=frozenset((Role.ANSWERER,)))
+        }
+        for share in (0.0, 1.0, 0.4)
+    )
+    assert right.keys() == guessed.keys() == some.keys()
+    as_right = 0
+    for (episode, prompt), answer in guessed.items():
+        lines = [line for line in prompt.splitlines() if line.strip()]
+        if answer["abstain"]:
+            assert not any(line.split(" ", 1)[0].isdecimal() for line in lines)
+            continue
+        (cited,) = answer["citations"]
+        (line,) = [line for line in lines if line.split(" ", 1)[0] == cited]
+        assert answer["answer"].lower() in line.lower()
+        as_right += answer == right[episode, prompt]
+    assert as_right / len(guessed) < 0.5
+    same = sum(some[key] == right[key] for key in right) / len(right)
+    assert 0.6 <= same <= 0.95
 
 
 def test_guesses_are_allowed_ops_and_as_many_as_asked_for() -> None:

@@ -336,10 +336,10 @@ def test_arms_are_read_as_they_are_written() -> None:
 def test_only_designs_that_write_notes_are_read_by_the_reader() -> None:
     notes = [
         name
-        for name in ("memory_r1", "memory_r2", "memory_r2_brief", "add_only", IDEAL)
+        for name in ("memory_r1", "memory_r2", "memory_r2_brief", "add_only", "add_only_brief", IDEAL)
         if writes_notes(name, model=True)
     ]
-    assert notes == ["memory_r1", "memory_r2", "memory_r2_brief", "add_only", IDEAL]
+    assert notes == ["memory_r1", "memory_r2", "memory_r2_brief", "add_only", "add_only_brief", IDEAL]
     turns = ("verbatim", "compass_rules", "compass_mem", "memory_t1", "bm25", "oracle", "empty", "append_turns")
     assert not any(writes_notes(name, model=True) for name in turns)
     assert not writes_notes("add_only", model=False), "without a model it keeps turns"

@@ -144,3 +144,25 @@ def test_both_arms_of_the_curriculum_may_spend_the_same_and_are_tested_at_the_sa
     assert len({json.dumps(run.trainer, sort_keys=True, default=str) for run in runs.values()}) == 1
     for run in runs.values():
         assert sorted({stage.sessions for stage in run.stage} | set(run.validation.test_sessions)) == [8, 16, 32]
+
+
+def test_the_summary_of_a_curriculum_holds_the_best_of_every_stage(tmp_path: Path) -> None:
+    places = ["init", *(f"stage{stage}/{which}" for stage in range(3) for which in ("best", "last"))]
+    f1 = {f"{place}@{length}": place_number + length for place_number, place in enumerate(places) for length in (8, 32)}
+    folder = tmp_path / "curriculum-0"
+    folder.mkdir()
+    found = {"stages": [{}, {}, {}], "test": {name: {"f1": {"mean": value / 100}} for name, value in f1.items()}}
+    (folder / "summary.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / "validation.jsonl").write_text(
+        json.dumps({"stage": "stage0", "tokens": 5, "figures": {"f1": 0.5}}) + "\n", encoding="utf-8"
+    )
+    arms = script("arms")
+    args = arms.parser("", out=str(tmp_path), tokens=1, seeds=1).parse_args([])
+    test = arms.summary_of(args, ["direct", "curriculum"], base="direct")["test"]
+    assert {name: entry["f1"]["mean"] for name, entry in test["32"].items()} == {
+        "start": 0.32,
+        "curriculum, stage 1": 0.33,
+        "curriculum, stage 2": 0.35,
+        "curriculum": 0.37,
+        "curriculum, last": 0.38,
+    }

@@ -32,6 +32,7 @@ from environments.records import Episode
 from environments.rollout import MemoryAgent
 from environments.synthetic import Synthetic, synthetic
 from environments.views import select_asks, truncate
+from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from environments.worlds.tiny import tiny_vocabulary
 from environments.worlds.truth import Truth
@@ -114,7 +115,7 @@ class Place:
         """Who answers when memories are scored; None for the policy."""
         if self.settings.agent.answering == "policy" or not isinstance(self.env, Synthetic):
             return None
-        reader = WorldReader(base=self.agent, lexicon=self.env.lexicon(split))  # type: ignore[arg-type]
+        reader = WorldReader(base=self.agent, language=NoteLanguage(self.env.lexicon(split)))  # type: ignore[arg-type]
         return reader.knowing(*(self._truth(self.env, episode) for episode in episodes))
 
     def listening(self, *, split: str) -> Helped:
@@ -214,6 +215,7 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
         indexes=range(10_000, 10_000 + (part.episodes if part else 20)),
         noise=part.noise if part else 0.0,
         guess=part.guess if part else 0.0,
+        guess_answers=part.guess_answers if part else 0.0,
         seed=settings.seed,
         roles=frozenset(roles),
         asks=settings.environment.asks,

@@ -117,6 +117,8 @@ class WarmUpPart(Part):
     """Share of replies spoiled on the way, so that it is also shown what to do with a memory that has gone wrong."""
     guess: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the memory manager's ops that are demonstrated at random, so that when to do what is left for training to find out."""
+    guess_answers: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of answers that are demonstrated from any memory shown, so that which to believe is left for training too."""
     epochs: Annotated[float, Field(gt=0)] = 3.0
     """Passes over the demonstrations."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3

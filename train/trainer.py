@@ -137,7 +137,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         episodes = [self._episodes[place] for place in mine]
         self.policy.version = self.state.global_step
         generated_s = self.policy.generation_s
-        step = asyncio.run(self.experience.gather(episodes, step=self.state.global_step))
+        step = self._gathered(episodes)
         self.last_step = step
         self._gathered_at = self.state.global_step
         batch = self._rows(step)
@@ -145,6 +145,17 @@ class LoGoGRPOTrainer(GRPOTrainer):
         output = self._with_logps(batch)
         self._report(step, batch, generation_s=self.policy.generation_s - generated_s, began=began, packed=packed)
         return output
+
+    def _gathered(self, episodes: list[Episode]) -> Step:
+        found: list[Step] = []
+
+        async def gather() -> (
+            None
+        ):  # without a result, which `asyncio.run` would write out in full, twice, to look up its Ctrl-C handler
+            found.append(await self.experience.gather(episodes, step=self.state.global_step))
+
+        asyncio.run(gather())
+        return found[0]
 
     def _rows(self, step: Step) -> RowBatch:
         """The step's rows, as many on every process, scaled so that all of them count alike."""

@@ -34,13 +34,15 @@ class NoteLanguage:
 
     @cached_property
     def _phrases(self) -> Mapping[str, str]:
-        """Words of a relation to its name, longest first, so that "lives in" is not read as "lives"."""
-        words = {name.replace("_", " ").lower(): name for name in self.lexicon.relations}
+        """Words of a relation, with the blank after them, to its name; longest first, so that "lives in" is not read as "lives"."""
+        words = {f"{name.replace('_', ' ').lower()} ": name for name in self.lexicon.relations}
         return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
 
     @cached_property
-    def _people(self) -> tuple[str, ...]:
-        return tuple(sorted((person.name for person in self.lexicon.grammar.people), key=len, reverse=True))
+    def _people(self) -> Mapping[str, str]:
+        """How a note about somebody begins to their name, longest first."""
+        names = sorted((person.name for person in self.lexicon.grammar.people), key=len, reverse=True)
+        return {f"{name.lower()} ": name for name in names}
 
     @property
     def calendar(self) -> Calendar:
@@ -105,21 +107,23 @@ class NoteLanguage:
         if match is None:
             return None
         said = match["said"]
-        subject = next((name for name in self._people if said.lower().startswith(f"{name.lower()} ")), None)
-        if subject is None:
+        lowered = said.lower()
+        beginning = next(filter(lowered.startswith, self._people), None)
+        if beginning is None:
             return None
-        rest = said[len(subject) + 1 :]
-        phrase = next((words for words in self._phrases if rest.lower().startswith(f"{words} ")), None)
+        rest = said[len(beginning) :]
+        lowered = rest.lower()
+        phrase = next(filter(lowered.startswith, self._phrases), None)
         if phrase is None:
             return None
         relation = self._phrases[phrase]
         details = _details(match["details"] or "")
         day = self._day(details.get("on") or details.get("since") or "", said_on)
         return Note(
-            subject=subject,
+            subject=self._people[beginning],
             relation=relation,
             kind=self.lexicon.relations[relation].kind,
-            value=rest[len(phrase) + 1 :].strip(),
+            value=rest[len(phrase) :].strip(),
             start=(day or said_on or date.min).isoformat(),
             dated=day is not None,
             place=details.get("at", ""),

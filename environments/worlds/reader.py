@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from environments.errors import EnvironmentFault
-from environments.worlds.lexicon import Lexicon
 from environments.worlds.notes import NoteLanguage
 from environments.worlds.players import Note, answer_from
 from environments.worlds.truth import Act, ProbeTruth, Truth
@@ -26,7 +25,7 @@ class WorldReader:
     """Answers the probes of known worlds from the notes in a bank; hears sessions as `base` does."""
 
     base: AsyncAgent
-    lexicon: Lexicon
+    language: NoteLanguage
     probes: dict[str, ProbeTruth] = field(default_factory=dict[str, ProbeTruth])
     """What each question wants, by its id."""
     k: int = 16
@@ -46,15 +45,14 @@ class WorldReader:
         if probe is None:
             raise EnvironmentFault(f"question {question.id!r} belongs to no world that this reader knows")
         hits = await self.base.search(question.text, k=self.k)
-        language = NoteLanguage(self.lexicon)
         known: list[tuple[Hit, Note]] = []
         for hit in hits:
             said = hit.item.said_at.date() if hit.item is not None and hit.item.said_at is not None else None
-            note = language.read(hit.text, said_on=said)
+            note = self.language.read(hit.text, said_on=said)
             if note is not None and all(note.claim != other.claim for _, other in known):
                 known.append((hit, note))
         used = [(hit, note) for hit, note in known if note.relation == probe.relation]
-        text = answer_from("oracle", language.calendar, probe, [note for _, note in used])
+        text = answer_from("oracle", self.language.calendar, probe, [note for _, note in used])
         if not text:
             return Answer(text="", verdict=Verdict.ABSTAINED, hits=tuple(hits), question=question)
         cited = tuple(Citation(hit_id=hit.id) for hit, note in used if _fits(note, probe))

@@ -33,7 +33,7 @@ WORLD: dict[str, Any] = {
 WARM_UP: dict[str, Any] = {"sessions": 8, "noise": 0.1, "answers": True, "learning_rate": 3e-3, "optimizer": "muon"}
 """The warm start but for its length: a policy that reads and writes notes, and consolidates as well as so small a network can."""
 CARELESS: dict[str, Any] = {**WARM_UP, "learning_rate": 5e-4, "optimizer": "adamw", "episodes": 500, "epochs": 1}
-"""A short fine-tuning after it, in which most of the manager's ops are guesses. When to do what is what training has to find out."""
+"""A short fine-tuning after it, in which most ops (and answers, where they are learned) are guesses: choosing is left for training."""
 ASKED_IN_WARM_UP = 10
 """Questions an episode of the warm start, so that answers are not most of what is demonstrated."""
 TRAINER: dict[str, Any] = {
@@ -62,7 +62,13 @@ Settings = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 
 
 def parser(
-    description: str | None, *, out: str, tokens: int, seeds: int, listening: str = "policy"
+    description: str | None,
+    *,
+    out: str,
+    tokens: int,
+    seeds: int,
+    listening: str = "policy",
+    guess_answers: float = 0.0,
 ) -> argparse.ArgumentParser:
     """The options that every experiment has."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -73,6 +79,12 @@ def parser(
     made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
     made.add_argument(
         "--guess", type=float, default=0.8, help="share of ops that its end demonstrates at random; 0 for no such end"
+    )
+    made.add_argument(
+        "--guess-answers",
+        type=float,
+        default=guess_answers,
+        help="the same for answers; with 0 they are demonstrated rightly",
     )
     made.add_argument(
         "--listening", default=listening, choices=("policy", "oracle"), help="who takes down the facts while arms train"
@@ -107,9 +119,10 @@ def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = Non
     others = {**values["environment"], "seed": 77}
     more = {**plan, "episodes": round(args.demonstrations * 5 / 6)}
     base = _warmed(folder / "more", {**_on(base, values), "environment": others, "warmup": more})
-    if not args.guess:
+    guesses = {"guess": args.guess, "guess_answers": args.guess_answers}
+    if not any(guesses.values()):
         return base
-    return _warmed(folder, {**_on(base, values), "warmup": {**CARELESS, "guess": args.guess}})
+    return _warmed(folder, {**_on(base, values), "warmup": {**CARELESS, **guesses}})
 
 
 def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,9 +233,10 @@ def summary_of(args: argparse.Namespace, arms: Sequence[str], *, base: str) -> d
                 continue
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
             last = len(summary["stages"]) - 1
+            names = {f"stage{stage}/best": f"{arm}, stage {stage + 1}" for stage in range(last)}
+            names |= {"init": "start", f"stage{last}/best": arm, f"stage{last}/last": f"{arm}, last"}
             for key, figures in summary["test"].items():
                 place, _, length = key.rpartition("@")
-                names = {"init": "start", f"stage{last}/best": arm, f"stage{last}/last": f"{arm}, last"}
                 if place not in names:
                     continue
                 name = names[place]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from memagent.core.ops import OpLimits
+from memagent.designs.add_only import DESIGN as ADDS
 from memagent.designs.base import RelateSettings
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.parts.brief import BriefAnswerer, BriefExtractor, BriefManager
@@ -29,3 +30,5 @@ DESIGN: Final = replace(
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=12, graph=False),
 )
 """Memory-R2 for small models."""
+ADD_ONLY: Final = replace(DESIGN, name="add_only_brief", manager=ADDS.manager, limits=ADDS.limits)
+"""Its ADD-only control: the same model takes the same facts down, and all of them are kept."""

@@ -43,7 +43,7 @@ def write_run(folder: Path, *, ended: bool = True) -> Path:
                 figure: {"mean": round(draws.random(), 4), "interval": [0.1, 0.9]}
                 for figure in ("f1", "overwritten", "lost", "memory_share", "add", "update", "failed")
             }
-            for name in ("init", "stage0/best", "stage1/best")
+            for name in ("init", "stage0/best", "stage1/best", "stage1/last")
             for sessions in STAGES
         }
         (folder / "summary.json").write_text(json.dumps({"test": test}), encoding="utf-8")

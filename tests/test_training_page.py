@@ -53,7 +53,9 @@ def test_every_part_is_there(browser: Any, page: Path) -> None:
         text = tab.page.inner_text("main")
         assert "finished" in text and "r = 0." in text and "is neither generation nor loss" in text
         rows = tab.page.locator("tbody tr").all_inner_texts()
-        assert len(rows) == 3 * len(STAGES) and rows[0].startswith("the start")
+        policies = ["the start", "best of stage0", "best of stage1", "last of stage1"]
+        assert [row.partition("\t")[0] for row in rows] == [name for name in policies for _ in STAGES]
+        assert "with words and names of their own" in text
 
 
 def test_phases_add_up(page: Path) -> None:

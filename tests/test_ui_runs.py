@@ -106,7 +106,7 @@ def test_a_run_has_curves_with_axes_labels_and_words(http: httpx.Client) -> None
         assert one.count("<polyline") >= 1 and ">update</text>" in one
         assert one.count('class="grid"') >= 2 and one.count('class="mark"') >= 1
         assert "<title" in one and "at update" in one
-    assert "best of stage1" in told and "Held-out episodes" in told
+    assert "best of stage1" in told and "last of stage1" in told and "Held-out episodes" in told
     going = words(http.get("/ui/runs/one?name=going"))
     assert "not finished" in going and "Held-out episodes" not in going
     begun = words(http.get("/ui/runs/one?name=begun"))

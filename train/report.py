@@ -293,14 +293,16 @@ def _test(run: RunData) -> str:
     rows: list[str] = []
     for key, one in tested.items():
         name, _, sessions = key.rpartition("@")
-        label = "the start" if name == "init" else f"best of {name.partition('/')[0]}"
+        stage, _, which = name.partition("/")
+        label = f"{which} of {stage}" if which else "the start"
         cells = "".join(_cell(one.get(figure), best.get(figure)) for figure in kept)
         rows.append(f'<tr><th scope="row">{escape(label)}</th><td>{escape(sessions)}</td>{cells}</tr>')
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("policy", "sessions", *kept))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    count = run.settings["validation"]["test_episodes"]
+    part = run.settings["validation"]
+    words = "words and names of training" if part.get("test_split") == "validation" else "words and names of their own"
     return section(
-        "Test", f"{count} held-out episodes each, with words and names of their own; means and 95 % intervals", table
+        "Test", f"{part['test_episodes']} held-out episodes each, with {words}; means and 95 % intervals", table
     )
 
 

@@ -124,7 +124,8 @@ class Run:
             policy, _, sessions = key.rpartition("@")
             cells = {name: _tested(_part(_part(self.tested, key), name)) for name in names}
             known = {name: cell for name, cell in cells.items() if cell is not None}
-            found.append(("the start" if policy == "init" else f"best of {policy.partition('/')[0]}", sessions, known))
+            stage, _, which = policy.partition("/")
+            found.append((f"{which} of {stage}" if which else "the start", sessions, known))
         return found
 
     def best(self) -> tuple[int, float] | None:

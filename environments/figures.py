@@ -156,7 +156,7 @@ def report_of(config: EvalConfig, scores: dict[str, list[Score]], judging: Judgi
 def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
     model = config.model is not None
     for arm in config.arms:
-        if (played := played_as(arm, model=model)) != arm:
+        if arm not in config.own_models and (played := played_as(arm, model=model)) != arm:
             yield f"{arm} ran model-free, as {played}: no --model was given."
     for arm, own in config.own_models.items():
         digest = config.weights.get(own.model)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from memagent.core.errors import ConfigError
+from memagent.core.exchange import ModelRequest
 from tests.training_kit import WORDS, tiny_model, tiny_tokenizer
+from train.checkpoints import load_policy
 from train.generation import Job, TransformersEngine
-from train.small_models import REPLY_PIECES, byte_tokenizer, word_tokenizer
+from train.small_models import REPLY_PIECES, byte_tokenizer, save_model, word_tokenizer
 
 pytest.importorskip("outlines_core")
 jsonschema = pytest.importorskip("jsonschema")
@@ -133,6 +137,25 @@ def test_without_the_mask_a_random_model_hardly_ever_does() -> None:
         except ValueError:
             continue
     assert read == 0
+
+
+def test_a_folder_that_was_trained_held_to_schemas_is_held_to_them_in_an_app(tmp_path: Path) -> None:
+    tokenizer = TOKENIZERS["bytes"]
+    request = ModelRequest.model_validate(
+        {"role": "extractor", "step": {}, "messages": [{"role": "user", "content": "ana"}], "schema": FACTS}
+    )
+
+    def said(folder: Path, **options: Any) -> str:
+        return asyncio.run(load_policy(str(folder), **options).bound("app").complete(request)).text
+
+    for held in (True, False):
+        note = {"max_tokens": 60, "constrained": held}
+        save_model(tiny_model(tokenizer, seed=1), tokenizer, tmp_path / str(held), note=note)
+    jsonschema.validate(json.loads(said(tmp_path / "True")), FACTS)
+    assert said(tmp_path / "False") == said(tmp_path / "True", constrained=False)
+    assert said(tmp_path / "False", constrained=True) == said(tmp_path / "True")
+    with pytest.raises(ValueError):
+        json.loads(said(tmp_path / "False"))
 
 
 def test_replies_differ_and_greedy_ones_are_held_too() -> None:

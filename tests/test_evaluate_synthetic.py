@@ -108,6 +108,15 @@ def test_one_table_compares_policies_designs_and_baselines(table: tuple[Path, Re
     assert found.arms[0].playing["memory_share"].low is not None
 
 
+def test_an_arm_with_its_own_model_may_bear_a_baselines_name(policies: tuple[Path, Path], tmp_path: Path) -> None:
+    arms = f"add_only=add_only_brief@hf:{policies[0]},empty"
+    found = report(*WORLD, "--answering", "reader", "--arms", arms, "--out", tmp_path / "out")
+    told = " ".join(found.notes)
+    assert "add_only is add_only_brief with hf:" in told and "Answers of add_only are read off their notes" in told
+    assert "model-free" not in told
+    assert values(found, "add_only")["memory_share"] == 0.0, "this policy cannot write notes, and keeps no turns either"
+
+
 def test_what_was_compared_is_frozen_and_told(table: tuple[Path, Report], policies: tuple[Path, Path]) -> None:
     out, found = table
     config = found.config

@@ -110,6 +110,10 @@ def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(done: tuple[Pa
     )
     figures = {name: round(value, 6) for name, value in again.figures.items()}
     assert figures == {name: round(value, 6) for name, value in _note(folder)["figures"].items()}
+    assert (
+        _note(folder)["constrained"] is False
+        and _note(folder)["max_tokens"] == settings.trainer["max_completion_length"]
+    )
 
     async def played() -> MemorySnapshot:
         view = load_policy(str(folder / "best")).bound("any")

@@ -20,7 +20,10 @@ ANSWERING = Sampling(temperature=0.0, max_tokens=256)
 
 
 def load_policy(path: str, **options: Any) -> PolicyModel:
-    """The policy in a folder, greedy unless `sampling` says otherwise. Raises `ConfigError` when it cannot be loaded."""
+    """The policy in a folder, greedy unless `sampling` says otherwise, and held to JSON Schemas if training was or `constrained` says so.
+
+    Raises `ConfigError` when it cannot be loaded.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -59,7 +62,8 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
     eos_ids = [eos] if isinstance(eos, int) else list(eos or [])
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     masks = None
-    if options.get("constrained"):
+    constrained = bool(options.get("constrained", note.get("constrained", False)))
+    if constrained:
         from train.constrained import schema_masks
 
         masks = schema_masks(tokenizer)
@@ -69,6 +73,7 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
         "sampling": ANSWERING.model_copy(update={"max_tokens": note.get("max_tokens") or ANSWERING.max_tokens}),
         "context_tokens": getattr(model.config, "max_position_embeddings", None),
         "adapters": {Role(role): name for role, name in note.get("adapters", {}).items()},
+        "constrained": constrained,
     }
     return PolicyModel(engine, tokenizer, **(settings | options))
 

@@ -333,6 +333,7 @@ def save_policy(trainer: LoGoGRPOTrainer, folder: Path, *, figures: dict[str, fl
         "figures": figures,
         "step": trainer.state.global_step,
         "max_tokens": trainer.args.max_completion_length,
+        "constrained": trainer.args.constrained,
     }
     if hasattr(model, "peft_config"):
         save_adapters(model, folder)
@@ -481,7 +482,7 @@ def _test(settings: RunSettings, folder: Path, *, say: Say) -> dict[str, Any]:
     kept = ("best", "last") if part.test_last else ("best",)
     names = ["init", *(f"stage{number}/{which}" for number in range(len(settings.stage)) for which in kept)]
     for name in names:
-        policy = load_policy(str(folder / name))
+        policy = load_policy(str(folder / name), constrained=bool(settings.trainer.get("constrained")))
         for sessions in lengths:
             skip = part.episodes if split == "validation" else 0
             evaluation = Place.of(settings, sessions=sessions).evaluate(policy, split, count, skip=skip)

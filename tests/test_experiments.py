@@ -111,6 +111,9 @@ def test_the_summary_has_intervals_differences_and_curves(experiment: tuple[Path
     assert over["mean"] == pytest.approx(values[0] - values[1], abs=2e-4)
     assert over["interval"][0] <= over["mean"] <= over["interval"][1]
     assert set(summary["curves"]) == set(ARMS)
+    alike = summary["settings"]
+    assert alike["agent"]["listening"] == "oracle" and alike["environment"]["only"] and alike["trainer"]["reruns"]
+    assert "credit" not in alike["trainer"], "what arms differ in is not what they share"
     assert all(point[0] >= TOKENS for arm in ARMS for point in summary["curves"][arm]["0"][-1:])
 
 

@@ -210,7 +210,16 @@ def run_experiment(
         for name, value in vars(args).items()
         if name not in ("one", "out", "init", "summary", "jobs", "minutes")
     }
-    found = summary_of(args, arms, base=base) | {"settings": {**shown, "world": WORLD, "trainer": TRAINER}}
+    plans = [settings(arm, 0, args) for arm in arms]
+    alike = {
+        part: {
+            name: value
+            for name, value in plans[0][part].items()
+            if all(name in plan[part] and plan[part][name] == value for plan in plans)
+        }
+        for part in ("environment", "agent", "trainer")
+    }
+    found = summary_of(args, arms, base=base) | {"settings": {**shown, **alike}}
     text = json.dumps(found, indent=1)
     if args.summary:
         Path(args.summary).write_text(text + "\n", encoding="utf-8")

@@ -48,6 +48,29 @@ def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> No
     assert again != [one.completion_ids for one in said]
 
 
+def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
+    policy, seen = _policy(), list[str]()
+    template = policy.tokenizer.apply_chat_template
+
+    def counted(chat, **options):
+        seen.append(chat[-1]["content"])
+        return template(chat, **options)
+
+    policy.tokenizer.apply_chat_template = counted
+    same = [_ids(_ask(policy.bound(str(member)))[0]) for member in range(4)]
+    other = _ids(_ask(policy.bound("other"), _request("who lives in rome ?"))[0])
+    assert seen == ["where does ana live ?", "who lives in rome ?"]
+    assert len(set(same)) == 1
+    chat = [{"role": message.role, "content": message.content} for message in _request("who lives in rome ?").messages]
+    ids = template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert other == tuple(ids) != same[0]
+
+
+def _ids(response: ModelResponse) -> tuple[int, ...]:
+    assert response.tokens is not None
+    return response.tokens.prompt_ids
+
+
 def test_a_bound_view_says_the_same_again_and_another_something_else() -> None:
     first = [one.text for one in _ask(_policy().bound("a"), times=4)]
     assert [one.text for one in _ask(_policy().bound("a"), times=4)] == first

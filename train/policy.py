@@ -14,6 +14,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -26,6 +27,8 @@ from train.generation import Engine, Job, Sampled
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """What requests and policies that say nothing else are sampled with."""
+_PROMPTS = 256
+"""Prompts whose tokens are kept: those of a session's facts are the same in every rollout of a group."""
 
 
 class PolicyModel:
@@ -60,6 +63,7 @@ class PolicyModel:
         self._adapters = dict(adapters or {})
         self._constrained = constrained
         self._ordinals = count()
+        self._encoded = lru_cache(maxsize=_PROMPTS)(self._encode)
         self._batcher: RequestBatcher[Job, Sampled] = RequestBatcher(self._generate, width=width)
         self.generation_s = 0.0
         """Seconds spent in the engine."""
@@ -127,9 +131,13 @@ class PolicyModel:
 
     def prompt_ids(self, request: ModelRequest) -> tuple[int, ...]:
         """The request's messages through the chat template, up to where the reply begins."""
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-        return tuple(ids)
+        return self._encoded(tuple((message.role, message.content) for message in request.messages))
+
+    def _encode(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
+        chat = [{"role": role, "content": content} for role, content in messages]
+        return tuple(
+            self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+        )
 
     def _generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         began = perf_counter()

@@ -45,7 +45,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope
 from memagent.testing import FunctionModel
-from train.collect import Collector, RolloutGroup, RolloutPlan
+from train.collect import Collector, RolloutPlan
 from train.config import LoGoGRPOConfig
 from train.experience import Experience
 from train.generation import Job, Sampled, TransformersEngine
@@ -53,6 +53,7 @@ from train.plans import credit_plan, rollout_plan
 from train.policy import PolicyModel
 from train.small_models import small_model, word_tokenizer, words_of
 from train.trainer import LoGoGRPOTrainer
+from train.waiting import waited_for
 
 SESSIONS = 2
 _LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
@@ -130,13 +131,7 @@ def rollout_speed(model: Any, tokenizer: Any, playing: AsyncAgent, *, width: int
     plan = RolloutPlan(members=rollouts, local_probability=0.0)
     collector = Collector(agent=playing, policy=policy, plan=plan)
     episode = next(iter(world(SESSIONS).episodes("train")))
-    found: list[RolloutGroup] = []
-
-    async def played() -> None:  # without a result, which `asyncio.run` would write out in full at its end
-        found.extend(await collector.collect([episode], step=0))
-
-    seconds, _ = cpu_of(lambda: asyncio.run(played()))
-    (group,) = found
+    seconds, (group,) = cpu_of(lambda: waited_for(collector.collect([episode], step=0)))
     assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[0].trajectory.failure
     calls = [call for one in group.rollouts for call in one.calls]
     tokens = sum(call.response.usage.completion_tokens for call in calls)

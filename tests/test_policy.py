@@ -32,6 +32,11 @@ def _ask(model, request: ModelRequest | None = None, times: int = 1) -> list[Mod
     return asyncio.run(ask())
 
 
+def _ids(response: ModelResponse) -> tuple[int, ...]:
+    assert response.tokens is not None
+    return response.tokens.prompt_ids
+
+
 def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> None:
     policy = _policy()
     said: list = []
@@ -64,11 +69,6 @@ def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
     chat = [{"role": message.role, "content": message.content} for message in _request("who lives in rome ?").messages]
     ids = template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert other == tuple(ids) != same[0]
-
-
-def _ids(response: ModelResponse) -> tuple[int, ...]:
-    assert response.tokens is not None
-    return response.tokens.prompt_ids
 
 
 def test_a_bound_view_says_the_same_again_and_another_something_else() -> None:

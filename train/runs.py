@@ -57,6 +57,7 @@ from train.settings import RunSettings, claim
 from train.small_models import byte_tokenizer, save_model, small_model, word_tokenizer, words_of
 from train.traces import keep_lines, lines_of_file
 from train.trainer import LoGoGRPOTrainer
+from train.waiting import waited_for
 from train.warmup import WarmUpPlan, bf16_works, warm_up
 
 TRACKERS = frozenset({"wandb", "trackio"})
@@ -134,7 +135,7 @@ class Place:
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
         """Play the episodes of a split with the policy, helped and judged as the settings say."""
         episodes = self.episodes(split, count, skip=skip)
-        return asyncio.run(
+        return waited_for(
             evaluate_policy(
                 policy,
                 self.agent,

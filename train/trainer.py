@@ -15,7 +15,6 @@ Shapes: B rows, P prompt, C completion.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +40,7 @@ from train.policy import PolicyModel
 from train.rows import RowBatch, build_rows, padded_count, rows_of
 from train.techniques.echo import echo_loss
 from train.techniques.gradient_gate import GateCallback, GradientGate, output_norm
+from train.waiting import waited_for
 
 
 class LoGoGRPOTrainer(GRPOTrainer):
@@ -137,7 +137,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         episodes = [self._episodes[place] for place in mine]
         self.policy.version = self.state.global_step
         generated_s = self.policy.generation_s
-        step = self._gathered(episodes)
+        step = waited_for(self.experience.gather(episodes, step=self.state.global_step))
         self.last_step = step
         self._gathered_at = self.state.global_step
         batch = self._rows(step)
@@ -145,17 +145,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
         output = self._with_logps(batch)
         self._report(step, batch, generation_s=self.policy.generation_s - generated_s, began=began, packed=packed)
         return output
-
-    def _gathered(self, episodes: list[Episode]) -> Step:
-        found: list[Step] = []
-
-        async def gather() -> (
-            None
-        ):  # without a result, which `asyncio.run` would write out in full, twice, to look up its Ctrl-C handler
-            found.append(await self.experience.gather(episodes, step=self.state.global_step))
-
-        asyncio.run(gather())
-        return found[0]
 
     def _rows(self, step: Step) -> RowBatch:
         """The step's rows, as many on every process, scaled so that all of them count alike."""

@@ -1,0 +1,31 @@
+"""Work waited for gives its result or its error, and nobody writes the result out."""
+
+from __future__ import annotations
+
+import pytest
+
+from train.waiting import waited_for
+
+
+class Shy:
+    """What must not be written out."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("the result was written out")
+
+
+def test_the_result_comes_back_and_is_never_written_out() -> None:
+    shy = Shy()
+
+    async def work() -> Shy:
+        return shy
+
+    assert waited_for(work()) is shy
+
+
+def test_an_error_comes_out() -> None:
+    async def work() -> None:
+        raise ValueError("down")
+
+    with pytest.raises(ValueError, match="down"):
+        waited_for(work())

@@ -32,12 +32,12 @@ import torch
 from measured import report
 from transformers import TrainerCallback, set_seed
 
-import train.experience
-import train.policy
-import train.trainer
-from environments.demonstrations import demonstrations, lines_of
+import train.rollouts.experience
+import train.run.trainer
+import train.sampling.policy
+from environments.datasets.synthetic import Synthetic, synthetic
+from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.records import Episode
-from environments.synthetic import Synthetic, synthetic
 from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from environments.worlds.tiny import tiny_vocabulary
@@ -45,15 +45,15 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope
 from memagent.testing import FunctionModel
-from train.collect import Collector, RolloutPlan
-from train.config import LoGoGRPOConfig
-from train.experience import Experience
-from train.generation import Job, Sampled, TransformersEngine
-from train.plans import credit_plan, rollout_plan
-from train.policy import PolicyModel
-from train.small_models import small_model, word_tokenizer, words_of
-from train.trainer import LoGoGRPOTrainer
-from train.waiting import waited_for
+from train.rollouts.collect import Collector, RolloutPlan
+from train.rollouts.experience import Experience
+from train.run.config import LoGoGRPOConfig
+from train.run.plans import credit_plan, rollout_plan
+from train.run.trainer import LoGoGRPOTrainer
+from train.run.waiting import waited_for
+from train.sampling.generation import Job, Sampled, TransformersEngine
+from train.sampling.policy import PolicyModel
+from train.sampling.small_models import small_model, word_tokenizer, words_of
 
 SESSIONS = 2
 _LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
@@ -215,7 +215,7 @@ def step_shares(
     model: Any, tokenizer: Any, *, sessions: int, members: int, episodes: int, steps: int
 ) -> dict[str, float]:
     """Where the processor time of an update goes, the first left out. The modules' own clocks are set to processor time."""
-    for module in (train.policy, train.experience, train.trainer):
+    for module in (train.sampling.policy, train.rollouts.experience, train.run.trainer):
         module.perf_counter = time.process_time  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         args = LoGoGRPOConfig(

@@ -25,7 +25,7 @@ HELP = "memagent --help"
 CODE = {
     EMPTY: "pass",
     IMPORT: "import memagent",
-    HELP: "import sys; sys.argv = ['memagent', '--help']; from memagent.cli import main; main()",
+    HELP: "import sys; sys.argv = ['memagent', '--help']; from memagent.cli.app import main; main()",
 }
 BUDGET_S = {EMPTY: EMPTY_S, IMPORT: 0.3, HELP: 0.5}
 ALLOWED = {EMPTY: frozenset[str](), IMPORT: frozenset[str](), HELP: frozenset({"pydantic", "rich", "typer"})}

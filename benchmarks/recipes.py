@@ -23,14 +23,14 @@ from measured import report
 
 from memagent.core.answers import Query
 from memagent.core.ops import Add, OpBatch
-from memagent.core.recall import RECIPES, Recipe
+from memagent.core.recipes import RECIPES, Recipe
 from memagent.core.records import Event, EventEdge, Fact, Relation, Session, SourceRef, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.embed.cached import CachedEmbedder
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.temporal import find_times
-from memagent.stores.adjacency import graph_of
+from memagent.state.adjacency import graph_of
+from memagent.timex.resolve import find_times
 
 ITEMS = 10_000
 SESSION_TURNS = 20

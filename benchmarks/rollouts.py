@@ -27,7 +27,7 @@ from langgraph.graph import END, START, StateGraph
 from measured import report
 
 from environments import Episode, Trajectory, play
-from environments.collector import rare_collections
+from environments.play.gc_pause import rare_collections
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage

@@ -135,7 +135,16 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The service, with every memory opened before."""
     asyncio.run(fill(folder / "memory.db", memories=given.memories, users=given.users))
     port = free_port()
-    command = [sys.executable, "-m", "memagent.cli", "serve", "--db", str(folder / "memory.db"), "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "memagent.cli.app",
+        "serve",
+        "--db",
+        str(folder / "memory.db"),
+        "--port",
+        str(port),
+    ]
     with running(command, port) as pid:
         empty = rss_mb(pid)
         opening = drive(port, once_each(given.users), connections=given.connections)

@@ -10,7 +10,7 @@ from typing import Any
 
 from measured import report
 
-from environments.synthetic import LEVELS, synthetic
+from environments.datasets.synthetic import LEVELS, synthetic
 
 EPISODES = 100
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from environments.answer_cache import AnswerCache, with_answer_cache
 from environments.base import Environment, Split
 from environments.checker import check_environment
-from environments.collector import rare_collections
-from environments.credit import SessionCredit, session_credits
+from environments.datasets.locomo import LoCoMo
+from environments.datasets.longmemeval import LongMemEval
+from environments.datasets.synthetic import Synthetic
 from environments.errors import EnvironmentFault
-from environments.group_scoring import GroupScore, score_group
-from environments.locomo import LoCoMo
-from environments.longmemeval import LongMemEval
-from environments.questions import SessionQuestions, episode_questions, questions_for
+from environments.play.answer_cache import AnswerCache, with_answer_cache
+from environments.play.gc_pause import rare_collections
+from environments.play.group_scoring import GroupScore, score_group
+from environments.play.rollout import MemoryAgent, answer_probes, play, replay_session
+from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
+from environments.play.snapshots import Place, SnapshotStore
 from environments.records import Episode, Probe, ProbeAnswer, ProbeScore, Score, SessionTrace, Trajectory
-from environments.rewards import Outcome, Reward, Weighted, memory_r2_reward, outcome_of
-from environments.rollout import MemoryAgent, answer_probes, play, replay_session
-from environments.scoring import Scoring
-from environments.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
-from environments.snapshots import Place, SnapshotStore
-from environments.synthetic import Synthetic
+from environments.rewards.credit import SessionCredit, session_credits
+from environments.rewards.questions import SessionQuestions, episode_questions, questions_for
+from environments.rewards.scoring import Scoring
+from environments.rewards.terms import Outcome, Reward, Weighted, memory_r2_reward, outcome_of
 from environments.views import select_probes, select_sessions, truncate
 
 __all__ = [

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Literal
 
 from environments.errors import EnvironmentFault
+from environments.play.rollout import MemoryAgent, answer_probes
 from environments.records import Episode, Score, Trajectory
-from environments.rollout import MemoryAgent, answer_probes
-from environments.scoring import Scoring
+from environments.rewards.scoring import Scoring
 
 Split = Literal["train", "validation", "test", "all"]
 """Which episodes; `all` is every one."""

@@ -6,9 +6,9 @@ import asyncio
 from itertools import islice
 
 from environments.base import Environment, Split
+from environments.play.rollout import play, replay_session
+from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
 from environments.records import Episode, Score
-from environments.rollout import play, replay_session
-from environments.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
 from environments.views import truncate
 from memagent.build import open_agent
 from memagent.core.snapshot import EMPTY

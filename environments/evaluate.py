@@ -16,13 +16,13 @@ from typing import Final
 
 import typer
 
-from environments.audit_command import audit_command
-from environments.benchmark_command import benchmark_verb
-from environments.demonstrations_command import demonstrations_command
-from environments.locomo import LoCoMo
-from environments.longmemeval import LongMemEval
-from environments.replay_command import replay_command
-from environments.synthetic_command import synthetic_command
+from environments.auditing.audit_command import audit_command
+from environments.auditing.replay_command import replay_command
+from environments.datasets.locomo import LoCoMo
+from environments.datasets.longmemeval import LongMemEval
+from environments.demonstrations.command import demonstrations_command
+from environments.evaluation.benchmark_command import benchmark_verb
+from environments.evaluation.synthetic_command import synthetic_command
 from memagent.core.errors import MemAgentError
 
 app = typer.Typer(

@@ -24,15 +24,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
-from environments.demonstrations import OracleModel
+from environments.datasets.synthetic import LEVELS, Part, Synthetic
+from environments.demonstrations.ideal import OracleModel
 from environments.errors import EnvironmentFault
-from environments.generators.generated import Generated
-from environments.generators.label_learning import LabelLearning
+from environments.play.rollout import answer_probes, play
 from environments.records import Episode
-from environments.rewards import Reward, Weighted, memory_r2_reward, outcome_of
-from environments.rollout import answer_probes, play
-from environments.scoring import Scoring
-from environments.synthetic import LEVELS, Part, Synthetic
+from environments.rewards.scoring import Scoring
+from environments.rewards.terms import Reward, Weighted, memory_r2_reward, outcome_of
+from environments.tasks.generated import Generated
+from environments.tasks.label_learning import LabelLearning
 from environments.worlds.notes import NoteLanguage
 from environments.worlds.reader import WorldReader
 from memagent.build import open_store

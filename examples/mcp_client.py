@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 async def talk(store: Path) -> None:
     """Add two memories, search, ask, and take the last change back."""
     options = ["--path", str(store), "--user", "ana"]
-    server = StdioServerParameters(command=sys.executable, args=["-m", "memagent.cli", "mcp", *options])
+    server = StdioServerParameters(command=sys.executable, args=["-m", "memagent.cli.app", "mcp", *options])
     async with Client(stdio_client(server)) as client:
         sys.stdout.write(f"tools: {', '.join(tool.name for tool in (await client.list_tools()).tools)}\n")
 

@@ -24,7 +24,7 @@ def own_service() -> Iterator[str]:
         command = [
             sys.executable,
             "-m",
-            "memagent.cli",
+            "memagent.cli.app",
             "serve",
             "--db",
             str(Path(folder) / "memory.db"),

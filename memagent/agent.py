@@ -27,7 +27,7 @@ from memagent.config import AgentSettings
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
 from memagent.core.graph_document import GraphFormat
-from memagent.core.recall import Recipe
+from memagent.core.recipes import Recipe
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
 from memagent.core.reports import GraphStats, IngestReport
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff

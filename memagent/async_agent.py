@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memagent.core.answers import Answer, Filter, Hit, Question
 from memagent.core.errors import ModelError
 from memagent.core.exchange import Message, Role, Sampling, Usage
-from memagent.core.recall import BALANCED, Recipe
+from memagent.core.recipes import BALANCED, Recipe
 from memagent.core.records import Chunk, Session, Trust, Turn, content_id
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit, MemorySnapshot
@@ -31,8 +31,8 @@ from memagent.protocols import ChatModel, Clock, Embedder
 from memagent.tracing import Attributes, Span, answer_figures, messages_content, operation_span, usage_figures, within
 
 if TYPE_CHECKING:
+    from memagent.events.networkx_view import FrozenEventGraph
     from memagent.graphs.state import AgentContext, Tool
-    from memagent.stores.networkx_graph import FrozenEventGraph
 
 _AGENT_NAME: Final = "memagent"
 
@@ -90,7 +90,7 @@ class AsyncAgent:
     @property
     def event_graph(self) -> FrozenEventGraph:
         """The event graph as a frozen networkx graph over the memory as last read or written; O(1), nothing is copied."""
-        from memagent.stores.networkx_graph import as_networkx
+        from memagent.events.networkx_view import as_networkx
 
         return as_networkx(self.bank.state.graph)
 

@@ -41,9 +41,9 @@ from memagent.protocols import ChatModel, Clock, Embedder, Journal, Reranker, Ve
 
 if TYPE_CHECKING:
     from memagent.graphs.state import Tool
-    from memagent.stores.database_journal import DatabaseJournal
-    from memagent.stores.postgres_journal import PostgresJournal
-    from memagent.stores.sql_journal import SqlJournal
+    from memagent.journal.database import DatabaseJournal
+    from memagent.journal.postgres.journal import PostgresJournal
+    from memagent.journal.sqlite.journal import SqlJournal
 
 EMBEDDERS: dict[str, EmbedderSettings] = {
     "static": StaticEmbedderSettings(),
@@ -144,7 +144,7 @@ def open_store(
     kept = _kept_in(settings.store, path)
     if kept is None:
         from memagent.embed.cached import CachedEmbedder
-        from memagent.stores.memory_journal import MemoryJournal
+        from memagent.journal.in_memory import MemoryJournal
 
         cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
         return Store(settings, MemoryJournal(clock=clock), cached, clock=clock, make_index=index, reranker=reranker)
@@ -179,7 +179,7 @@ def is_server(path: object) -> bool:
     """Whether what was given as a path is the URL of a PostgreSQL server."""
     if not isinstance(path, str) or "://" not in path:
         return False
-    from memagent.stores.postgres_engine import is_postgres_url
+    from memagent.journal.postgres.engine import is_postgres_url
 
     return is_postgres_url(path)
 
@@ -188,7 +188,7 @@ def open_postgres(
     settings: PostgresSettings, *, read_only: bool = False, clock: Clock = system_clock
 ) -> PostgresJournal:
     """The journal on a PostgreSQL server, its tables made when absent."""
-    from memagent.stores.postgres_journal import PostgresJournal
+    from memagent.journal.postgres.journal import PostgresJournal
 
     return PostgresJournal(settings.url, read_only=read_only, pool=settings.pool, scrub=settings.scrub, clock=clock)
 
@@ -201,7 +201,7 @@ def open_sqlite(
     clock: Clock = system_clock,
 ) -> SqlJournal:
     """The journal in a SQLite file, made with its directory when absent; None is the default path."""
-    from memagent.stores.sql_journal import SqlJournal
+    from memagent.journal.sqlite.journal import SqlJournal
 
     return SqlJournal((path or default_path()).expanduser(), read_only=read_only, synchronous=synchronous, clock=clock)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
-from memagent.core.recall import RecipeField
+from memagent.core.recipes import RecipeField
 
 
 class Settings(BaseModel):

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, P
 
 from memagent.core.answers import Answer, Hit, Query
 from memagent.core.exchange import Message, Usage
-from memagent.core.recall import RECIPES, Recipe
+from memagent.core.recipes import RECIPES, Recipe
 from memagent.core.records import MemoryItem
 from memagent.core.snapshot import Commit
 

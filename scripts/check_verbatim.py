@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from environments.figures import recall_of
-from environments.locomo import LoCoMo
+from environments.datasets.locomo import LoCoMo
+from environments.evaluation.figures import recall_of
+from environments.play.rollout import play
 from environments.records import Episode, Probe, ProbeScore
-from environments.rollout import play
-from environments.scoring import Scoring
+from environments.rewards.scoring import Scoring
 from memagent.build import open_agent
 from memagent.core.answers import Answer
 from memagent.core.records import TimeSpan
 from memagent.core.snapshot import EMPTY
-from memagent.memory.temporal import resolve_time
+from memagent.timex.resolve import resolve_time
 
 
 @dataclass

@@ -19,14 +19,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from environments.generators.generated import Generated
-from environments.generators.readers import Guesser, by_chance
-from environments.generators.task_stream import TaskStream, success_slope
-from environments.metrics import Part, ratio, ratio_interval
+from environments.datasets.synthetic import Level, Synthetic
+from environments.play.rollout import MemoryAgent, play
 from environments.records import Episode, Score
-from environments.rollout import MemoryAgent, play
-from environments.scoring import Scoring
-from environments.synthetic import Level, Synthetic
+from environments.rewards.metrics import Part, ratio, ratio_interval
+from environments.rewards.scoring import Scoring
+from environments.tasks.generated import Generated
+from environments.tasks.readers import Guesser, by_chance
+from environments.tasks.task_stream import TaskStream, success_slope
 from environments.worlds.players import Player
 from memagent.build import Store, open_store
 from memagent.core.records import Scope

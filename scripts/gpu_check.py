@@ -30,8 +30,8 @@ def say(line: str) -> None:
 
 def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
     """A warm start and one update of both roles, each with an adapter of its own; the figures of the update."""
-    from train.runs import train_run
-    from train.settings import checked_run
+    from train.run.runs import train_run
+    from train.run.settings import checked_run
 
     part: dict[str, Any] = {"lora": {"r": 8, "alpha": 16, "per_role": True}}
     part |= {"path": model} if model else {"size": "4m", "context_tokens": 512}
@@ -79,7 +79,7 @@ def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str,
     import torch
     from transformers import AutoModelForCausalLM
 
-    from train.generation import Job, TransformersEngine
+    from train.sampling.generation import Job, TransformersEngine
 
     dtype = torch.bfloat16 if gpu else torch.float32
     source = model or str(folder / "init")
@@ -125,7 +125,7 @@ def main() -> int:
         print(json.dumps({"gpu": None, "torch": torch.__version__, "checked": False}))
         say("no GPU: torch sees no CUDA device here, so nothing was checked (--device cpu checks the script itself)")
         return int(asked.require)
-    from train.logs import hush
+    from train.run.logs import hush
 
     hush()
     name = torch.cuda.get_device_name() if gpu else "cpu"

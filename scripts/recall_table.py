@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from environments.figures import Report
-from environments.tables import recall_cells
+from environments.evaluation.figures import Report
+from environments.evaluation.tables import recall_cells
 
 
 def recall_tables(report: Report) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from train.evaluation import bootstrap
-from train.plots import Line, line_plot
+from train.report.plots import Line, line_plot
+from train.run.evaluation import bootstrap
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")

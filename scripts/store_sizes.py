@@ -26,7 +26,7 @@ from typing import Any
 from memagent.build import NoModel, Store, open_store
 from memagent.core.answers import Query
 from memagent.core.ops import Add, OpBatch
-from memagent.core.recall import BALANCED
+from memagent.core.recipes import BALANCED
 from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,8 +101,8 @@ async def opened(store: Store, *, users: int) -> dict[str, float]:
 def _payload_bytes(bank: Any) -> float:
     """Mean length of a point's payload as JSON; 0 without the extra."""
     try:
-        index_module = import_module("memagent.stores.qdrant_index")
-        calls_module = import_module("memagent.stores.qdrant_calls")
+        index_module = import_module("memagent.vectors.qdrant_index")
+        calls_module = import_module("memagent.vectors.qdrant_calls")
         index = index_module.QdrantIndex(calls_module.Calls.to("http://127.0.0.1:1"))
     except ImportError:
         return 0.0

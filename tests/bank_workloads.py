@@ -28,8 +28,8 @@ from memagent.protocols import Matrix
 
 PRELOADED = (
     "memagent.designs.verbatim memagent.embed.cached memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
-    "memagent.graphs.running memagent.stores.sql_journal memagent.stores.embedding_cache memagent.stores.journal_audit "
-    "memagent.stores.postgres_journal "
+    "memagent.graphs.running memagent.journal.sqlite.journal memagent.journal.embedding_cache memagent.journal.audit "
+    "memagent.journal.postgres.journal "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"
 )
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memagent.cli import app
-from memagent.stores.sql_journal import SqlJournal
+from memagent.cli.app import app
+from memagent.journal.sqlite.journal import SqlJournal
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "examples" / "data" / "two_friends.txt"
@@ -65,7 +65,7 @@ def run(*arguments: str, says: str | None = None) -> Result:
 
 def real(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, as the shell starts it."""
-    command = [sys.executable, "-W", "error", "-m", "memagent.cli", *arguments]
+    command = [sys.executable, "-W", "error", "-m", "memagent.cli.app", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 

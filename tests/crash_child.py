@@ -113,7 +113,7 @@ def _work(order: dict[str, Any], errors_out: int) -> None:
         module, _, name = order["workload"].partition(":")
         workload = getattr(import_module(module), name)
         if order["point"] is not None:
-            from memagent.stores.crash_points import kill_at
+            from memagent.core.crash_points import kill_at
 
             kill_at(order["point"], visit=order["visit"])
         workload(_say, **order["args"])

@@ -20,9 +20,10 @@ from postgres_kit import journal_at
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, StatsDelta
+from memagent.journal import embedding_cache
+from memagent.journal.migrations import upgrade
+from memagent.journal.postgres import journal as postgres_journal
 from memagent.protocols import Vector
-from memagent.stores import embedding_cache, postgres_journal
-from memagent.stores.migrations import upgrade
 
 PRELOADED = (embedding_cache, postgres_journal, upgrade)
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""

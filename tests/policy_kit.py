@@ -14,11 +14,11 @@ from memagent.core.exchange import ModelRequest
 from memagent.core.records import Scope
 from memagent.testing import FunctionModel
 from tests.training_kit import WORDS
-from train.collect import Collector, RolloutPlan
-from train.experience import CreditPlan, Experience
-from train.generation import Engine, Job, Sampled
-from train.policy import PolicyModel
-from train.small_models import word_tokenizer
+from train.rollouts.collect import Collector, RolloutPlan
+from train.rollouts.experience import CreditPlan, Experience
+from train.sampling.generation import Engine, Job, Sampled
+from train.sampling.policy import PolicyModel
+from train.sampling.small_models import word_tokenizer
 
 _LINE = re.compile(r"^(\d) ?(.*)$", re.MULTILINE)
 

@@ -22,10 +22,10 @@ from urllib.parse import quote
 
 import pytest
 
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.postgres_engine import is_postgres_url
-from memagent.stores.postgres_journal import PostgresJournal
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.postgres.engine import is_postgres_url
+from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.sqlite.journal import SqlJournal
 
 PASSWORD = "secret-of-tests"
 """Of the ordinary role; no message may ever show it."""

@@ -24,10 +24,10 @@ import pytest
 
 from memagent.core.records import Scope
 from memagent.protocols import IndexRow
-from memagent.stores.index_projection import Applied, row_check
-from memagent.stores.memory_index import NumpyIndex
+from memagent.search.index import NumpyIndex
 from memagent.testing import check_vector_index
 from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
+from memagent.vectors.projection import Applied, row_check
 
 Kind = Literal[
     "429", "500", "503", "401", "400", "silent", "dropped", "lost answer", "partial", "slow", "shape", "garbage"

@@ -15,8 +15,8 @@ from transformers import TrainerCallback
 
 from tests.policy_kit import experience_of, policy_tokenizer
 from tests.training_kit import saved_model, settings, trainer_of
-from train.checkpoints import last_checkpoint
-from train.plans import credit_plan, rollout_plan
+from train.run.plans import credit_plan, rollout_plan
+from train.sampling.checkpoints import last_checkpoint
 
 STEPS = 4
 KILLED_AT = 2

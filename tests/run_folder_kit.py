@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from train.settings import checked_run
+from train.run.settings import checked_run
 
 STAGES, STEPS, EVERY = (4, 8), 12, 4
 HOSTILE = '<script>alert("x")</script> & <b>'

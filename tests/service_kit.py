@@ -21,8 +21,8 @@ from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.app import serve_app
+from memagent.service.data.keys import SCOPES
 from memagent.service.hosting import Service
-from memagent.service.keys import SCOPES
 
 DATABASES = ("sqlite", "postgres")
 """What a suite of the service runs on; PostgreSQL where there is one."""
@@ -90,7 +90,7 @@ def served_process(
     path: Path | str, *options: str, environment: Mapping[str, str] | None = None
 ) -> Generator[tuple[subprocess.Popen[str], str]]:
     """`memagent serve` in a process of its own: (process, its address)."""
-    command = [sys.executable, "-m", "memagent.cli", "serve", "--db", str(path), "--port", "0", *options]
+    command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(path), "--port", "0", *options]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

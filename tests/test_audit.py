@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from environments.audit import MEASURES, AuditReport, Measure, audit, item_vectors, op_mix
-from environments.audit_rules import claim_of, exact_words, exclude, says_nothing
+from environments.auditing.audit import MEASURES, AuditReport, Measure, audit, item_vectors, op_mix
+from environments.auditing.rules import claim_of, exact_words, exclude, says_nothing
+from environments.datasets.synthetic import synthetic
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
+from environments.play.rollout import play
 from environments.records import Episode, Probe
-from environments.rollout import play
-from environments.synthetic import synthetic
 from environments.worlds.players import Player
 from memagent.build import open_agent
 from memagent.core.records import (

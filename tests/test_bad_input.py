@@ -22,7 +22,7 @@ from memagent.build import open_store
 from memagent.core.errors import MemAgentError
 from memagent.designs.verbatim import DESIGN
 from memagent.embed.hashing import HashEmbedder
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.sqlite.journal import SqlJournal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 PAGE = Path(__file__).parents[1] / "docs" / "bad-input.md"

@@ -22,16 +22,16 @@ from crash_child import CrashServer, Death
 
 from memagent.async_agent import AsyncAgent
 from memagent.build import Store, open_store
+from memagent.core.crash_points import BANK_CRASH_POINTS, CRASH_POINTS
 from memagent.core.ops import Add
 from memagent.core.records import NodeKind
 from memagent.core.snapshot import Commit, Erased, JournalRow
 from memagent.embed.hashing import HashEmbedder
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.postgres.engine import is_postgres_url
 from memagent.memory.bank import MemoryBank
-from memagent.memory.state import EMPTY_STATE, BankState, apply
 from memagent.memory.transfer import import_bank
-from memagent.stores.crash_points import BANK_CRASH_POINTS, CRASH_POINTS
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.postgres_engine import is_postgres_url
+from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 CYCLES = int(os.environ.get("MEMAGENT_KILL_CYCLES", "20"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from train.batcher import RequestBatcher
+from train.sampling.batcher import RequestBatcher
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pytest
 from memagent.core.snapshot import EMPTY
 from tests.policy_kit import RuleEngine, brief_agent, policy_of, policy_tokenizer
 from tests.training_kit import small_episode
-from train.allocation import SuccessHistory
-from train.anchors import draw_anchors
-from train.collect import Collector, RolloutGroup, RolloutPlan, check_shared_starts
 from train.errors import TrainFault
+from train.rollouts.allocation import SuccessHistory
+from train.rollouts.anchors import draw_anchors
+from train.rollouts.collect import Collector, RolloutGroup, RolloutPlan, check_shared_starts
 from train.techniques.vade import Vade
 
 PLAN = RolloutPlan(members=3, local_probability=0.7, reruns=2, seed=1)

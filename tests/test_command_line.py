@@ -33,7 +33,7 @@ def loaded_by(*commands: Sequence[str]) -> set[str]:
     """Top-level modules loaded by a fresh process that runs the commands one after the other."""
     code = (
         "import json, sys\n"
-        "from memagent.cli import app\n"
+        "from memagent.cli.app import app\n"
         "sink, sys.stdout = sys.stdout, open('out.txt', 'w')\n"
         "codes = [app(command, standalone_mode=False) for command in json.loads(sys.argv[1])]\n"
         "assert not any(codes), codes\n"
@@ -227,7 +227,7 @@ def test_a_traceback_is_for_verbose_only(store: Path) -> None:
 
 
 def test_output_may_be_cut_off(store: Path) -> None:
-    command = f"{sys.executable} -m memagent.cli list | head -n 1"
+    command = f"{sys.executable} -m memagent.cli.app list | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.startswith("id") and done.stderr == ""
 

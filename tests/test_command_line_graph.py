@@ -8,7 +8,7 @@ import pytest
 from command_line_kit import error_of, got, made_store, moved_into, run
 
 from memagent.core.graph_document import NodeState
-from memagent.stores.graph_files import read_graph
+from memagent.events.graph_files import read_graph
 
 
 @pytest.fixture(autouse=True)

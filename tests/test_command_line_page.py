@@ -19,8 +19,8 @@ from command_line_kit import ROOT, SAMPLE, moved_into, run
 from typer.main import get_command
 
 from environments.evaluate import app as eval_app
-from memagent.cli import app
-from train.command import app as train_app
+from memagent.cli.app import app
+from train.run.command import app as train_app
 
 PAGE = ROOT / "docs" / "command-line.md"
 CONSOLE = re.compile(r"^```(console|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)

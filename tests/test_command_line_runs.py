@@ -137,7 +137,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(folder: Path, monkeypa
     (folder / "slow_design.py").write_text(SLOW, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     arguments = ["ingest", str(SAMPLE), "--path", "store.db", "--json"]
-    command = [sys.executable, "-m", "memagent.cli", *arguments, "--design", "slow_design:SLOW", "--verbose"]
+    command = [sys.executable, "-m", "memagent.cli.app", *arguments, "--design", "slow_design:SLOW", "--verbose"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None and child.stdout is not None
     assert "2024" in child.stderr.readline()  # the first session is done

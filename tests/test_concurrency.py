@@ -27,6 +27,7 @@ from crash_child import CrashServer
 
 from memagent.agent import Agent
 from memagent.build import open_store
+from memagent.core import crash_points
 from memagent.core.errors import MemoryNotFound, StoreError, StoreLocked, VersionConflict, WrongLoop
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import Add, OpBatch
@@ -34,9 +35,8 @@ from memagent.core.records import Fact, SourceRef
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.embed.hashing import HashEmbedder
+from memagent.journal.database import DatabaseJournal
 from memagent.memory.bank import MemoryBank
-from memagent.stores import crash_points
-from memagent.stores.database_journal import DatabaseJournal
 from memagent.testing import FunctionModel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -12,8 +12,8 @@ from qdrant_server import CONTRACTS
 
 from memagent.build import NoModel
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.stores.memory_index import NumpyIndex
-from memagent.stores.networkx_graph import NetworkxGraph
+from memagent.events.networkx_view import NetworkxGraph
+from memagent.search.index import NumpyIndex
 from memagent.testing import check_design, check_event_graph, check_vector_index
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
@@ -30,7 +30,7 @@ def test_numpy_index_keeps_the_contract_over_many_segments() -> None:
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_qdrant_in_memory_keeps(name: str) -> None:
     client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
-    from memagent.stores.qdrant_index import QdrantIndex
+    from memagent.vectors.qdrant_index import QdrantIndex
 
     async def check() -> None:
         client = client_module.AsyncQdrantClient(location=":memory:")

@@ -13,14 +13,14 @@ import torch
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest
 from tests.training_kit import WORDS, tiny_model, tiny_tokenizer
-from train.checkpoints import load_policy
-from train.generation import Job, TransformersEngine
-from train.small_models import REPLY_PIECES, byte_tokenizer, save_model, word_tokenizer
+from train.sampling.checkpoints import load_policy
+from train.sampling.generation import Job, TransformersEngine
+from train.sampling.small_models import REPLY_PIECES, byte_tokenizer, save_model, word_tokenizer
 
 pytest.importorskip("outlines_core")
 jsonschema = pytest.importorskip("jsonschema")
 
-from train.constrained import schema_masks  # noqa: E402
+from train.sampling.constrained import schema_masks  # noqa: E402
 
 FACTS = {
     "type": "object",

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from memagent.core.exchange import Role
-from train.anchors import SessionSpread, by_variance, draw_anchors
-from train.credit import CreditGroup, GroupKey, Member, group_mean, group_zscore, leave_one_out, logo_advantages
+from train.credit.advantages import (
+    CreditGroup,
+    GroupKey,
+    Member,
+    group_mean,
+    group_zscore,
+    leave_one_out,
+    logo_advantages,
+)
 from train.errors import TrainFault
+from train.rollouts.anchors import SessionSpread, by_variance, draw_anchors
 
 ROLE = Role.MANAGER
 

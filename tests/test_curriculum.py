@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from train.curriculum import REFERENCE, Gate, Stage, stage_at
 from train.errors import TrainFault
+from train.run.curriculum import REFERENCE, Gate, Stage, stage_at
 
 THREE = (Stage(sessions=4, steps=10), Stage(sessions=8, steps=5), Stage(sessions=16, steps=5))
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from environments.demonstrations import Demonstration, OracleModel, demonstrations, lines_of, shown_turns
+from environments.datasets.synthetic import Level, Part, synthetic
+from environments.demonstrations.ideal import Demonstration, OracleModel, demonstrations, lines_of, shown_turns
+from environments.demonstrations.locomo import locomo_demonstrations
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
-from environments.locomo_demonstrations import locomo_demonstrations
-from environments.rollout import ask_probe, play
-from environments.synthetic import Level, Part, synthetic
+from environments.play.rollout import ask_probe, play
 from environments.worlds.grammar import grammar_of
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.notes import NoteLanguage

@@ -25,7 +25,7 @@ import yaml
 
 import memagent
 from memagent.build import open_store
-from memagent.cli import app
+from memagent.cli.app import app
 from memagent.config import AgentSettings, PostgresSettings, QdrantSettings, load_settings
 from memagent.memory.bank import system_clock
 

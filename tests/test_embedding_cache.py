@@ -15,9 +15,9 @@ from postgres_kit import journal_at
 from memagent.core.errors import EmbeddingError, StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
+from memagent.journal.embedding_cache import MemoryEmbeddingCache
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.protocols import EmbeddingCache, Vector
-from memagent.stores.embedding_cache import MemoryEmbeddingCache
-from memagent.stores.sql_journal import SqlJournal
 
 ANN = Scope(user_id="ann")
 

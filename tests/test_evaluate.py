@@ -19,13 +19,13 @@ from benchmark_files import TYPES, write_locomo, write_longmemeval
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from environments.arms import TURN_ARMS, default_arms
 from environments.evaluate import VERBS, app
-from environments.figures import Report, report_of
-from environments.progress import Progress
+from environments.evaluation.arms import TURN_ARMS, default_arms
+from environments.evaluation.figures import Report, report_of
+from environments.evaluation.progress import Progress
+from environments.evaluation.runs import EvalConfig, prompts_of, read_score, settings_digest, write_score
 from environments.records import Probe, ProbeAnswer, ProbeScore, Score
-from environments.runs import EvalConfig, prompts_of, read_score, settings_digest, write_score
-from environments.scoring import Scoring
+from environments.rewards.scoring import Scoring
 from memagent.build import AgentSettings
 from memagent.core.answers import Answer, Hit
 from memagent.core.records import MemoryItem
@@ -209,7 +209,7 @@ def test_five_way_fuses_a_second_embedder(tmp_path: Path) -> None:
 def test_five_way_without_a_second_embedder_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("environments.arms.find_spec", lambda name: None)
+    monkeypatch.setattr("environments.evaluation.arms.find_spec", lambda name: None)
     data = write_locomo(tmp_path / "data")
     found = report("locomo", data, "--out", tmp_path / "run", "--limit", 1)
     assert "five_way" not in {arm.arm for arm in found.arms} and set(TURN_ARMS) >= {"five_way"}
@@ -341,7 +341,7 @@ def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
         "from concurrent.futures import ProcessPoolExecutor\n"
         "from multiprocessing import get_context\n"
         "import os, time\n"
-        "from environments.runs import die_with_parent\n"
+        "from environments.evaluation.runs import die_with_parent\n"
         "if __name__ == '__main__':\n"
         "    pool = ProcessPoolExecutor(1, mp_context=get_context('spawn'), initializer=die_with_parent)\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"

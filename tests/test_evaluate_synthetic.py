@@ -13,22 +13,22 @@ import torch
 from benchmark_files import write_locomo
 from typer.testing import CliRunner, Result
 
-from environments.arms import IDEAL, OwnModel, default_arms, read_arms, writes_notes
-from environments.demonstrations import demonstrations, lines_of
+from environments.datasets.synthetic import LEVELS, synthetic
+from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.evaluate import app
-from environments.figures import Report
-from environments.known_worlds import ASKS, Worlds
-from environments.play_figures import PLAY_FIGURES, episode_figures
+from environments.evaluation.arms import IDEAL, OwnModel, default_arms, read_arms, writes_notes
+from environments.evaluation.figures import Report
+from environments.evaluation.known_worlds import ASKS, Worlds
+from environments.evaluation.play_figures import PLAY_FIGURES, episode_figures
+from environments.evaluation.runs import weights_of
 from environments.records import ProbeScore, Score
-from environments.runs import weights_of
-from environments.synthetic import LEVELS, synthetic
 from environments.worlds.reader import overwritten
 from memagent.build import open_agent
 from memagent.core.errors import MemAgentError
 from memagent.core.exchange import Usage
 from memagent.testing import FunctionModel
-from train.evaluation import evaluate_policy
-from train.small_models import save_model, small_model, word_tokenizer, words_of
+from train.run.evaluation import evaluate_policy
+from train.sampling.small_models import save_model, small_model, word_tokenizer, words_of
 
 WORLD = ("synthetic", "--level", "tiny", "--sessions", "3", "--episodes", "2", "--embedder", "hashing")
 

@@ -20,15 +20,15 @@ from memagent.core.ops import Add, Delete, OpBatch, Update
 from memagent.core.records import Event, EventEdge, Fact, NodeKind, Relation, Session, SourceRef, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.event_indexer import EventIndexer
-from memagent.designs.parts.event_seeds import SeedSettings
-from memagent.designs.parts.graph_walk import GraphExpansionRetriever, GraphWalkRetriever
-from memagent.designs.parts.rule_indexer import RuleIndexer
+from memagent.designs.parts.graph.event_indexer import EventIndexer
+from memagent.designs.parts.graph.event_seeds import SeedSettings
+from memagent.designs.parts.graph.rule_indexer import RuleIndexer
+from memagent.designs.parts.graph.walk import GraphExpansionRetriever, GraphWalkRetriever
 from memagent.embed.hashing import HashEmbedder
+from memagent.events.merge import event_texts, merge_events
+from memagent.events.walk import Walk, WalkSettings
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.memory.compass_walk import Walk, WalkSettings
-from memagent.memory.event_merge import event_texts, merge_events
-from memagent.stores.adjacency import GraphState
+from memagent.state.adjacency import GraphState
 from memagent.testing import FunctionModel
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)

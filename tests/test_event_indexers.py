@@ -18,19 +18,19 @@ from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session,
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
 from memagent.designs.compass_mem import DESIGN, MODEL_FREE
-from memagent.designs.parts.event_indexer import EVENTS_SCHEMA, RELATIONS_SCHEMA, EventIndexer
-from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
-from memagent.designs.parts.prompting import load_prompt
-from memagent.designs.parts.rule_indexer import RuleIndexer
+from memagent.designs.parts.graph.event_indexer import EVENTS_SCHEMA, RELATIONS_SCHEMA, EventIndexer
+from memagent.designs.parts.graph.rule_indexer import RuleIndexer
+from memagent.designs.parts.graph.walk import GraphWalkRetriever, parse_move, parse_plan
+from memagent.designs.prompting import load_prompt
 from memagent.embed.hashing import HashEmbedder
+from memagent.events.expansion import expand
+from memagent.events.topics import topics_of
+from memagent.events.walk import Action
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.memory.compass_walk import Action
-from memagent.memory.event_parsing import parse_events, parse_relations
-from memagent.memory.graph_expansion import expand
-from memagent.memory.topics import topics_of
 from memagent.plugins import load
 from memagent.protocols import Matrix
-from memagent.stores.adjacency import graph_of
+from memagent.replies.events import parse_events, parse_relations
+from memagent.state.adjacency import graph_of
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 
 AT = datetime(2023, 5, 8, 18, tzinfo=UTC)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from memagent.core.records import Event, EventEdge, Granularity, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
 from memagent.embed.hashing import HashEmbedder
-from memagent.memory.event_merge import (
+from memagent.events.merge import (
     EventJudge,
     Judgement,
     Likeness,
@@ -19,7 +19,7 @@ from memagent.memory.event_merge import (
     open_events,
     united,
 )
-from memagent.stores.adjacency import GraphState
+from memagent.state.adjacency import GraphState
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 TRIP = "Ana and Bo walked the coast path to the lighthouse near Porto together"

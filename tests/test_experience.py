@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from environments.rewards import AnswerTerm, CompressionTerm, Weighted
+from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
 from tests.policy_kit import RuleEngine, experience_of, policy_of, policy_tokenizer
 from tests.training_kit import small_episode
-from train.collect import RolloutPlan
-from train.config import ROLE_SETS
-from train.experience import MANAGER_ROLES, CreditPlan, Experience, Step
-from train.plans import Temporal
+from train.rollouts.collect import RolloutPlan
+from train.rollouts.experience import MANAGER_ROLES, CreditPlan, Experience, Step
+from train.run.config import ROLE_SETS
+from train.run.plans import Temporal
 from train.techniques.dars import Dars
 from train.techniques.dynamic_sampling import is_flat
 from train.techniques.vade import Vade

@@ -18,15 +18,15 @@ from memagent.agent import Agent
 from memagent.core.answers import AsOf, Query
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
-from memagent.core.recall import DEEP, Recipe
+from memagent.core.recipes import DEEP, Recipe
 from memagent.core.records import Event, EventEdge, Fact, MemoryItem, Relation, SourceRef
 from memagent.core.snapshot import GraphDelta, item_hash
 from memagent.embed.hashing import HashEmbedder
+from memagent.events.visibility import events_in_sight
+from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
-from memagent.memory.event_sight import events_in_sight
-from memagent.memory.expiry import NEVER_LOOKED
 from memagent.memory.facade import Memory
-from memagent.stores.memory_journal import MemoryJournal
+from memagent.state.expiry import NEVER_LOOKED
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -146,7 +146,7 @@ def test_a_second_process_replays_the_expiry() -> None:
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
 def test_an_expired_item_leaves_the_networked_index() -> None:
     client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
-    from memagent.stores.qdrant_index import QdrantIndex
+    from memagent.vectors.qdrant_index import QdrantIndex
 
     async def run() -> None:
         clock = Clock()

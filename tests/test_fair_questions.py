@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments import EnvironmentFault, Probe, play
-from environments.answer_cache import AnswerCache, AnswerKey, context_digest, question_digest, with_answer_cache
-from environments.credit import after_credit, session_credits, terminal_credit
-from environments.group_scoring import score_group
-from environments.questions import episode_questions, questions_for, terminal_probes
+from environments.play.answer_cache import AnswerCache, AnswerKey, context_digest, question_digest, with_answer_cache
+from environments.play.group_scoring import score_group
 from environments.records import ProbeScore
+from environments.rewards.credit import after_credit, session_credits, terminal_credit
+from environments.rewards.questions import episode_questions, questions_for, terminal_probes
 from memagent.core.answers import Answer, Hit, Question, Relevance
 from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, Role, Usage
@@ -53,7 +53,7 @@ def test_a_draw_depends_on_the_group_and_the_questions_alone() -> None:
 def test_a_draw_is_the_same_in_another_process() -> None:
     here = ids(questions_for(KEY, WORLD, 3, own=2).after)
     code = (
-        "import rollout_kit as kit; from environments.questions import questions_for; "
+        "import rollout_kit as kit; from environments.rewards.questions import questions_for; "
         f"print([p.id for p in questions_for({KEY!r}, kit.episode(5, turns=4), 3, own=2).after])"
     )
     for seed in ("1", "2"):

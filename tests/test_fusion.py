@@ -10,15 +10,15 @@ import pytest
 
 from memagent.core.answers import Query
 from memagent.core.ops import Add, OpBatch
-from memagent.core.recall import PLAIN
+from memagent.core.recipes import PLAIN
 from memagent.core.records import Fact, MemoryItem, SourceRef
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.lexical import K1, B, query_terms
-from memagent.memory.ranking import Fusion
-from memagent.memory.weighing import ASKING, TOLD_CHARS, asking, length
-from memagent.stores.memory_index import Scored, Scoring
-from memagent.stores.segments import CONTEXT, OWN
+from memagent.search.fusion import Fusion
+from memagent.search.index import Scored, Scoring
+from memagent.search.segments import CONTEXT, OWN
+from memagent.search.weights import ASKING, TOLD_CHARS, asking, length
+from memagent.state.tokens import K1, B, query_terms
 
 TOLD = "went to the market and bought a red bicycle with a basket for the weekend"
 Numbers = Mapping[str, float]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training_kit import tiny_model, tiny_tokenizer
-from train.generation import Job, Sampled, TransformersEngine
+from train.sampling.generation import Job, Sampled, TransformersEngine
 
 
 def _sharp(seed: int = 0, *, by: float = 6.0) -> tuple[Any, Any]:
@@ -85,7 +85,7 @@ def test_keys_with_room_are_those_of_the_model_s_own_cache(monkeypatch: pytest.M
     ]  # past the free places, rows taken out
     engine = TransformersEngine(model, eos_ids=[], pad_id=tokenizer.pad_token_id)
     roomy = engine.generate(jobs)
-    monkeypatch.setattr("train.generation.with_room", lambda cache: cache)
+    monkeypatch.setattr("train.sampling.generation.with_room", lambda cache: cache)
     assert engine.generate(jobs) == roomy
     assert [len(one.completion_ids) for one in roomy] == [job.max_tokens for job in jobs]
 

@@ -14,18 +14,18 @@ from typing import Any, cast
 import pytest
 
 from environments import Environment, EnvironmentFault, Episode, Score, check_environment, play, select_probes, truncate
-from environments.generators.fact_consolidation import FactConsolidation
-from environments.generators.generated import Generated
-from environments.generators.label_learning import LabelLearning
-from environments.generators.needle import Needle
-from environments.generators.order_recall import OrderRecall
-from environments.generators.readers import Guess, Guesser, by_chance, by_majority, hearing_only, without_days
-from environments.generators.rewrite import Rewrite
-from environments.generators.task_stream import TaskStream, success_slope
-from environments.generators.temporal_qa import TemporalQA
-from environments.generators.whole_story import WholeStory
-from environments.scoring import Scoring
-from environments.synthetic import Level, Part
+from environments.datasets.synthetic import Level, Part
+from environments.rewards.scoring import Scoring
+from environments.tasks.fact_consolidation import FactConsolidation
+from environments.tasks.generated import Generated
+from environments.tasks.label_learning import LabelLearning
+from environments.tasks.needle import Needle
+from environments.tasks.order_recall import OrderRecall
+from environments.tasks.readers import Guess, Guesser, by_chance, by_majority, hearing_only, without_days
+from environments.tasks.rewrite import Rewrite
+from environments.tasks.task_stream import TaskStream, success_slope
+from environments.tasks.temporal_qa import TemporalQA
+from environments.tasks.whole_story import WholeStory
 from environments.worlds.players import Player, PlayerName
 from environments.worlds.truth import Truth
 from memagent.build import open_agent

@@ -20,11 +20,11 @@ from memagent.core.errors import ConfigError, InputError
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.records import EventEdge, NodeKind, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
+from memagent.events.graph_files import graph_from_graphml, graph_from_json, graph_to_graphml, graph_to_json, read_graph
 from memagent.memory.facade import Memory
 from memagent.memory.graph_export import graph_document
 from memagent.pages.graph_page import safe_json
 from memagent.pages.layout import force_layout, time_layout
-from memagent.stores.graph_files import graph_from_graphml, graph_from_json, graph_to_graphml, graph_to_json, read_graph
 
 TOLD = (
     ("2024-03-04", "I moved to Lisbon yesterday and already love the light."),

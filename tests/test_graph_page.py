@@ -15,9 +15,9 @@ from command_line_kit import ROOT, SAMPLE
 from memagent import Agent
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.records import NodeKind, Relation, Scope
+from memagent.events.graph_files import graph_from_json
 from memagent.pages.graph_page import graph_page
 from memagent.readers import read_conversation
-from memagent.stores.graph_files import graph_from_json
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from bank_kit import new_bank, session
 
 from memagent import Agent
-from memagent.cli_views import stats_view
+from memagent.cli.views import stats_view
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import GraphDelta
+from memagent.events.stats import graph_stats
 from memagent.memory.facade import Memory
-from memagent.memory.graph_stats import graph_stats
-from memagent.memory.state import EMPTY_STATE
+from memagent.state.fold import EMPTY_STATE
 
 
 def event(name: str, *turns: str, told_in: str = "s1", **more: object) -> Event:

@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from environments import EnvironmentFault
-from environments.demonstrations import OracleModel
-from environments.generators.label_learning import LabelLearning
-from environments.synthetic import synthetic
+from environments.datasets.synthetic import synthetic
+from environments.demonstrations.ideal import OracleModel
+from environments.tasks.label_learning import LabelLearning
 from memagent.core.exchange import Message, ModelRequest, Role
 
 pytest.importorskip("gymnasium", reason='needs the extra: pip install "memagent[gym]"')

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from postgres_kit import Postgres, journal_at
 
+from memagent.core import crash_points
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly, VersionConflict
 from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, Entry, Erased, ItemChange, JournalRow, SessionStored, StatsDelta
-from memagent.stores import crash_points
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.journal_rows import IdempotencyKeyUsed, StoredResponse
-from memagent.stores.memory_journal import MemoryJournal
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.in_memory import MemoryJournal
+from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing import check_journal
 from memagent.testing.journal_kit import every_kind, read_all
 

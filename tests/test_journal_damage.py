@@ -19,8 +19,8 @@ from crash_child import CrashServer, Say
 from memagent.core.errors import StoreCorrupt, StoreError, StoreUnavailable
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored, StatsDelta
-from memagent.stores.schema import SCHEMA_REVISION, VERSION_TABLE
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.schema import SCHEMA_REVISION, VERSION_TABLE
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import every_kind, read_all
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")

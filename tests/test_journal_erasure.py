@@ -17,8 +17,8 @@ from crash_child import CrashServer, Say
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.stores.schema import meta
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.schema import meta
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import read_all
 
 SCAN = "import sys, pathlib; sys.stdout.buffer.write(b''.join(file.read_bytes() for file in pathlib.Path(sys.argv[1]).iterdir()))"
@@ -137,8 +137,8 @@ def scrub_asked(path: Path) -> bool:
 
 
 def test_a_long_reader_delays_the_scrub_and_no_data_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memagent.stores.sqlite_engine._BUSY_S", 0.05)
-    monkeypatch.setattr("memagent.stores.journal_writer._SCRUB_AGAIN_S", 0.05)
+    monkeypatch.setattr("memagent.journal.sqlite.engine._BUSY_S", 0.05)
+    monkeypatch.setattr("memagent.journal.writer._SCRUB_AGAIN_S", 0.05)
     ann, bob = Scope(user_id="ann"), Scope(user_id="bob")
 
     async def run() -> None:

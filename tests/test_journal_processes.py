@@ -20,7 +20,7 @@ from crash_child import CrashServer, Say
 from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import read_all
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -30,7 +30,7 @@ HOLD = """
 import asyncio, sys
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased
-from memagent.stores.sql_journal import SqlJournal
+from memagent.journal.sqlite.journal import SqlJournal
 with SqlJournal(sys.argv[1]) as journal:
     print("open", flush=True)
     for expect, _ in enumerate(sys.stdin):

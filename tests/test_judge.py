@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
-from environments.figures import Report
-from environments.judge import (
+from environments.evaluation.figures import Report
+from environments.evaluation.judge import (
     FILE,
     STRICTNESS,
     build_judge,

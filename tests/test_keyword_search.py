@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
-from memagent.memory.lexical import K1, B, query_terms, tokenize
-from memagent.stores.memory_index import IndexView
-from memagent.stores.segments import Arena, make_doc
+from memagent.search.index import IndexView
+from memagent.search.segments import Arena, make_doc
+from memagent.state.tokens import K1, B, query_terms, tokenize
 
 
 def view_of(texts: list[str], *, batches: int = 1, replaced: int = 0) -> IndexView:

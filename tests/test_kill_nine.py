@@ -17,12 +17,12 @@ from crash_child import CrashServer, Death
 from journal_workloads import EMBEDDER, token_of, vector_of
 from postgres_kit import journal_at
 
+from memagent.core.crash_points import CRASH_POINTS, kill_at
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, JournalRow
-from memagent.stores.crash_points import CRASH_POINTS, kill_at
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.postgres_engine import connect, is_postgres_url
-from memagent.stores.schema import VERSION_TABLE
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.postgres.engine import connect, is_postgres_url
+from memagent.journal.schema import VERSION_TABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 CYCLES = int(os.environ.get("MEMAGENT_KILL_CYCLES", "20"))

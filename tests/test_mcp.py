@@ -40,7 +40,7 @@ async def in_process(path: Path | str = ":memory:", **options: Any) -> AsyncGene
 
 @asynccontextmanager
 async def subprocess(path: Path, *options: str) -> AsyncGenerator[Tools]:
-    args = ["-m", "memagent.cli", "mcp", "--path", str(path), "--embedder", "hashing", *options]
+    args = ["-m", "memagent.cli.app", "mcp", "--path", str(path), "--embedder", "hashing", *options]
     server = mcp.StdioServerParameters(command=sys.executable, args=args)
     async with mcp.Client(mcp.stdio_client(server)) as client:
         yield Tools(client)

@@ -407,7 +407,7 @@ def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(tmp_path: Pat
 
 
 def test_the_command_takes_over_one_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from memagent.cli import app
+    from memagent.cli.app import app
 
     source = json_export(tmp_path / "export.json", lines=False)
     arguments = [

@@ -18,16 +18,16 @@ from memagent.core.ops import ParseStatus
 from memagent.core.records import Session, Turn
 from memagent.designs.base import SlotContext
 from memagent.designs.memory_t1 import DESIGN
-from memagent.designs.parts.model_answerer import UNREADABLE
-from memagent.designs.parts.prompting import load_prompt
-from memagent.designs.parts.session_answerer import SESSION_ANSWER_SCHEMA
-from memagent.designs.parts.session_retriever import WINDOW_SCHEMA, SessionRetriever, Window
+from memagent.designs.parts.model.answerer import UNREADABLE
+from memagent.designs.parts.model.session_answerer import SESSION_ANSWER_SCHEMA
+from memagent.designs.parts.retrieval.sessions import WINDOW_SCHEMA, SessionRetriever, Window
+from memagent.designs.prompting import load_prompt
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.temporal import format_span
-from memagent.memory.time_window import parse_window
 from memagent.plugins import load
+from memagent.replies.time_window import parse_window
 from memagent.testing import FunctionModel, ScriptedModel, check_design
+from memagent.timex.resolve import format_span
 
 ASKED = datetime(2024, 7, 1, 12, tzinfo=UTC)
 NO_TIME = '{"from": null, "to": null}'

@@ -15,13 +15,13 @@ from memagent.core.ops import ParseStatus
 from memagent.core.records import Event, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.event_indexer import EventIndexer
-from memagent.designs.parts.merge_judge import PAIRS_SCHEMA, MergeJudge
-from memagent.designs.parts.prompting import load_prompt
+from memagent.designs.parts.graph.event_indexer import EventIndexer
+from memagent.designs.parts.graph.merge_judge import PAIRS_SCHEMA, MergeJudge
+from memagent.designs.prompting import load_prompt
 from memagent.embed.hashing import HashEmbedder
+from memagent.events.merge import Likeness, event_texts, near_pairs, open_events
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.memory.event_merge import Likeness, event_texts, near_pairs, open_events
-from memagent.memory.event_parsing import parse_pairs
+from memagent.replies.events import parse_pairs
 from memagent.testing import FunctionModel
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments import metrics
-from environments.metrics import f1, f1_memory_r2
-from environments.rankings import BM25, fused
+from environments.evaluation.rankings import BM25, fused
+from environments.rewards import metrics
+from environments.rewards.metrics import f1, f1_memory_r2
 from memagent.core.records import ItemStatus, MemoryItem
 
 WORDS = st.lists(st.sampled_from(["blue", "red", "cat", "dog", "Lisbon", "2023"]), max_size=8).map(" ".join)

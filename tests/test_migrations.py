@@ -19,11 +19,11 @@ from sqlalchemy.schema import CreateTable
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
-from memagent.stores import journal_statements
-from memagent.stores.migrations.upgrade import alembic_config
-from memagent.stores.schema import KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, embeddings, metadata
-from memagent.stores.sql_journal import SqlJournal
-from memagent.stores.sqlite_engine import writing_engine
+from memagent.journal import statements as journal_statements
+from memagent.journal.migrations.upgrade import alembic_config
+from memagent.journal.schema import KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, embeddings, metadata
+from memagent.journal.sqlite.engine import writing_engine
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
@@ -97,7 +97,7 @@ def test_revisions_can_be_taken_back(tmp_path: Path) -> None:
 
 def test_alembic_is_loaded_only_to_migrate(tmp_path: Path) -> None:
     code = (
-        "import sys; from memagent.stores.sql_journal import SqlJournal\n"
+        "import sys; from memagent.journal.sqlite.journal import SqlJournal\n"
         "for path in sys.argv[1:]: SqlJournal(path).close(); print('alembic' in sys.modules)"
     )
     places = [str(tmp_path / "new.db"), str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))]

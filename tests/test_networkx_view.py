@@ -16,8 +16,8 @@ from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import Event, EventEdge, Relation
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.add_only import DESIGN
-from memagent.stores.adjacency import GraphState, graph_delta_between, graph_of
-from memagent.stores.networkx_graph import FrozenEventGraph, as_networkx
+from memagent.events.networkx_view import FrozenEventGraph, as_networkx
+from memagent.state.adjacency import GraphState, graph_delta_between, graph_of
 from memagent.testing import FunctionModel
 
 

@@ -7,7 +7,7 @@ import asyncio
 import rollout_kit as kit
 
 from environments import play, replay_session
-from environments.snapshot_json import snapshot_to_json
+from environments.play.snapshot_json import snapshot_to_json
 from memagent import Agent
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.snapshot import EMPTY, MemorySnapshot

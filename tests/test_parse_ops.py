@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memagent.core.ops import Add, Delete, Noop, ParseStatus, RejectReason, Update
 from memagent.core.records import Fact, TimeSpan
-from memagent.memory.parsing import MAX_ENTRIES, extract_json, parse_answer, parse_facts, parse_ops
-from memagent.memory.tolerant_json import MAX_DEPTH, MAX_TEXT_CHARS
+from memagent.replies.parsing import MAX_ENTRIES, extract_json, parse_answer, parse_facts, parse_ops
+from memagent.replies.tolerant_json import MAX_DEPTH, MAX_TEXT_CHARS
 
 MAY = TimeSpan(start=datetime(2023, 5, 7, tzinfo=UTC), end=datetime(2023, 5, 8, tzinfo=UTC))
 CAT = Fact(text="Ana adopted a cat", subject="Ana", speaker="Ana", source_turn_ids=("D1:3",), valid=MAY)

@@ -9,8 +9,8 @@ import pytest
 from memagent.core.errors import ConfigError, ContextOverflow
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Sampling, StepRef
 from tests.training_kit import tiny_model, tiny_tokenizer
-from train.generation import TransformersEngine
-from train.policy import PolicyModel
+from train.sampling.generation import TransformersEngine
+from train.sampling.policy import PolicyModel
 
 
 def _policy(**options) -> PolicyModel:

@@ -29,12 +29,12 @@ from memagent.core.errors import (
 )
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
+from memagent.journal.postgres.engine import connect, without_password
+from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.row_security import SEEN
+from memagent.journal.rows import scope_digest, scope_key
+from memagent.journal.schema import SCHEMA_REVISION, VERSION_TABLE
 from memagent.plugins import load
-from memagent.stores.journal_rows import scope_digest, scope_key
-from memagent.stores.postgres_engine import connect, without_password
-from memagent.stores.postgres_journal import PostgresJournal
-from memagent.stores.row_security import SEEN
-from memagent.stores.schema import SCHEMA_REVISION, VERSION_TABLE
 from memagent.testing.journal_kit import every_kind, read_all
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")
@@ -299,7 +299,7 @@ def test_settings_variables_and_paths_lead_to_the_server(
 
 def test_the_command_line_takes_a_server(url: str, tmp_path: Path) -> None:
     def run(*words: str) -> str:
-        command = [sys.executable, "-m", "memagent.cli", *words]
+        command = [sys.executable, "-m", "memagent.cli.app", *words]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)} | {"PGPASSWORD": PASSWORD}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -19,11 +19,11 @@ from crash_child import CrashServer, Death, Say
 from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 
 from memagent.build import open_store
+from memagent.core import crash_points
 from memagent.core.errors import StoreError, StoreUnavailable, VersionConflict
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
-from memagent.stores import crash_points
-from memagent.stores.postgres_journal import PostgresJournal
+from memagent.journal.postgres.journal import PostgresJournal
 from memagent.testing.journal_kit import read_all
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")

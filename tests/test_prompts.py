@@ -15,8 +15,8 @@ from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.core.records import Fact, MemoryItem, Relation, Turn
 from memagent.designs.parts.lines import fact_line, hit_line, turn_line
-from memagent.designs.parts.prompting import fence, load_prompt, parse_prompt, quoted, render
-from memagent.memory.parsing import parse_answer, parse_facts, parse_ops
+from memagent.designs.prompting import fence, load_prompt, parse_prompt, quoted, render
+from memagent.replies.parsing import parse_answer, parse_facts, parse_ops
 
 SHIPPED = {
     "extract": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),

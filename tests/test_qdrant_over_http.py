@@ -27,18 +27,18 @@ from memagent.config import AgentSettings, QdrantSettings
 from memagent.core.answers import Query
 from memagent.core.errors import ConfigError, EmbeddingError, StoreError, StoreUnavailable
 from memagent.core.ops import Add, Delete, OpBatch, Update
-from memagent.core.recall import RECIPES
+from memagent.core.recipes import RECIPES
 from memagent.core.records import Fact, Scope, SourceRef
 from memagent.core.snapshot import Erased
 from memagent.embed.hashing import HashEmbedder
+from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import IndexRow, Journal
-from memagent.stores import index_projection
-from memagent.stores.index_projection import Applied, row_check
-from memagent.stores.memory_journal import MemoryJournal
-from memagent.stores.qdrant_calls import Calls, Patience
-from memagent.stores.qdrant_index import QdrantIndex
 from memagent.testing.index_kit import sample_items, unit_vectors
+from memagent.vectors import projection as index_projection
+from memagent.vectors.projection import Applied, row_check
+from memagent.vectors.qdrant_calls import Calls, Patience
+from memagent.vectors.qdrant_index import QdrantIndex
 
 SERVER_URL = os.environ.get("MEMAGENT_TEST_QDRANT_URL")
 HASTY = Patience(tries=3, timeout_s=5.0, total_s=30.0, first_pause_s=0.005, longest_pause_s=0.01)

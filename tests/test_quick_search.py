@@ -12,13 +12,13 @@ from bank_kit import WORDS
 
 from memagent.core.answers import Filter, Hit, Query
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
-from memagent.core.recall import BALANCED, FAST, PLAIN, Recipe
+from memagent.core.recipes import BALANCED, FAST, PLAIN, Recipe
 from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.embed.static import StaticEmbedder
-from memagent.memory import recall as long_way
 from memagent.memory.bank import MemoryBank
-from memagent.memory.ranking import ORDER_DECIMALS
-from memagent.stores.scoring import rounded
+from memagent.search import pipeline as long_way
+from memagent.search.fusion import ORDER_DECIMALS
+from memagent.search.scoring import rounded
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
 RECIPES = (

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from memagent.core.errors import InputError
 from memagent.core.records import MAX_TURN_CHARS, Trust
-from memagent.memory.temporal import resolve_time
 from memagent.readers import (
     Conversation,
     GoldQuestion,
@@ -27,6 +26,7 @@ from memagent.readers import (
     read_messages,
     read_plain_text,
 )
+from memagent.timex.resolve import resolve_time
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "data"
 

@@ -19,20 +19,20 @@ from memagent.build import open_agent
 from memagent.core.answers import Filter, Hit, Query, Question
 from memagent.core.errors import ConfigError
 from memagent.core.ops import Add, OpBatch
-from memagent.core.recall import BALANCED, DEEP, FAST, PLAIN, RECIPES, Recipe, recipe_of
+from memagent.core.recipes import BALANCED, DEEP, FAST, PLAIN, RECIPES, Recipe, recipe_of
 from memagent.core.records import Fact, ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.memory.lexical import K1, B, query_terms
-from memagent.memory.recall import ARM_WEIGHTS
-from memagent.memory.selecting import budget, collapse, fixed_words, quota, token_estimate, word_overlap
-from memagent.memory.weighing import calls, importance, length, named_in, proximity, recency
 from memagent.protocols import VectorIndex
 from memagent.readers import iter_conversations
-from memagent.stores.memory_index import Scoring
-from memagent.stores.segments import CONTEXT, OWN
+from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
+from memagent.search.index import Scoring
+from memagent.search.pipeline import ARM_WEIGHTS
+from memagent.search.segments import CONTEXT, OWN
+from memagent.search.weights import calls, importance, length, named_in, proximity, recency
+from memagent.state.tokens import K1, B, query_terms
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "data" / "two_friends.txt"
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
@@ -371,7 +371,7 @@ FILTERS = (
 @pytest.mark.parametrize("make", [sample_bank, random_bank])
 def test_qdrant_and_numpy_give_the_same_hits_by_every_recipe(make: Any) -> None:
     client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
-    from memagent.stores.qdrant_index import QdrantIndex
+    from memagent.vectors.qdrant_index import QdrantIndex
 
     async def run() -> None:
         ours = await make()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from environments.auditing.replay import Forced, ReplayReport, past_session, recorded_facts, replay
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
-from environments.replay import Forced, ReplayReport, past_session, recorded_facts, replay
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import Add, Delete, Noop, RejectReason, Update

@@ -10,7 +10,7 @@ import pytest
 import rollout_kit as kit
 
 from environments import EnvironmentFault, LoCoMo, SessionTrace, check_environment, play, replay_session
-from environments.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
+from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, Role

@@ -12,7 +12,7 @@ from browser_kit import WIDTHS, chromium, colour_behind, opened, overflow
 from typer.testing import CliRunner
 
 from environments.evaluate import app
-from environments.figures import Report
+from environments.evaluation.figures import Report
 
 ARMS = ("verbatim", "bm25", "empty", "oracle")
 

@@ -12,7 +12,7 @@ from memagent.build import build_reranker, open_store
 from memagent.config import AgentSettings, CrossEncoderSettings, MemoryStoreSettings, PluginRerankerSettings
 from memagent.core.answers import Query
 from memagent.core.errors import ConfigError, ModelError
-from memagent.core.recall import Recipe
+from memagent.core.recipes import Recipe
 from memagent.core.records import Scope
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank

@@ -9,7 +9,8 @@ from math import log
 import pytest
 
 from environments.errors import EnvironmentFault
-from environments.grounding import (
+from environments.records import Episode, ProbeScore
+from environments.rewards.grounding import (
     EvidenceTerm,
     TemporalTerm,
     event_fidelity,
@@ -20,9 +21,8 @@ from environments.grounding import (
     temporal_value,
     time_consistency,
 )
-from environments.metrics import f1, f1_memory_r2
-from environments.records import Episode, ProbeScore
-from environments.rewards import (
+from environments.rewards.metrics import f1, f1_memory_r2
+from environments.rewards.terms import (
     AnswerTerm,
     CompressionTerm,
     OpEntropyTerm,

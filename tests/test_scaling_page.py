@@ -19,9 +19,9 @@ from memagent.build import open_store
 from memagent.core.records import Scope
 from memagent.memory.bank import system_clock
 from memagent.memory.facade import Memory
-from memagent.service.database import ServiceDatabase
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.keys import KeyRing
 from memagent.service.hosting import service_database_path
-from memagent.service.keys import KeyRing
 
 if TYPE_CHECKING:
     from postgres_kit import Postgres

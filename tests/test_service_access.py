@@ -19,9 +19,9 @@ from service_kit import DATABASES, Served, place_on, serving
 from memagent.build import open_store
 from memagent.config import ServiceSettings
 from memagent.core.errors import ConfigError
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.postgres.backend import PostgresBackend
 from memagent.service.serving import check_workers, serve
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.postgres_backend import PostgresBackend
 
 CALLS = calls(3_000)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}

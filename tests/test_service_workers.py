@@ -24,13 +24,13 @@ from memagent import Client
 from memagent.core.errors import ModelUnavailable, StoreError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
+from memagent.journal.postgres.engine import connect
+from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
-from memagent.service.database import ServiceDatabase
-from memagent.service.keys import KeyRing
-from memagent.service.tables import KNOWN_REVISIONS, REVISION, VERSION_TABLE, owner_digest
-from memagent.stores.journal_rows import scope_digest, scope_key
-from memagent.stores.postgres_engine import connect
-from memagent.stores.postgres_journal import PostgresJournal
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.keys import KeyRing
+from memagent.service.data.tables import KNOWN_REVISIONS, REVISION, VERSION_TABLE, owner_digest
 from memagent.testing.models import FunctionModel
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")
@@ -189,7 +189,7 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
 
 
 def test_what_a_worker_left_is_taken_over_when_its_lease_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memagent.service.database.LEASE_S", 2.0)
+    monkeypatch.setattr("memagent.service.data.database.LEASE_S", 2.0)
     scope = Scope(user_id="ann")
     with serving(url, model=Watched()) as running, running.http() as http:
         for number in (1, 2):
@@ -210,7 +210,7 @@ def test_what_a_worker_left_is_taken_over_when_its_lease_ends(url: str, monkeypa
 
 
 def test_a_worker_that_lost_its_claim_stops(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memagent.service.claims._BEAT_S", 0.2)
+    monkeypatch.setattr("memagent.service.data.leases._BEAT_S", 0.2)
     model = Watched(wait_s=30)
     with serving(url, model=model) as running, running.http() as http:
         job = http.post("/v1/sessions", json={"turns": [{"text": "SAID-ann-1"}]}).json()
@@ -468,7 +468,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_workers_on_sqlite_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "memagent.cli", "serve", "--db", str(tmp_path / "m.db"), "--workers", "2"]
+    command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(tmp_path / "m.db"), "--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode != 0 and "keep the memory in PostgreSQL" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -17,9 +17,9 @@ from memagent.core.records import ItemStats
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.consequences import plan_commit
-from memagent.memory.state import EMPTY_STATE, apply, rebuilt
 from memagent.memory.timetravel import restore_snapshot, undo
+from memagent.state.effects import plan_commit
+from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 

@@ -8,16 +8,16 @@ from statistics import pvariance
 
 import pytest
 
-from environments.grounding import temporal_value
-from environments.rewards import Outcome
+from environments.rewards.grounding import temporal_value
+from environments.rewards.terms import Outcome
 from memagent.core.exchange import Role
 from memagent.plugins import load
 from tests.training_kit import small_episode
-from train.allocation import SuccessHistory
-from train.config import LoGoGRPOConfig
-from train.credit import CreditGroup, GroupKey, Member, group_mean, logo_advantages
+from train.credit.advantages import CreditGroup, GroupKey, Member, group_mean, logo_advantages
 from train.errors import TrainFault
-from train.plans import credit_plan, evidence_ranges, rollout_plan
+from train.rollouts.allocation import SuccessHistory
+from train.run.config import LoGoGRPOConfig
+from train.run.plans import credit_plan, evidence_ranges, rollout_plan
 from train.techniques.d3s import most_varied
 from train.techniques.dars import dars, dars_hardness, further_runs
 from train.techniques.dynamic_sampling import is_flat, planned_rows

@@ -26,9 +26,9 @@ from memagent.designs.memory_t1 import DESIGN as MEMORY_T1
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.temporal import resolve_time
-from memagent.memory.wordings import clashes, wordings
+from memagent.state.versions import clashes, wordings
 from memagent.testing import FunctionModel
+from memagent.timex.resolve import resolve_time
 
 LATER = datetime(2025, 3, 1, tzinfo=UTC)
 BERLIN, LISBON = (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.memory.temporal import find_times, format_span, resolve_time
+from memagent.timex.resolve import find_times, format_span, resolve_time
 
 FRIDAY = datetime(2023, 6, 9, 13, 30, tzinfo=UTC)
 FREE_TEXT = [
@@ -135,7 +135,7 @@ def test_relative_phrases_need_an_anchor() -> None:
 def test_scanning_never_loads_dateparser() -> None:
     code = (
         "import sys; from datetime import datetime\n"
-        "from memagent.memory.temporal import find_times, resolve_time\n"
+        "from memagent.timex.resolve import find_times, resolve_time\n"
         "find_times('gestern, last week, 7 mai 2023, hace dos semanas', anchor=datetime(2023, 6, 9))\n"
         "resolve_time('last week', anchor=datetime(2023, 6, 9))\n"
         "print('dateparser' in sys.modules)\n"

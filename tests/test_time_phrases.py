@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent.core.records import Granularity, TimeSpan
-from memagent.memory.temporal import find_times, format_span, resolve_time
+from memagent.timex.resolve import find_times, format_span, resolve_time
 
 FRIDAY = datetime(2023, 6, 9, 13, 30, tzinfo=UTC)
 MONDAY = datetime(2023, 7, 17, 19, 5, tzinfo=UTC)

@@ -15,12 +15,12 @@ from run_folder_kit import write_run
 from training_run_kit import entered, train, written
 
 from memagent.core.errors import ConfigError
-from train.settings import checked_run, load_run
+from train.run.settings import checked_run, load_run
 
 EXAMPLES = sorted((ROOT / "examples" / "training").glob("*.toml"))
 LIGHT = """
 import sys
-from train.command import main
+from train.run.command import main
 sys.argv = ["memagent-train", *sys.argv[1:]]
 try:
     main()
@@ -164,7 +164,7 @@ def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
         (tmp_path / "locomo.json").write_text("[]", encoding="utf-8")
         values["environment"]["path"] = str(tmp_path / "locomo.json")
     settings = checked_run(values)
-    from train.runs import stage_config
+    from train.run.runs import stage_config
 
     for stage in settings.stage:
         on_cpu = settings.model_copy(update={"trainer": settings.trainer | {"bf16": False, "use_cpu": True}})

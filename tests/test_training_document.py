@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from train.curriculum import Gate, Stage
-from train.settings import (
+from train.run.curriculum import Gate, Stage
+from train.run.settings import (
     AgentPart,
     EnvironmentPart,
     LoRASettings,
@@ -56,7 +56,7 @@ def _rows(model: type[BaseModel]) -> list[tuple[str, str, str]]:
 
 
 def _trainer_rows() -> list[tuple[str, str, str]]:
-    from train.config import LoGoGRPOConfig
+    from train.run.config import LoGoGRPOConfig
 
     own = LoGoGRPOConfig.__annotations__
     return [

@@ -10,11 +10,11 @@ import pytest
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
-from train.evaluation import evaluate_policy
-from train.generation import TransformersEngine
-from train.policy import PolicyModel
-from train.runs import Place, _demonstrations, experience_of, new_model, stage_config
-from train.settings import RunSettings, checked_run
+from train.run.evaluation import evaluate_policy
+from train.run.runs import Place, _demonstrations, experience_of, new_model, stage_config
+from train.run.settings import RunSettings, checked_run
+from train.sampling.generation import TransformersEngine
+from train.sampling.policy import PolicyModel
 
 
 def _settings(folder: Path, listening: str, **environment: Any) -> RunSettings:

@@ -14,9 +14,9 @@ from browser_kit import WIDTHS, chromium, colour_behind, opened, overflow
 from run_folder_kit import EVERY, HOSTILE, STAGES, STEPS, write_run
 
 from memagent.core.errors import ConfigError
-from train.plots import Line, line_plot, stacked_plot, ticks
-from train.report import write_report
-from train.run_data import read_run
+from train.report.plots import Line, line_plot, stacked_plot, ticks
+from train.report.report import write_report
+from train.report.run_data import read_run
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_writing_the_page_needs_no_torch(page: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from train.report import write_report
+from train.report.report import write_report
 write_report(Path({str(page.parent)!r}), Path({str(page.with_name("again.html"))!r}))
 assert not {{"torch", "transformers", "trl"}} & set(sys.modules)
 """

@@ -12,9 +12,9 @@ from crash_child import CrashServer, Death
 
 from tests.resume_workload import KILLED_AT, STEPS
 from tests.training_kit import GivenSteps, random_step, saved_model, settings, tiny_tokenizer, trainer_of
-from train.checkpoints import STATE_FILE, last_checkpoint
 from train.errors import TrainFault
-from train.trainer import episodes_of_batch
+from train.run.trainer import episodes_of_batch
+from train.sampling.checkpoints import STATE_FILE, last_checkpoint
 
 
 @pytest.fixture(scope="module")

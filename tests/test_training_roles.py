@@ -14,11 +14,11 @@ from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from tests.policy_kit import experience_of, policy_tokenizer
 from tests.training_kit import GivenSteps, random_step, saved_model, settings, trainer_of
-from train.checkpoints import load_for_training, save_adapters
-from train.config import ROLE_SETS
-from train.generation import Job
-from train.plans import credit_plan, rollout_plan
-from train.settings import LoRASettings
+from train.run.config import ROLE_SETS
+from train.run.plans import credit_plan, rollout_plan
+from train.run.settings import LoRASettings
+from train.sampling.checkpoints import load_for_training, save_adapters
+from train.sampling.generation import Job
 
 LORA = LoRASettings(r=2, alpha=4, targets=("q_proj", "v_proj"), per_role=True)
 

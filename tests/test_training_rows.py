@@ -18,9 +18,9 @@ from tests.training_kit import (
     tiny_tokenizer,
     trainer_of,
 )
+from train.credit.rows import build_rows, padded_count, rows_of
 from train.errors import TrainFault
-from train.experience import Step
-from train.rows import build_rows, padded_count, rows_of
+from train.rollouts.experience import Step
 
 
 def _naive_gradient(model: Any, step: Step) -> dict[str, torch.Tensor]:

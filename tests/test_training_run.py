@@ -13,14 +13,14 @@ from command_line_kit import got, moved_into
 from command_line_kit import run as memagent
 from training_run_kit import finished, lines
 
-from environments.rollout import play
+from environments.play.rollout import play
 from memagent import Agent
 from memagent.core.snapshot import EMPTY, MemorySnapshot
-from train.checkpoints import load_policy
-from train.evaluation import evaluate_policy
-from train.run_data import correlation, read_run
-from train.runs import Place
-from train.settings import RunSettings
+from train.report.run_data import correlation, read_run
+from train.run.evaluation import evaluate_policy
+from train.run.runs import Place
+from train.run.settings import RunSettings
+from train.sampling.checkpoints import load_policy
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from training_run_kit import finished, lines, train, written
 
-from train.runs import Validation
+from train.run.runs import Validation
 
 pytestmark = [
     pytest.mark.timeout(300),

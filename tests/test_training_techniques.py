@@ -12,7 +12,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.training_kit import GivenSteps, made_step, random_step, saved_model, settings, tiny_tokenizer, trainer_of
-from train.experience import Step
+from train.rollouts.experience import Step
 from train.techniques.echo import clip_mask, echo_loss
 
 

@@ -17,8 +17,8 @@ from ui_kit import chromium, tab_on
 
 from memagent.config import ServiceSettings
 from memagent.memory.bank import system_clock
-from memagent.service.keys import SCOPES
-from memagent.service.ui import door
+from memagent.service.data.keys import SCOPES
+from memagent.service.ui import session_auth as door
 
 ADDRESSES = {
     "/ui": "memory:read",

@@ -14,8 +14,8 @@ from service_kit import Served, serving
 from ui_pages import words
 
 from memagent.config import ServiceSettings
-from memagent.service.ui.charts import HEIGHT, WIDTH, Curve, chart, number, share, thinned, ticks
-from memagent.service.ui.run_folders import read_run, runs_in
+from memagent.pages.charts import HEIGHT, WIDTH, Curve, chart, number, share, thinned, ticks
+from memagent.pages.run_folders import read_run, runs_in
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from ui_pages import links, send, token, words
 from memagent.core.errors import ModelTimeout
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import RejectReason
-from memagent.service.ui.decisions import words_of
+from memagent.pages.journal_words import words_of
 from memagent.testing.models import FunctionModel
 
 FACT = "Ana has a cat called Bolt"

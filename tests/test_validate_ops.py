@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, RejectReason, Update
 from memagent.core.records import Chunk, Fact, ItemStatus, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
-from memagent.memory.validation import restates, validate_ops
+from memagent.state.validation import restates, validate_ops
 
 DAY1, DAY2 = datetime(2023, 5, 8, tzinfo=UTC), datetime(2023, 5, 9, tzinfo=UTC)
 MAY = TimeSpan(start=DAY1, end=DAY2)

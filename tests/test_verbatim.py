@@ -16,13 +16,13 @@ from memagent.core.ops import Noop, RejectReason
 from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn
 from memagent.core.reports import IngestReport
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.evidence_answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
-from memagent.designs.parts.verbatim_extractor import VerbatimExtractor, pieces
+from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
+from memagent.designs.parts.rules.extractor import VerbatimExtractor, pieces
 from memagent.designs.verbatim import DESIGN
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.temporal import format_span, resolve_time
 from memagent.readers import read_conversation
+from memagent.timex.resolve import format_span, resolve_time
 
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "data" / "two_friends.txt"
 LATER = datetime(2025, 1, 5, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from memagent.core.records import Fact, Granularity, ItemStatus, MemoryItem, TimeSpan
-from memagent.designs.parts.verbatim_corrections import Candidate, Cue, corrected, correction_in, restated_text, swapped
-from memagent.designs.parts.verbatim_rules import conflicting, informative, near_duplicate, overlap
-from memagent.designs.parts.wording import quote_from, time_told
+from memagent.designs.parts.rules.corrections import Candidate, Cue, corrected, correction_in, restated_text, swapped
+from memagent.designs.parts.rules.keeping import conflicting, informative, near_duplicate, overlap
+from memagent.designs.parts.rules.wording import quote_from, time_told
 from memagent.memory.question import Period, QuestionKind, read_question
-from memagent.memory.temporal import format_span
+from memagent.timex.resolve import format_span
 
 
 def at(date: str) -> datetime:

@@ -12,8 +12,8 @@ import pytest
 
 from memagent.core.errors import ConfigError
 from tests.training_kit import GivenSteps, saved_model, settings, tiny_tokenizer, trainer_of
-from train.generation import Job
-from train.vllm_engine import ColocatedSender, ServerSender, VLLMEngine
+from train.sampling.generation import Job
+from train.sampling.vllm_engine import ColocatedSender, ServerSender, VLLMEngine
 
 SCHEMA = {"type": "object"}
 JOBS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from train.waiting import waited_for
+from train.run.waiting import waited_for
 
 
 class Shy:

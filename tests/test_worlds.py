@@ -16,8 +16,8 @@ from typing import cast
 import pytest
 
 from environments import Environment, EnvironmentFault, check_environment, truncate
+from environments.datasets.synthetic import LEVELS, PARTS, Level, Part, Synthetic, synthetic
 from environments.records import Episode
-from environments.synthetic import LEVELS, PARTS, Level, Part, Synthetic, synthetic
 from environments.worlds.asker import CATEGORIES
 from environments.worlds.checks import check_grammar
 from environments.worlds.days import day_text, spoken

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from environments import play, replay_session, truncate
-from environments.synthetic import LEVELS, Level, Synthetic, synthetic
+from environments.datasets.synthetic import LEVELS, Level, Synthetic, synthetic
 from environments.worlds.asker import CATEGORIES
 from environments.worlds.days import day_answers
 from environments.worlds.grammar import grammar_of

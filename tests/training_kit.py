@@ -14,13 +14,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from environments.records import Episode, Probe
 from memagent.core.exchange import Role, TokenTrace
 from memagent.core.records import Session, Turn
-from train.allocation import SuccessHistory
-from train.anchors import SessionSpread
-from train.config import LoGoGRPOConfig
-from train.credit import Credit
-from train.experience import Step
-from train.small_models import save_model, word_tokenizer
-from train.trainer import LoGoGRPOTrainer
+from train.credit.advantages import Credit
+from train.rollouts.allocation import SuccessHistory
+from train.rollouts.anchors import SessionSpread
+from train.rollouts.experience import Step
+from train.run.config import LoGoGRPOConfig
+from train.run.trainer import LoGoGRPOTrainer
+from train.sampling.small_models import save_model, word_tokenizer
 
 torch.set_num_threads(1)
 

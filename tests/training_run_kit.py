@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from train.command import app, main
+from train.run.command import app, main
 
 CONFIG = """
 folder = "{folder}"

@@ -130,8 +130,8 @@ def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
-    from train.runs import first_model
-    from train.settings import checked_run
+    from train.run.runs import first_model
+    from train.run.settings import checked_run
 
     settings = checked_run({**values, "folder": str(folder)})
     first_model(settings, folder, say=lambda line: print(line, file=sys.stderr))
@@ -170,8 +170,8 @@ def run_experiment(
     given = list(sys.argv[1:] if argv is None else argv)
     args = made.parse_args(given)
     if args.one:
-        from train.runs import train_run
-        from train.settings import checked_run
+        from train.run.runs import train_run
+        from train.run.settings import checked_run
 
         arm, seed = args.one[0], int(args.one[1])
         values = settings(arm, seed, args)
@@ -277,7 +277,7 @@ def _curve(folder: Path) -> list[list[float]]:
 
 
 def _compared(by_seed: Mapping[int, Mapping[str, float]], base: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
-    from train.evaluation import bootstrap
+    from train.run.evaluation import bootstrap
 
     entry: dict[str, Any] = {"seeds": sorted(by_seed)}
     for measure in MEASURES:

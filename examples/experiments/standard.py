@@ -27,7 +27,7 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """The run of one arm with one seed."""
     import torch
 
-    from train.warmup import bf16_works
+    from train.run.warmup import bf16_works
 
     probability, lengths = ARMS[arm]
     values = base_settings(args, seed, sessions=lengths[0], credit="session", local_probability=probability)

@@ -13,7 +13,7 @@ from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
 from memagent.core.errors import InputError, fault_in
-from memagent.core.recall import Recipe
+from memagent.core.recipes import Recipe
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.reports import IngestReport
 from memagent.memory.bank import system_clock

@@ -20,7 +20,7 @@ from memagent.client.http import Connection, path_of
 from memagent.core.answers import AsOf, Filter, Hit
 from memagent.core.errors import ConfigError, InputError, ModelError, StoreError, StoreReadOnly, fault_in
 from memagent.core.graph_document import GraphFormat
-from memagent.core.recall import Recipe, recipe_of
+from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff

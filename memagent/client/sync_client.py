@@ -17,7 +17,7 @@ from memagent.client.remote_memory import RemoteMemory
 from memagent.client.wire import Context, Job
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
 from memagent.core.errors import StoreError
-from memagent.core.recall import Recipe
+from memagent.core.recipes import Recipe
 from memagent.core.reports import IngestReport
 from memagent.loop_thread import LoopThread
 from memagent.memory.facade import Memory

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
-from memagent.core.recall import RecipeField
+from memagent.core.recipes import RecipeField
 from memagent.core.records import (
     MAX_TURN_CHARS,
     Event,

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from memagent.core.exchange import Usage
-from memagent.core.recall import RecipeField
+from memagent.core.recipes import RecipeField
 from memagent.core.records import Event, Id, MemoryItem, Moment, NodeKind, Record, Relation, Text, TimeSpan
 
 MAX_QUESTION_CHARS = 20_000

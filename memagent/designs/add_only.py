@@ -15,7 +15,7 @@ from typing import Final
 from memagent.core.ops import OpLimits
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.append_manager import AppendManager
+from memagent.designs.parts.model.append_manager import AppendManager
 
 DESIGN: Final[MemoryDesign] = replace(
     MEMORY_R2,

@@ -28,7 +28,7 @@ from memagent.core.exchange import (
 from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected
 from memagent.core.records import Chunk, Fact, ItemStats, Record, Session
 from memagent.core.snapshot import Commit, GraphDelta
-from memagent.designs.parts.prompting import prompts_of
+from memagent.designs.prompting import prompts_of
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
 

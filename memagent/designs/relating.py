@@ -12,10 +12,10 @@ from memagent.core.answers import Hit, Relevance
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
-from memagent.memory.consequences import entity_id, names_in
-from memagent.memory.ranking import Candidate
-from memagent.memory.state import folded
-from memagent.stores.adjacency import Path
+from memagent.search.fusion import Candidate
+from memagent.state.adjacency import Path
+from memagent.state.effects import entity_id, names_in
+from memagent.state.fold import folded
 
 _LINKS = frozenset(
     {

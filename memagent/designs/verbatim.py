@@ -13,11 +13,11 @@ from typing import Final
 
 from memagent.core.ops import OpLimits
 from memagent.designs.base import MemoryDesign, RelateSettings
-from memagent.designs.parts.evidence_answerer import EvidenceAnswerer
-from memagent.designs.parts.timed_retriever import TimedRetriever
+from memagent.designs.parts.retrieval.timed import TimedRetriever
+from memagent.designs.parts.rules.answerer import EvidenceAnswerer
+from memagent.designs.parts.rules.extractor import VerbatimExtractor
+from memagent.designs.parts.rules.manager import VerbatimManager
 from memagent.designs.parts.trivial import no_feedback, no_indexer
-from memagent.designs.parts.verbatim_extractor import VerbatimExtractor
-from memagent.designs.parts.verbatim_manager import VerbatimManager
 
 DESIGN: Final = MemoryDesign(
     name="verbatim",

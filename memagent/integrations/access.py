@@ -17,8 +17,8 @@ from memagent.core.ops import MemoryOp
 from memagent.core.records import MemoryItem, SourceRef
 from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
 from memagent.memory.bank import MemoryBank
-from memagent.memory.consequences import item_node
-from memagent.memory.state import BankState
+from memagent.state.effects import item_node
+from memagent.state.fold import BankState
 
 T = TypeVar("T")
 

@@ -37,13 +37,13 @@ from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Filter, Query
 from memagent.core.errors import InputError
-from memagent.core.recall import Recipe, recipe_of
+from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import Trust, clean_text
 from memagent.integrations import documents
 from memagent.integrations.access import Access, Assignment, assign
 from memagent.integrations.documents import KIND, Document, Namespace
 from memagent.memory.bank import MemoryBank
-from memagent.memory.state import BankState
+from memagent.state.fold import BankState
 
 
 class MemoryStore(BaseStore):

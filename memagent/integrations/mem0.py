@@ -20,7 +20,7 @@ from memagent.config import AgentSettings
 from memagent.core.answers import Filter, Query
 from memagent.core.errors import InputError, ModelError
 from memagent.core.ops import Add, Delete, OpBatch, Update
-from memagent.core.recall import recipe_of
+from memagent.core.recipes import recipe_of
 from memagent.core.records import Fact, MemoryItem, Scope, SourceRef, Trust
 from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_calls as calls
@@ -29,8 +29,8 @@ from memagent.integrations.access import Assignment, assign
 from memagent.integrations.mem0_records import Owner, envelope, owner_of
 from memagent.loop_thread import LoopThread
 from memagent.memory.incoming import as_session
-from memagent.memory.state import BankState
 from memagent.protocols import ChatModel, Embedder
+from memagent.state.fold import BankState
 
 T = TypeVar("T")
 _UNSET: Any = object()

@@ -17,7 +17,7 @@ from memagent.integrations import mem0_records as records
 from memagent.integrations.access import Assignment, assign
 from memagent.integrations.mem0_records import Owner, owner_of
 from memagent.memory.bank import MemoryBank
-from memagent.memory.state import BankState
+from memagent.state.fold import BankState
 
 _log = logging.getLogger(__name__)
 _AMENDED = "mem0"

@@ -19,23 +19,23 @@ from rpds import HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.answers import Filter, Hit, Query
+from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, MemoryNotFound, StoreError, StoreReadOnly, VersionConflict, WrongLoop
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, Entry, GraphDelta, JournalRow, MemorySnapshot, SessionStored, StatsDelta
-from memagent.memory.consequences import plan_commit
-from memagent.memory.expiry import NEVER_LOOKED, Expiry
-from memagent.memory.graph_rules import checked_delta
-from memagent.memory.projection import Projector
-from memagent.memory.ranking import Candidate
-from memagent.memory.recall import Ground, alike, recall
-from memagent.memory.state import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
+from memagent.events.rules import checked_delta
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
-from memagent.stores.adjacency import Path
-from memagent.stores.crash_points import reach
-from memagent.stores.index_projection import IndexProjection, Level
-from memagent.stores.memory_index import IndexView, Scored
-from memagent.stores.segments import NO_ROW
+from memagent.search.fusion import Candidate
+from memagent.search.index import IndexView, Scored
+from memagent.search.pipeline import Ground, alike, recall
+from memagent.search.projection import Projector
+from memagent.search.segments import NO_ROW
+from memagent.state.adjacency import Path
+from memagent.state.effects import plan_commit
+from memagent.state.expiry import NEVER_LOOKED, Expiry
+from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
+from memagent.vectors.projection import IndexProjection, Level
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.002

@@ -18,16 +18,16 @@ from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, VersionConflict, fault_in
 from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
-from memagent.core.recall import BALANCED, Recipe, recipe_of
+from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan, as_utc
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
+from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.graph_export import GraphExport, export_graph
-from memagent.memory.graph_stats import graph_stats
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
-from memagent.stores.memory_index import matches
+from memagent.state.matching import matches
 from memagent.tracing import operation_span, tell_search, verb
 
 Scalar = str | int | float | bool | None

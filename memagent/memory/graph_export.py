@@ -21,17 +21,17 @@ from memagent.core.answers import AsOf
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphFormat, GraphNode, GraphTurn, NodeState
 from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
+from memagent.events.graph_files import graph_to_graphml, graph_to_json
+from memagent.events.merge import in_order, story_key
+from memagent.events.topics import topics_of
+from memagent.events.visibility import events_in_sight, outdated
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
-from memagent.memory.consequences import entity_id, names_in, version_node_id
-from memagent.memory.event_merge import in_order, story_key
-from memagent.memory.event_sight import events_in_sight, outdated
 from memagent.memory.event_vectors import text_vectors
-from memagent.memory.lexical import tokenize
-from memagent.memory.state import BankState
-from memagent.memory.topics import topics_of
 from memagent.pages.graph_page import graph_page
-from memagent.stores.graph_files import graph_to_graphml, graph_to_json
+from memagent.state.effects import entity_id, names_in, version_node_id
+from memagent.state.fold import BankState
+from memagent.state.tokens import tokenize
 
 _KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _WORD = re.compile(r"[^\W\d_]{3,}")

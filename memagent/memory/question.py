@@ -13,9 +13,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from memagent.core.records import Record, Text, TimeSpan
-from memagent.memory.lexical import tokenize
-from memagent.memory.state import folded
-from memagent.memory.temporal import find_times
+from memagent.state.fold import folded
+from memagent.state.tokens import tokenize
+from memagent.timex.resolve import find_times
 
 
 class QuestionKind(StrEnum):

@@ -27,10 +27,10 @@ from memagent.core.snapshot import (
     SnapshotDiff,
 )
 from memagent.memory.bank import MemoryBank
-from memagent.memory.consequences import item_node
-from memagent.memory.state import BankState, apply
-from memagent.memory.wordings import began
-from memagent.stores.adjacency import GraphState, graph_delta_between
+from memagent.state.adjacency import GraphState, graph_delta_between
+from memagent.state.effects import item_node
+from memagent.state.fold import BankState, apply
+from memagent.state.versions import began
 
 # -- history -------------------------------------------------------------------------------------------------------
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
 from memagent.core.records import MemoryItem, Record, Text
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
-from memagent.memory.state import EMPTY_STATE, apply
 from memagent.memory.timetravel import restoring_entry
-from memagent.stores.crash_points import reach
+from memagent.state.fold import EMPTY_STATE, apply
 
 FORMAT = "memagent-export/1"
 _NAME = re.compile(r"c(\d+)((?:\.\d+)?)")

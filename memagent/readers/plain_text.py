@@ -152,7 +152,7 @@ def _is_name(label: str, labels: Counter[str]) -> bool:
 
 def _read_date(text: str) -> datetime | None:
     """The first absolute day in a text, with its time of day where one is told."""
-    from memagent.memory.temporal import find_times  # lazy: other formats need no time grammar
+    from memagent.timex.resolve import find_times  # lazy: other formats need no time grammar
 
     return next(
         (mention.span.start for mention in find_times(text, anchor=None) if mention.span.granularity in _DATED),

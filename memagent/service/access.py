@@ -25,9 +25,9 @@ from memagent.client.faults import ServiceError
 from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
+from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
+from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
-from memagent.service.idempotency import MAX_KEY_CHARS, request_digest
-from memagent.service.keys import LOCAL, LOCAL_USER, Caller
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")

@@ -15,34 +15,24 @@ from starlette.types import ASGIApp
 
 import memagent
 from memagent.client.faults import FieldFault, Problem
-from memagent.service import (
-    problems,
-    routes_graph,
-    routes_memories,
-    routes_openai,
-    routes_operations,
-    routes_snapshots,
-    routes_talk,
-    routes_users,
-    talking,
-    ui,
-)
+from memagent.service import problems, ui
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
-from memagent.service.shortcut import Shortcut
+from memagent.service.routes import exchange, graph, memories, openai, operations, snapshots, talk, users
+from memagent.service.routes.fast import Shortcut
 
 _DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
 _NO_TELEMETRY: Final[Any] = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 """The framework's own telemetry tells paths, queries and messages of errors; the gate's spans take its place (`memagent.tracing`)."""
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    routes_memories.router,
-    routes_talk.router,
-    routes_snapshots.router,
-    routes_graph.router,
-    routes_users.router,
-    routes_openai.router,
-    routes_operations.router,
+    memories.router,
+    talk.router,
+    snapshots.router,
+    graph.router,
+    users.router,
+    openai.router,
+    operations.router,
 )
 """Every part of the API, in the order of the documentation."""
 
@@ -90,7 +80,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         yield
     finally:
         await app.state.mcp.close()
-        await talking.kept_through()
+        await exchange.kept_through()
         await service.stop()
         service.close()
 

@@ -23,7 +23,7 @@ from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
 from memagent.service.problems import problem_response, tell_failure, unforeseen_response
-from memagent.service.shortcut import ROUTE
+from memagent.service.routes.fast import ROUTE
 from memagent.tracing import NO_SPAN, answered, request_span, trace_id
 
 access_log = logging.getLogger("memagent.service.access")

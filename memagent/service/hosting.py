@@ -21,20 +21,20 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import NoModel, Store, build_design, build_model
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
+from memagent.journal.database import DatabaseJournal
+from memagent.journal.postgres.backend import PostgresBackend
+from memagent.journal.sqlite.journal import SqlJournal
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
-from memagent.service.claims import Claims
-from memagent.service.cursors import Cursors
-from memagent.service.database import ServiceDatabase
-from memagent.service.idempotency import PromisingJournal, Requests
-from memagent.service.jobs import Jobs
-from memagent.service.keys import KeyRing
+from memagent.service.data.cursors import Cursors
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.idempotency import PromisingJournal, Requests
+from memagent.service.data.jobs import Jobs
+from memagent.service.data.keys import KeyRing
+from memagent.service.data.leases import Claims
 from memagent.service.metrics import Metrics
 from memagent.service.model_meter import MeteredModel
-from memagent.stores.database_journal import DatabaseJournal
-from memagent.stores.postgres_backend import PostgresBackend
-from memagent.stores.sql_journal import SqlJournal
 
 _log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 3_600.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import ServiceSettings
     from memagent.protocols import ChatModel
-    from memagent.service.keys import KeyRing
+    from memagent.service.data.keys import KeyRing
 
 
 def check_workers(workers: int, *, shared: bool) -> None:

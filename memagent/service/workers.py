@@ -27,9 +27,10 @@ from typing import Final
 from memagent.build import open_store
 from memagent.config import AgentSettings
 from memagent.core.errors import ConfigError, MemAgentError, StoreUnavailable
+from memagent.journal.postgres.backend import PostgresBackend
 from memagent.protocols import ChatModel
-from memagent.service.database import ServiceDatabase
-from memagent.service.keys import KeyRing
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.keys import KeyRing
 from memagent.service.serving import (
     check_bind,
     check_workers,
@@ -40,7 +41,6 @@ from memagent.service.serving import (
     server_config,
     take_signals,
 )
-from memagent.stores.postgres_backend import PostgresBackend
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.5

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from train.allocation import SuccessHistory, accuracy
+from train.rollouts.allocation import SuccessHistory, accuracy
 
 
 def further_runs(accuracy: float, runs: int, *, hardness: bool = False, cap: int | None = None) -> int:

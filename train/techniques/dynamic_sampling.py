@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train.credit import CreditGroup
+from train.credit.advantages import CreditGroup
 
 
 def is_flat(group: CreditGroup) -> bool:

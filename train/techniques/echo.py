@@ -15,7 +15,7 @@ from typing import Final
 
 import torch
 
-from train.credit import CreditGroup
+from train.credit.advantages import CreditGroup
 from train.techniques.dynamic_sampling import is_flat
 
 SUCCESS: Final = 0.5

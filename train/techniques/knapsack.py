@@ -13,8 +13,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from train.allocation import SuccessHistory
 from train.errors import TrainFault
+from train.rollouts.allocation import SuccessHistory
 
 
 def value(runs: int, rate: float) -> float:

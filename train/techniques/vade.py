@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from train.allocation import SuccessHistory
+from train.rollouts.allocation import SuccessHistory
 
 
 @dataclass(frozen=True, kw_only=True)

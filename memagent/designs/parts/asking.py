@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from memagent.core.exchange import JsonSchema, Message, ModelResponse, Role
 from memagent.core.ops import Parsed, ParseStatus
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.prompting import Prompt
+from memagent.designs.prompting import Prompt
 
 T = TypeVar("T")
 

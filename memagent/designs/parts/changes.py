@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from memagent.core.answers import Hit
-from memagent.designs.parts.prompting import quoted
-from memagent.designs.parts.wording import day_of, quote_from, said_line
-from memagent.memory.temporal import format_span
-from memagent.memory.wordings import Clash
+from memagent.designs.parts.rules.wording import day_of, quote_from, said_line
+from memagent.designs.prompting import quoted
+from memagent.state.versions import Clash
+from memagent.timex.resolve import format_span
 
 _MAX_LINES = 24
 _MAX_NOTES = 3

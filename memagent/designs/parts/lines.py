@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from memagent.core.answers import Hit
 from memagent.core.records import Event, Fact, Granularity, TimeSpan, Turn
-from memagent.designs.parts.prompting import quoted
-from memagent.memory.temporal import format_span
+from memagent.designs.prompting import quoted
+from memagent.timex.resolve import format_span
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MAX_TURN_IDS = 8

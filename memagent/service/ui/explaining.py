@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from memagent.core.answers import Answer, Citation, Hit, Verdict
-from memagent.memory.selecting import token_estimate
+from memagent.search.cuts import token_estimate
 
 ARMS: Final[Mapping[str, str]] = {
     "dense": "meaning",

@@ -29,7 +29,7 @@ import memagent
 from memagent.client.faults import plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.problems import tell_failure
-from memagent.service.ui.door import SignInNeeded, UserNeeded, Viewer, door_of
+from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, door_of
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

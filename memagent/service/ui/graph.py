@@ -23,13 +23,13 @@ from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphDocument
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
-from memagent.memory.event_merge import story_key
-from memagent.memory.event_sight import OutOfSight
+from memagent.events.merge import story_key
+from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
-from memagent.memory.state import BankState, folded
 from memagent.pages.graph_page import SCRIPTS, asset, page_data, safe_json
-from memagent.service.ui.door import Viewer, viewer
 from memagent.service.ui.frame import page, page_router
+from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.state.fold import BankState, folded
 
 router = page_router()
 Reader = Annotated[Viewer, Depends(viewer("memory:read"))]

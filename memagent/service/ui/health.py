@@ -18,10 +18,10 @@ from starlette.responses import Response
 
 import memagent
 from memagent.core.errors import InputError
+from memagent.journal.database import DatabaseJournal
 from memagent.service.hosting import Service, service_database_path
-from memagent.service.ui.door import Viewer, viewer
 from memagent.service.ui.frame import page, page_router
-from memagent.stores.database_journal import DatabaseJournal
+from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
 _PACKAGES: Final = ("pydantic", "numpy", "SQLAlchemy", "fastapi", "starlette", "uvicorn", "jinja2", "langgraph")

@@ -11,10 +11,10 @@ from starlette.responses import Response
 from memagent.client.wire import Job, JobState
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.records import Id
-from memagent.service.answers import page as cut
-from memagent.service.routes_talk import file_response
-from memagent.service.ui.door import Viewer, viewer
+from memagent.service.routes.responses import page as cut
+from memagent.service.routes.talk import file_response
 from memagent.service.ui.frame import failure, go, page, page_router
+from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
 _PAGE: Final = 50

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
 from memagent.core.errors import MemAgentError
 from memagent.core.records import MemoryItem, content_id
-from memagent.service.answers import page as cut
-from memagent.service.ui.door import Form, Viewer, viewer
+from memagent.service.routes.responses import page as cut
 from memagent.service.ui.frame import failure, go, memory_link, page, page_router
+from memagent.service.ui.session_auth import Form, Viewer, viewer
 
 router = page_router()
 _PAGE: Final = 50

@@ -13,10 +13,10 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn
 from memagent.core.snapshot import Commit, HistoryEntry
-from memagent.service.answers import check_match, etag_of
-from memagent.service.ui.door import Form, Viewer, viewer
+from memagent.pages.word_diff import Piece, word_diff
+from memagent.service.routes.responses import check_match, etag_of
 from memagent.service.ui.frame import failure, go, memory_link, page, page_router
-from memagent.service.ui.worddiff import Piece, word_diff
+from memagent.service.ui.session_auth import Form, Viewer, viewer
 
 router = page_router()
 Reader = Annotated[Viewer, Depends(viewer("memory:read"))]

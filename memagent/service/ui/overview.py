@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from memagent.core.records import NodeKind
 from memagent.core.snapshot import Commit, Erased, GraphDelta, JournalRow, Restored, SessionStored, StatsDelta
-from memagent.service.ui.door import Viewer, viewer
 from memagent.service.ui.frame import page, page_router
+from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
 _LAST: Final = 8

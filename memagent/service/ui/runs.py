@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from memagent.core.errors import MemoryNotFound
-from memagent.service.ui.charts import Chart, Curve, chart, number, share
-from memagent.service.ui.door import Viewer, viewer
+from memagent.pages.charts import Chart, Curve, chart, number, share
+from memagent.pages.run_folders import Run, read_run, runs_in
 from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.run_folders import Run, read_run, runs_in
+from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
 Watcher = Annotated[Viewer, Depends(viewer("admin", about_memory=False))]

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from memagent.service.access import service_of
-from memagent.service.ui.door import Viewer, check_origin, door_of, read_form, viewer
 from memagent.service.ui.frame import leave_note, page, page_router
+from memagent.service.ui.session_auth import Viewer, check_origin, door_of, read_form, viewer
 
 router = page_router()
 Next = Annotated[str, Query(max_length=4_000)]

@@ -12,11 +12,11 @@ from starlette.responses import HTMLResponse, Response
 from memagent.client.wire import Fork, NewSnapshot, SnapshotInfo
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.snapshot import SnapshotDiff
-from memagent.memory.state import BankState
-from memagent.service import routes_snapshots
-from memagent.service.ui.door import Viewer, viewer
+from memagent.pages.word_diff import word_diff
+from memagent.service.routes import snapshots as routes_snapshots
 from memagent.service.ui.frame import failure, go, page, page_router
-from memagent.service.ui.worddiff import word_diff
+from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.state.fold import BankState
 
 router = page_router()
 Reader = Annotated[Viewer, Depends(viewer("memory:read"))]

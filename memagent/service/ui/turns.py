@@ -16,17 +16,17 @@ from memagent.async_agent import AsyncAgent
 from memagent.client.wire import Job, JobKind
 from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
 from memagent.core.errors import MemAgentError, MemoryNotFound
-from memagent.core.recall import RECIPES, recipe_of
+from memagent.core.recipes import RECIPES, recipe_of
 from memagent.core.records import Session, Turn, content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.chunking import split_session
-from memagent.memory.state import BankState
-from memagent.service.routes_memories import context_of
-from memagent.service.ui.decisions import EntryTold, SessionTold, is_about, session_told, told, turns_of
-from memagent.service.ui.door import Viewer, viewer
+from memagent.pages.journal_words import EntryTold, SessionTold, is_about, session_told, told, turns_of
+from memagent.service.routes.memories import context_of
 from memagent.service.ui.explaining import answer_told, candidates_told
 from memagent.service.ui.frame import failure, page, page_router
+from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.state.fold import BankState
 
 router = page_router()
 Reader = Annotated[Viewer, Depends(viewer("memory:read"))]

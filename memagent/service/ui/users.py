@@ -13,10 +13,10 @@ from starlette.responses import Response
 from memagent.client.wire import JobKind
 from memagent.core.errors import InputError
 from memagent.core.records import Scope
-from memagent.service.answers import page as cut
-from memagent.service.routes_users import reachable
-from memagent.service.ui.door import Viewer, viewer
+from memagent.service.routes.responses import page as cut
+from memagent.service.routes.users import reachable
 from memagent.service.ui.frame import go, page, page_router
+from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
 _PAGE: Final = 50

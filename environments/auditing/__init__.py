@@ -1,0 +1,1 @@
+"""Audits of a stored memory, and replays of its past sessions."""

@@ -1,0 +1,1 @@
+"""Episodes from benchmark files and from generated worlds."""

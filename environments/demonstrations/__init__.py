@@ -1,0 +1,1 @@
+"""Demonstrations for a warm start."""

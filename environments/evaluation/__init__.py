@@ -1,0 +1,1 @@
+"""The evaluation: arms, runs, figures and reports."""

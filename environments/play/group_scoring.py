@@ -1,0 +1,78 @@
+"""Scoring the members of a group alike: the same questions of every memory, and none that any member failed to be asked.
+
+A call that fails is tried again; if it keeps failing the question leaves the whole group, because a score over other questions is not
+comparable. It never counts as a wrong answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from environments.errors import EnvironmentFault
+from environments.play.rollout import DEFAULT_K, MemoryAgent, ask_probe
+from environments.records import Episode, Probe, ProbeAnswer, ProbeScore
+from environments.rewards.scoring import Scoring
+from memagent.core.snapshot import MemorySnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """G members' scores over the same Q questions."""
+
+    members: tuple[tuple[ProbeScore, ...], ...]
+    """(G, Q): members in the order given, each over the same probes in the same order."""
+    excluded: Mapping[str, str]
+    """Why a question is not among them, by probe id."""
+
+
+async def score_group(
+    agent: MemoryAgent,
+    episode: Episode,
+    memories: Sequence[MemorySnapshot],
+    probes: Sequence[Probe],
+    *,
+    scoring: Scoring | None = None,
+    attempts: int = 2,
+    k: int = DEFAULT_K,
+) -> GroupScore:
+    """Ask the probes of every memory through one answering agent, all at once, and score the answers.
+
+    Each is asked on a fork, at its own date or that of the last session any of them has heard; a call that fails is made up to `attempts`
+    times. Give an agent from `with_answer_cache` to pay once for what several memories show alike, and wrap its model to bound how many
+    calls run together. Raises `EnvironmentFault` for a probe of another episode.
+    """
+    known = {probe.id for probe in episode.probes}
+    if foreign := [probe.id for probe in probes if probe.id not in known]:
+        raise EnvironmentFault(f"episode {episode.id!r} has no probe {', '.join(foreign)}")
+    heard = {session.id: session.at for memory in memories for session in memory.sessions.values()}
+    at = max((date for date in heard.values() if date is not None), default=None)
+    answers = await asyncio.gather(
+        *(_asked(agent, probe, memory, at=at, attempts=attempts, k=k) for memory in memories for probe in probes)
+    )
+    failed: dict[str, str] = {}
+    for answer in answers:
+        if answer.failure is not None:
+            failed.setdefault(answer.probe_id, answer.failure)
+    scoring = scoring or Scoring()
+    rows = [answers[at : at + len(probes)] for at in range(0, len(answers), len(probes) or 1)]
+    return GroupScore(
+        members=tuple(
+            scoring.score_answers(episode, [answer for answer in row if answer.probe_id not in failed])
+            for row in (rows or [[] for _ in memories])
+        ),
+        excluded=failed,
+    )
+
+
+async def _asked(
+    agent: MemoryAgent, probe: Probe, memory: MemorySnapshot, *, at: datetime | None, attempts: int, k: int
+) -> ProbeAnswer:
+    answer = await ask_probe(agent.at(memory), probe, memory=memory, at=at, k=k)
+    for _ in range(attempts - 1):
+        if answer.failure is None:
+            break
+        answer = await ask_probe(agent.at(memory), probe, memory=memory, at=at, k=k)
+    return answer

@@ -1,0 +1,1 @@
+"""Metrics, reward terms, credit for sessions, and the scores of a trajectory."""

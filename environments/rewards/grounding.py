@@ -1,0 +1,156 @@
+"""Rewards for resting on the right evidence: in memory (FAPO by evidence) and in time (Memory-T1).
+
+Memory-T1's reward is 0.6 accuracy + 0.2 grounding + 0.2 time, and -1 for a reply that cannot be read. Grounding is about which sessions
+were chosen; time is the mean over them of (proximity + fidelity) / 2: is the session's date near the range that the question asks about,
+and do the events told there lie in it? Where a case is not covered by the paper, the choice made here is named at its function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import exp, inf
+
+from environments.records import Episode, ProbeScore
+from environments.rewards.metrics import items_by_turn
+from environments.rewards.terms import Measure, Outcome, answer_value
+from memagent.core.records import MemoryItem, TimeSpan
+
+_DAY_S = 86_400.0
+
+# -- evidence ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceTerm:
+    """1 for a right answer whose evidence is in memory, 0 for a right one without it, -1 for a wrong one; the mean over the answers.
+
+    A guess that happens to be right earns less than an answer that memory supports. Evidence counts as held when the words of every
+    gold turn are in some item that cites it (`ProbeScore.uncovered`).
+    """
+
+    measure: Measure = "f1"
+    right_at: float = 0.5
+    """Worth from which an answer counts as right."""
+    name: str = "evidence"
+
+    def __call__(self, outcome: Outcome, /) -> float | None:
+        """In [-1, 1]; None without an answer that has a worth."""
+        values = [
+            evidence_value(right=worth >= self.right_at, grounded=score.uncovered == 0)
+            for score in outcome.scores
+            if (worth := answer_value(score, measure=self.measure)) is not None
+        ]
+        return sum(values) / len(values) if values else None
+
+
+def evidence_value(*, right: bool, grounded: bool) -> float:
+    """1 right and grounded, 0 right without evidence (flawed), -1 wrong."""
+    return -1.0 if not right else 1.0 if grounded else 0.0
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def session_grounding(chosen: Collection[str], gold: Collection[str]) -> float:
+    """+1 when the chosen sessions are exactly the gold ones, +0.5 when they share any, -1 when none."""
+    if set(chosen) == set(gold):
+        return 1.0
+    return 0.5 if set(chosen) & set(gold) else -1.0
+
+
+def proximity(*, distance_days: float, range_days: float) -> float:
+    """1 inside the asked range (distance 0), else 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to [-0.5, 1]. L counts at least 1 day."""
+    if distance_days <= 0:
+        return 1.0
+    steps = 0.5 * distance_days / max(range_days, 1.0)
+    value = 1.5 / (1.0 + exp(steps)) - 0.5 if steps < 700 else -0.5
+    return min(1.0, max(-0.5, value))
+
+
+def session_proximity(at: datetime, asked: TimeSpan) -> float:
+    """`proximity` of a session's date to the nearest bound of the asked range; a range with an open bound is endless, so L is too."""
+    before = (asked.start - at).total_seconds() if asked.start is not None else -inf
+    after = (at - asked.end).total_seconds() if asked.end is not None else -inf
+    if asked.contains(at):
+        return 1.0
+    length = (asked.end - asked.start).total_seconds() if asked.start and asked.end else inf
+    return proximity(distance_days=max(before, after, 1e-9) / _DAY_S, range_days=length / _DAY_S)
+
+
+def event_fidelity(events: Sequence[TimeSpan], asked: TimeSpan) -> float:
+    """Mean over a session's events that bear on the question: +1 inside the asked range, +0.5 across a bound, -1 apart from it.
+
+    0 without such events (our choice: nothing is known for or against).
+    """
+    values = [_fidelity(event, asked) for event in events]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _fidelity(event: TimeSpan, asked: TimeSpan) -> float:
+    if not event.overlaps(asked):
+        return -1.0
+    starts = asked.start is None or (event.start is not None and asked.start <= event.start)
+    ends = asked.end is None or (event.end is not None and event.end <= asked.end)
+    return 1.0 if starts and ends else 0.5
+
+
+def time_consistency(chosen: Iterable[tuple[datetime, Sequence[TimeSpan]]], asked: TimeSpan) -> float:
+    """Mean over the chosen sessions, each (date, events), of (proximity + fidelity) / 2; for none the worst, -0.75 (our choice)."""
+    values = [(session_proximity(at, asked) + event_fidelity(events, asked)) / 2.0 for at, events in chosen]
+    return sum(values) / len(values) if values else -0.75
+
+
+def temporal_value(*, accuracy: float, grounding: float, time: float, readable: bool = True) -> float:
+    """0.6 accuracy + 0.2 grounding + 0.2 time; -1 for a reply that could not be read."""
+    return 0.6 * accuracy + 0.2 * grounding + 0.2 * time if readable else -1.0
+
+
+class TemporalTerm:
+    """Memory-T1's reward over the questions whose asked range is known; the mean.
+
+    A session is chosen when the answer cites a turn of it. Its events are the spans of the memory items that rest on those turns.
+    """
+
+    def __init__(
+        self, episode: Episode, asked: Mapping[str, TimeSpan], *, measure: Measure = "f1", name: str = "temporal"
+    ) -> None:
+        """`asked` gives the range in question by probe id."""
+        self.name = name
+        self._asked = dict(asked)
+        self._measure: Measure = measure
+        self._home = {turn.id: session for session in episode.sessions for turn in session.turns}
+
+    def __call__(self, outcome: Outcome, /) -> float | None:
+        """None when no question about a known range was answered."""
+        items = items_by_turn(outcome.memory.items.values()) if outcome.memory is not None else {}
+        values = [
+            value
+            for score in outcome.scores
+            if (asked := self._asked.get(score.probe_id)) is not None
+            and (value := self._value(score, asked, items)) is not None
+        ]
+        return sum(values) / len(values) if values else None
+
+    def _value(self, score: ProbeScore, asked: TimeSpan, items: Mapping[str, Sequence[MemoryItem]]) -> float | None:
+        accuracy = answer_value(score, measure=self._measure)
+        if accuracy is None:
+            return None
+        cited: dict[str, list[str]] = {}
+        for turn_id in score.cited:
+            if turn_id in self._home:
+                cited.setdefault(self._home[turn_id].id, []).append(turn_id)
+        chosen: list[tuple[datetime, list[TimeSpan]]] = []
+        for turn_ids in cited.values():
+            spans = {item.id: item.valid for turn_id in turn_ids for item in items.get(turn_id, ()) if item.valid}
+            at = self._home[turn_ids[0]].at
+            if at is not None:
+                chosen.append((at, list(spans.values())))
+        gold = {self._home[turn_id].id for turn_id in score.evidence}
+        return temporal_value(
+            accuracy=accuracy,
+            grounding=session_grounding(cited, gold),
+            time=time_consistency(chosen, asked),
+            readable=not score.unreadable,
+        )

@@ -1,0 +1,159 @@
+"""Conflict resolution: a numbered list of facts in which a later one contradicts an earlier one, and the newer wins.
+
+Nothing in a fact says that it replaces another but its number. One-hop questions ask for a value that was contradicted; multi-hop ones go
+by way of a bond ("Ana's sister") that was contradicted too. A reader of first facts is wrong about all of them. After FactConsolidation
+of MemoryAgentBench (Hu et al. 2025), over the facts of this world.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Unpack
+
+from environments.errors import EnvironmentFault
+from environments.records import Probe
+from environments.tasks.generated import (
+    Asked,
+    Draw,
+    Generated,
+    Shared,
+    World,
+    asking,
+    at_least,
+    questions,
+    written,
+)
+from environments.worlds.lexicon import Lexicon, filled, pick
+from environments.worlds.spec import Person, Relation
+from environments.worlds.truth import Act, ProbeTruth, Telling
+from environments.worlds.units import words_for
+
+_TIMELESS = frozenset(("when", "old"))
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """One line of the list: a value of a key, the first or the second."""
+
+    subject: Person
+    relation: Relation
+    value: str
+
+
+class FactConsolidation(Generated):
+    """`conflicts` contradicted facts and as many bonds as fit, told in `sessions` sessions; categories are `one_hop` and `multi_hop`."""
+
+    name = "fact_consolidation"
+
+    def __init__(self, *, sessions: int = 4, conflicts: int = 8, **shared: Unpack[Shared]) -> None:
+        """Raises `EnvironmentFault` for fewer than four conflicts or more of them than the language has room for."""
+        super().__init__(**shared)
+        at_least(1, sessions=sessions)
+        at_least(4, conflicts=conflicts)
+        self.sessions, self.conflicts = sessions, conflicts
+
+    def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
+        """One episode."""
+        rng = draw("story")
+        facts = _listed(rng, self._pairs(rng, lexicon))
+        start = date(2024, 1, 2) + timedelta(rng.randrange(60))
+        dates = [start + timedelta(3 * number) for number in range(self.sessions)]
+        bounds = [round(part * len(facts) / self.sessions) for part in range(self.sessions + 1)]
+        teller = rng.choice(lexicon.people).name
+        turns: list[list[tuple[str, str, str]]] = [[] for _ in dates]
+        tellings: list[Telling] = []
+        last: dict[tuple[str, str], str] = {}
+        for number, fact in enumerate(facts, start=1):
+            session = next(place for place in range(self.sessions) if number <= bounds[place + 1])
+            turn_id = f"D{session + 1}:{len(turns[session]) + 1}"
+            form = pick(rng, lexicon.forms(fact.relation.name, "third"), without=_TIMELESS)
+            assert form is not None
+            slots = words_for(fact.subject, fact.subject.name, fact.value)
+            turns[session].append((turn_id, teller, f"{number}. {filled(form.text, slots)}"))
+            key = fact.subject.name, fact.relation.name
+            older = last.get(key, "")
+            last[key] = f"T{number}"
+            tellings.append(
+                Telling(
+                    id=last[key],
+                    turn_id=turn_id,
+                    session=session,
+                    speaker=teller,
+                    subject=fact.subject.name,
+                    relation=fact.relation.name,
+                    kind=fact.relation.kind,
+                    act=Act.CHANGE if older else Act.ADD,
+                    value=fact.value,
+                    said_on=dates[session],
+                    supersedes=older,
+                    mention="name",
+                    form=form.id,
+                )
+            )
+        world = written(name, dates, turns, tellings, speakers=[teller])
+        return asking(world, _questions(draw("questions"), world, lexicon))
+
+    def _pairs(self, rng: random.Random, lexicon: Lexicon) -> list[tuple[_Fact, _Fact]]:
+        """Older and newer facts of every key, bonds last."""
+        relations = [one for one in lexicon.relations.values() if one.kind in ("state", "preference")]
+        people = rng.sample(lexicon.people, min(len(lexicon.people), max(4, self.conflicts // 2)))
+        room = len(people) * len(relations)
+        if room < self.conflicts:
+            raise EnvironmentFault(
+                f"conflicts={self.conflicts} is more than this level's language has room for, {room}"
+            )
+        # Everybody gets a contradicted fact before anybody gets a second, so that bonds have somewhere to lead.
+        mine = {who: rng.sample(relations, len(relations)) for who in people}
+        keys = [(who, mine[who][turn]) for turn in range(len(relations)) for who in people]
+        found: list[tuple[_Fact, _Fact]] = []
+        for who, relation in keys[: self.conflicts]:
+            old, new = rng.sample(lexicon.pools[relation.values], 2)
+            found.append((_Fact(who, relation, old), _Fact(who, relation, new)))
+        bonds = [one for one in lexicon.relations.values() if one.kind == "bond" and one.role]
+        for who in people:
+            bond = rng.choice(bonds)
+            fitting = [one.name for one in people if one != who and bond.gender in ("", one.he)]
+            if len(fitting) > 1:
+                old, new = rng.sample(fitting, 2)
+                found.append((_Fact(who, bond, old), _Fact(who, bond, new)))
+        return found
+
+
+def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]:
+    """All facts in a drawn order that keeps older ones before newer ones."""
+    places = rng.sample(range(2 * len(pairs)), 2 * len(pairs))
+    line = sorted(
+        (place, fact)
+        for pair, first, second in zip(range(len(pairs)), places[::2], places[1::2], strict=True)
+        for place, fact in ((min(first, second), (pair, 0)), (max(first, second), (pair, 1)))
+    )
+    return [pairs[pair][which] for _, (pair, which) in line]
+
+
+def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked]:
+    """A one-hop question for each contradicted fact, and multi-hop questions by way of the bonds, as many at most."""
+    truth = world[1]
+    bonds = {one.value: one for one in truth.tellings if lexicon.relations[one.relation].kind == "bond"}
+    state = truth.state(-1)
+    wanted = {key for key in state if lexicon.relations[key[1]].kind != "bond"}
+    plain = questions(rng, truth, lexicon, lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted)
+    again = questions(rng, truth, lexicon, lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted)
+    valid = {state[bond.key][-1].value: bond for bond in bonds.values() if state[bond.key][-1].value == bond.value}
+    asked = [(probe.model_copy(update={"category": "one_hop"}), how) for probe, how in plain if probe.answers]
+    for probe, how in again:
+        if probe.answers and how.subject in valid:
+            asked.append(_by_way_of(valid[how.subject], lexicon, probe, how))
+    return asked
+
+
+def _by_way_of(bond: Telling, lexicon: Lexicon, probe: Probe, how: ProbeTruth) -> Asked:
+    """The question with the person called by the role that a bond gives."""
+    phrase = f"{bond.subject}'s {lexicon.relations[bond.relation].role}"
+    changed = {
+        "question": probe.question.replace(how.subject, phrase),
+        "evidence_turn_ids": (bond.turn_id, *probe.evidence_turn_ids),
+        "category": "multi_hop",
+    }
+    return probe.model_copy(update=changed), replace(how, chain=phrase)

@@ -1,0 +1,88 @@
+"""A stream of related tasks whose solutions can be reused: does success rise along it?
+
+A task is a question, asked *before* the session in which its solution is told. It comes from one of `families` families and is put in
+other words each time, and so is the solution. Nobody can solve the first task of a family; whoever kept its solution solves every later
+one. `success_slope` is the measure: 0 for an agent without a memory, above 0 for one that learns.
+After Evo-Memory (Wei et al. 2025), which asks whether memory helps along a stream of tasks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Unpack
+
+from environments.records import Episode, Score
+from environments.tasks.generated import Asked, Draw, Generated, Shared, World, asking, at_least, questions
+from environments.tasks.script import Script, enough
+from environments.worlds.lexicon import Lexicon
+from environments.worlds.story import Beat
+from environments.worlds.truth import Act, Key, Truth
+
+
+class TaskStream(Generated):
+    """`tasks` tasks of `families` families; categories are `new` and `reuse`."""
+
+    name = "task_stream"
+
+    def __init__(self, *, tasks: int = 16, families: int = 4, **shared: Unpack[Shared]) -> None:
+        """Raises `EnvironmentFault` for fewer than three tasks or more families than the language has room for."""
+        super().__init__(**shared)
+        at_least(3, tasks=tasks)
+        at_least(1, families=families)
+        self.tasks, self.families = tasks, families
+
+    def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
+        """One episode."""
+        script = Script(name, draw, lexicon, self.knobs(sessions=self.tasks))
+        found = script.keys("state", "preference", ask="now", least=2)
+        keys = enough(found, self.families, knob="families")
+        values = [script.values(relation, 1)[0] for _, relation in keys]
+        stream = [script.rng.randrange(self.families) for _ in range(self.tasks)]
+        first: dict[int, Beat] = {}
+        for place, family in enumerate(stream):
+            speaker, relation = keys[family]
+            known = first.get(family)
+            act = Act.ADD if known is None else Act.REPEAT
+            beat = script.tell(place, speaker, relation, values[family], act=act, of=known)
+            first.setdefault(family, beat)
+        world = script.world(relation for _, relation in keys)
+        wordings = [_wordings(draw(f"questions {turn}"), world[1], lexicon) for turn in range(_most_often(stream))]
+        asked: list[Asked] = []
+        for place, family in enumerate(stream[1:], start=1):
+            speaker, relation = keys[family]
+            probe, how = wordings[stream[:place].count(family)][speaker.name, relation.name]
+            reuse = first[family].session < place
+            changed = {
+                "category": "reuse" if reuse else "new",
+                "after_session": world[1].session_ids[place - 1],
+                "evidence_turn_ids": probe.evidence_turn_ids if reuse else (),
+            }
+            asked.append((probe.model_copy(update=changed), how))
+        return asking(world, asked)
+
+
+def _most_often(stream: Sequence[int]) -> int:
+    return max(stream.count(family) for family in stream)
+
+
+def _wordings(rng: random.Random, truth: Truth, lexicon: Lexicon) -> dict[Key, Asked]:
+    """A question for the solution of every family."""
+    asked = questions(rng, truth, lexicon, lambda probe, how: how.ask == "now" and not probe.unanswerable)
+    return {(how.subject, how.relation): (probe, how) for probe, how in asked}
+
+
+def success_slope(episode: Episode, score: Score) -> float:
+    """Least-squares slope of success (0 to 1) over the stream, from its first question (0) to its last (1); 0 below two answers."""
+    rewards = {probe.probe_id: reward for probe in score.probes if (reward := probe.reward) is not None}
+    asked = [probe.id for probe in episode.probes]
+    points = [(place / max(1, len(asked) - 1), rewards[name]) for place, name in enumerate(asked) if name in rewards]
+    return _slope(points)
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    if len(points) < 2:
+        return 0.0
+    across, up = (sum(values) / len(points) for values in zip(*points, strict=True))
+    below = sum((x - across) ** 2 for x, _ in points)
+    return sum((x - across) * (y - up) for x, y in points) / below

@@ -1,0 +1,90 @@
+"""`memagent chat`: a conversation with the agent in the terminal, or from a pipe, one message a line.
+
+Each message is answered from memory and then remembered with its answer in the background. A line that begins with a slash is a command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from memagent.cli import views
+from memagent.cli.frame import Options, emit, failed, find_id, settings_of, store_path, tell
+from memagent.core.errors import InputError, MemAgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memagent.agent import Agent
+    from memagent.core.reports import IngestReport
+
+COMMANDS = "/undo takes back the last change, /forget ID deletes a memory, /quit ends"
+
+
+def talk(options: Options) -> int:
+    """Answer messages until the input ends or says /quit; gives the exit code. Raises what opening the store raises."""
+    from memagent.agent import Agent
+
+    settings = settings_of(options)
+    path = store_path(options, settings)
+    agent = Agent(
+        options.model,
+        options.scope.user_id,
+        path if path is not None else ":memory:",
+        embedder=options.embedder,
+        settings=settings,
+    )
+    with agent:
+        _tell_unfinished(agent.resume())
+        if sys.stdin.isatty():
+            tell(f"memory of {options.user_id!r}, design {agent.design.name}; {COMMANDS}")
+        for message in _messages(options):
+            if message == "/quit":
+                break
+            try:
+                _answer(agent, options, message)
+            except MemAgentError as exc:
+                failed(options, exc)
+        _tell_unfinished(agent.flush())
+    return 0
+
+
+def _messages(options: Options) -> Iterator[str]:
+    """Lines that are not empty, as they come."""
+    asked = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+    while True:
+        try:
+            text = input("you> ") if asked else sys.stdin.readline()
+        except EOFError:
+            return
+        if not text and not asked:
+            return
+        if text.strip():
+            yield text.strip()
+
+
+def _answer(agent: Agent, options: Options, message: str) -> None:
+    _tell_unfinished(agent.flush())  # so that what was said a moment ago counts
+    if not message.startswith("/"):
+        answer = agent.chat(message)
+        emit(options, {"answer": answer.model_dump(mode="json", exclude={"hits"})}, lambda: views.answer_view(answer))
+        return
+    word, _, rest = message.partition(" ")
+    match word:
+        case "/undo":
+            commit = agent.memory.undo()
+            emit(options, {"undone": commit}, lambda: views.stack(views.commit_lines(commit)))
+        case "/forget":
+            items = {item.id: item for item in agent.memory.get_all()}
+            item = items[find_id(items, rest.strip(), user_id=agent.user_id)]
+            agent.memory.delete(item.id)
+            emit(options, {"forgotten": item}, lambda: views.plain(f"forgotten: {item.text}"))
+        case _:
+            raise InputError(f"there is no command {word}; {COMMANDS}")
+
+
+def _tell_unfinished(reports: Sequence[IngestReport]) -> None:
+    for report in reports:
+        for chunk in report.failed_chunks:
+            tell(f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again")

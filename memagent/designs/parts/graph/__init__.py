@@ -1,0 +1,1 @@
+"""Indexers and retrievers of the event graph."""

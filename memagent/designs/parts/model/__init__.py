@@ -1,0 +1,1 @@
+"""Slots that ask a language model."""

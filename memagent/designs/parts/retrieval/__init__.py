@@ -1,0 +1,1 @@
+"""Retrievers over the search of a memory bank."""

@@ -1,0 +1,1 @@
+"""Slots that work by rule, without a language model."""

@@ -1,0 +1,1 @@
+"""The event graph: merging, visibility, walks, expansion, topics and the networkx view."""

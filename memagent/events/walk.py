@@ -1,0 +1,269 @@
+"""The compass walk: finding evidence by following what leads to what, steered by a check-list of subgoals.
+
+Plan, locate, then explore along several paths that share one queue and one set of visited events, and refine: ask anew for what is still
+missing. Planner, explorer, locator and vectors come in as plain callables, so a model, a policy in training and a test fit alike.
+Paths move in step: each takes its next event, the explorer is asked about all of them at once, and the replies count in the order of the
+paths; so no event is visited twice and equal replies give equal walks.
+The surprise: priorities are cosines to the subgoals still open, so the whole queue is scored anew as soon as one is satisfied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from memagent.core.records import Event, Relation
+from memagent.events.expansion import EDGE_WEIGHTS
+from memagent.state.adjacency import GraphState, Path
+
+_MAX_NEIGHBOURS = 24
+"""Most neighbours shown at one event, the strongest relations first."""
+
+
+class Action(StrEnum):
+    """What the explorer makes of an event."""
+
+    SKIP = "skip"
+    """It does not help."""
+    EXPAND = "expand"
+    """It helps; go on from here."""
+    ANSWER = "answer"
+    """It helps, and this path needs no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """An event not visited yet, as the explorer sees it before going there."""
+
+    event: Event
+    relation: Relation
+    label: str = ""
+    leaving: bool
+    """Whether the edge leads from the present event to this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkView:
+    """What the explorer sees at one event."""
+
+    question: str
+    subgoals: tuple[tuple[str, bool], ...]
+    """(text, satisfied?) of each subgoal."""
+    kept: tuple[Event, ...]
+    event: Event
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """What the explorer decides at one event."""
+
+    action: Action
+    follow: tuple[str, ...] = ()
+    """Ids of neighbours to go to, best first; others are ignored, and so are all after the third."""
+    proven: tuple[int, ...] = ()
+    """Indexes of subgoals that are satisfied now."""
+    response_id: str | None = None
+    """The model response behind the move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkStep:
+    """One visit."""
+
+    event_id: str
+    path: int
+    round: int
+    move: Move
+    via: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """A finished walk: kept events in the order found, each visit, and the check-list at the end."""
+
+    kept: tuple[Event, ...] = ()
+    via: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Path to each visited event, seed first; () for a seed."""
+    steps: tuple[WalkStep, ...] = ()
+    subgoals: tuple[tuple[str, bool], ...] = ()
+    queries: tuple[str, ...] = ()
+    """What was located with: the question, then each refined query."""
+    response_ids: tuple[str, ...] = ()
+    """Model responses in order: the plan's, then one for each visit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkSettings:
+    """How far a walk goes."""
+
+    paths: int = 3
+    rounds: int = 3
+    """Times that start events are located: once, and then for what is missing."""
+    visits: int = 24
+    """Most visits a round, over all paths."""
+    follow: int = 3
+    """Most neighbours queued at one visit."""
+    stop_early: bool = True
+    """Whether the walk ends as soon as every subgoal is satisfied."""
+
+
+Explorer = Callable[[WalkView], Awaitable[Move]]
+"""Decides at one event."""
+Locator = Callable[[str, Sequence[str], Collection[str]], Awaitable[Sequence[Sequence[str]]]]
+"""Query, open subgoals and ids already visited to start events: groups by topic, best group first, best event first."""
+Closeness = Callable[[str, Sequence[str]], Awaitable[Mapping[str, float]]]
+"""A subgoal and event ids to the cosine of each event with it; events without a vector are left out."""
+
+
+async def compass_walk(
+    question: str,
+    graph: GraphState,
+    subgoals: Sequence[str],
+    *,
+    events: Mapping[str, Event],
+    locate: Locator,
+    explore: Explorer,
+    closeness: Closeness,
+    settings: WalkSettings = WalkSettings(),
+) -> Walk:
+    """Walk the graph for a question over `events`, the ones that may be visited, by id.
+
+    An empty check-list stands for the question itself. Failures of the callables pass through.
+    """
+    work = _Work(question, graph, events, list(subgoals) or [question], locate, explore, closeness, settings)
+    query = question
+    for number in range(1, settings.rounds + 1):
+        work.queries.append(query)
+        seeds = await locate(query, work.unmet, frozenset(work.visited))
+        await work.run(number, [list(group) for group in seeds])
+        if work.queue or not work.unmet or not work.kept:
+            break
+        query = " ".join(work.unmet)
+    ids = [step.move.response_id for step in work.steps]
+    return Walk(
+        kept=tuple(work.kept.values()),
+        via={step.event_id: step.via for step in work.steps},
+        steps=tuple(work.steps),
+        subgoals=work.checklist,
+        queries=tuple(work.queries),
+        response_ids=tuple(one for one in ids if one is not None),
+    )
+
+
+@dataclass(slots=True)
+class _Work:
+    """A walk under way."""
+
+    question: str
+    graph: GraphState
+    events: Mapping[str, Event]
+    goals: list[str]
+    locate: Locator
+    explore: Explorer
+    closeness: Closeness
+    settings: WalkSettings
+    met: set[int] = field(default_factory=set[int])
+    kept: dict[str, Event] = field(default_factory=dict[str, Event])
+    visited: set[str] = field(default_factory=set[str])
+    queue: dict[str, Path] = field(default_factory=dict[str, Path])
+    scores: dict[str, float] = field(default_factory=dict[str, float])
+    """Priorities of what is queued; emptied when the open subgoals change."""
+    steps: list[WalkStep] = field(default_factory=list[WalkStep])
+    queries: list[str] = field(default_factory=list[str])
+
+    @property
+    def unmet(self) -> list[str]:
+        return [goal for index, goal in enumerate(self.goals) if index not in self.met]
+
+    @property
+    def checklist(self) -> tuple[tuple[str, bool], ...]:
+        return tuple((goal, index in self.met) for index, goal in enumerate(self.goals))
+
+    @property
+    def done(self) -> bool:
+        return self.settings.stop_early and not self.unmet
+
+    async def run(self, number: int, groups: list[list[str]]) -> None:
+        """One round: every path until it ends, the queue is empty, or the visits are used up."""
+        starts = [group[0] for group in groups[: self.settings.paths] if group]
+        for event_id in (one for group in groups for one in group):
+            if self._walkable(event_id):
+                self.queue.setdefault(event_id, ())
+        live: dict[int, str | None] = dict.fromkeys(range(self.settings.paths))
+        live.update(dict(enumerate(starts)))
+        left = self.settings.visits
+        while live and left > 0 and not self.done:
+            chosen = await self._choose(live, left)
+            if not chosen:
+                break
+            left -= len(chosen)
+            moves = await asyncio.gather(*(self.explore(self._view(event)) for _, event, _ in chosen))
+            for (path, event, via), move in zip(chosen, moves, strict=True):
+                self._take(number, path, event, via, move, live)
+
+    async def _choose(self, live: Mapping[int, str | None], room: int) -> list[tuple[int, Event, Path]]:
+        """The next event of each live path, taken from the queue and marked as visited."""
+        chosen: list[tuple[int, Event, Path]] = []
+        for path, wanted in list(live.items())[:room]:
+            event_id = wanted if wanted in self.queue else await self._best()
+            event = self.events.get(event_id) if event_id is not None else None
+            if event is None:
+                continue
+            via = self.queue.pop(event.id)
+            self.visited.add(event.id)
+            chosen.append((path, event, via))
+        return chosen
+
+    async def _best(self) -> str | None:
+        """The queued event nearest to an open subgoal; ties by the order of queueing."""
+        missing = [event_id for event_id in self.queue if event_id not in self.scores]
+        if missing:
+            self.scores.update(dict.fromkeys(missing, -1.0))
+            for goal in self.unmet or [self.question]:
+                for event_id, cosine in (await self.closeness(goal, missing)).items():
+                    self.scores[event_id] = max(self.scores[event_id], round(cosine, 6))
+        return max(self.queue, key=lambda event_id: self.scores[event_id], default=None)
+
+    def _take(self, number: int, path: int, event: Event, via: Path, move: Move, live: dict[int, str | None]) -> None:
+        self.steps.append(WalkStep(event_id=event.id, path=path, round=number, move=move, via=via))
+        if move.action is not Action.SKIP:
+            self.kept[event.id] = event
+        proven = {index for index in move.proven if 0 <= index < len(self.goals)}
+        if not proven <= self.met:
+            self.met |= proven
+            self.scores.clear()
+        if move.action is Action.ANSWER:
+            live.pop(path, None)
+            return
+        known = {one.event.id: one for one in self._neighbours(event)}
+        follow = [known[one] for one in dict.fromkeys(move.follow) if one in known][: self.settings.follow]
+        for one in follow:
+            self.queue.setdefault(one.event.id, (*via, (event.id, one.relation, one.leaving)))
+        live[path] = follow[0].event.id if len(follow) == 1 else None
+
+    def _view(self, event: Event) -> WalkView:
+        return WalkView(
+            question=self.question,
+            subgoals=self.checklist,
+            kept=tuple(self.kept.values()),
+            event=event,
+            neighbours=tuple(self._neighbours(event)),
+        )
+
+    def _neighbours(self, event: Event) -> list[Neighbour]:
+        found: dict[str, Neighbour] = {}
+        edges = sorted(
+            self.graph.edges_of(event.id),
+            key=lambda step: (-EDGE_WEIGHTS[step[1].relation], step[0], step[1].key, not step[2]),
+        )
+        for other, edge, leaving in edges:
+            if self._walkable(other):
+                near = Neighbour(event=self.events[other], relation=edge.relation, label=edge.label, leaving=leaving)
+                found.setdefault(other, near)
+        return list(found.values())[:_MAX_NEIGHBOURS]
+
+    def _walkable(self, event_id: str) -> bool:
+        return event_id in self.events and event_id not in self.visited

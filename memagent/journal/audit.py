@@ -1,0 +1,146 @@
+"""Checking a scope's log against its own hashes: order, headers, payloads and tip.
+
+Finds any change to a row, a row taken out or put in, and a log cut short (the tip is kept apart). Someone who may rewrite the whole
+database can also recompute every hash; against that, keep the tip's chain hash somewhere else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
+
+from memagent.journal.rows import ERASED, ScopeKey, first_chain, next_chain, payload_digest, scope_digest
+from memagent.journal.schema import journal, payloads, scopes
+
+_ROWS_AT_ONCE: Final = 256
+_MOST_REPORTED: Final = 20
+
+
+def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
+    """What is wrong with the scope's log, each line naming a sequence, the first bad one first; [] when nothing is.
+
+    A scope that was never written to is in order. At most 20 lines.
+    """
+    digest = scope_digest(scope)
+    names = (scopes.c.user_id == scope[0]) & _same(scopes.c.agent_id, scope[1]) & _same(scopes.c.run_id, scope[2])
+    tips = connection.execute(select(scopes).where((scopes.c.digest == digest) | names).order_by(scopes.c.id)).all()
+    strays = _strays(connection)
+    if not tips:
+        return strays
+    tip = tips[0]
+    problems: list[str] = []
+    if len(tips) > 1 or tip.digest != digest or (tip.user_id, tip.agent_id, tip.run_id) != scope:
+        problems.append(
+            f"seq 0: the scope's row does not name it ({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
+        )
+    auditor = _Auditor(connection, tip.id, first_chain(digest))
+    problems += auditor.run()
+    if tip.head != auditor.seq:
+        problems.append(f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says {tip.head}")
+    elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
+        problems.append(f"seq {tip.head}: the tip does not match the last header")
+    return (problems + strays)[:_MOST_REPORTED]
+
+
+def _same(column: Column[Any], value: str | None) -> ColumnElement[bool]:
+    return column.is_(None) if value is None else column == value
+
+
+def _strays(connection: Connection) -> list[str]:
+    """Rows that belong to no scope, which is what a scope's row taken out leaves behind."""
+    problems: list[str] = []
+    for table in (journal, payloads):
+        lost = table.outerjoin(scopes, scopes.c.id == table.c.scope_id)
+        rows = select(func.min(table.c.seq), func.count()).select_from(lost).where(scopes.c.id.is_(None))
+        first, count = connection.execute(rows).one()
+        if count:
+            problems.append(f"seq {first}: {count} rows of {table.name} belong to no scope")
+    return problems
+
+
+class _Auditor:
+    """Walks one log. `seq`, `chain` and `recorded_us` are those of the last header seen."""
+
+    def __init__(self, connection: Connection, scope_id: int, chain: bytes) -> None:
+        self._connection = connection
+        self._scope_id = scope_id
+        self.seq, self.chain, self.recorded_us = 0, chain, 0
+        last = select(func.coalesce(func.max(journal.c.seq), 0)).where(
+            journal.c.scope_id == scope_id, journal.c.kind == ERASED
+        )
+        self._erased_before: int = connection.execute(last).scalar_one()
+
+    def run(self) -> list[str]:
+        problems = self._headless_payloads()
+        after = -(1 << 62)
+        while len(problems) < _MOST_REPORTED:
+            rows = self._rows(after)
+            for row in rows:
+                problems += [f"seq {row.seq}: {what}" for what in self._check(row)]
+                self.seq, self.chain, self.recorded_us = row.seq, row.chain, row.recorded_us
+            if len(rows) < _ROWS_AT_ONCE:
+                break
+            after = rows[-1].seq
+        return problems
+
+    def _rows(self, after: int) -> list[Row[Any]]:
+        joined = journal.outerjoin(
+            payloads, (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq)
+        )
+        return list(
+            self._connection.execute(
+                select(journal, payloads.c.salt, payloads.c.body)
+                .select_from(joined)
+                .where(journal.c.scope_id == self._scope_id, journal.c.seq > after)
+                .order_by(journal.c.seq)
+                .limit(_ROWS_AT_ONCE)
+            )
+        )
+
+    def _headless_payloads(self) -> list[str]:
+        joined = payloads.outerjoin(
+            journal, (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq)
+        )
+        rows = self._connection.execute(
+            select(payloads.c.seq)
+            .select_from(joined)
+            .where(payloads.c.scope_id == self._scope_id, journal.c.seq.is_(None))
+            .order_by(payloads.c.seq)
+            .limit(_MOST_REPORTED)
+        )
+        return [f"seq {row.seq}: a payload without a header" for row in rows]
+
+    def _check(self, row: Row[Any]) -> list[str]:
+        problems: list[str] = []
+        if row.seq != self.seq + 1:
+            problems.append(f"expected {self.seq + 1} here: the log has a gap")
+        if not self._follows(row):
+            problems.append("the header does not follow from the one before")
+        if row.recorded_us < self.recorded_us:
+            problems.append("it was recorded before the row before it")
+        erased = row.seq < self._erased_before
+        if row.body is None and not erased:
+            problems.append("its payload is missing")
+        elif row.body is not None and erased:
+            problems.append("its payload should have been erased")
+        elif row.body is not None and not _fits(row):
+            problems.append("its payload is not the one that was written")
+        return problems
+
+    def _follows(self, row: Row[Any]) -> bool:
+        try:
+            chain = next_chain(
+                self.chain, seq=row.seq, kind=row.kind, recorded_us=row.recorded_us, digest=row.payload_digest
+            )
+        except (AttributeError, TypeError, struct.error):  # a value of another type, which SQLite lets through
+            return False
+        return chain == row.chain
+
+
+def _fits(row: Row[Any]) -> bool:
+    try:
+        return payload_digest(row.salt, row.body) == row.payload_digest
+    except TypeError:
+        return False

@@ -1,0 +1,194 @@
+"""The seam between the journal and a database: what differs from one kind to the next, as one value.
+
+Everything else (entries, digests, chain, grouping, pages, audit) is written once against it. A backend names one database; it holds no
+connection of its own, and the writer and the readers ask it for theirs. `shared` says the most: only where one process writes may ends of
+logs be remembered, elsewhere they are asked for inside every transaction and before every read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from memagent.core.errors import InputError, StoreCorrupt, StoreError
+from memagent.journal.rows import ScopeKey
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from memagent.journal.statements import Statements
+
+WHOLE_STORE: Final = "*"
+"""Named instead of a scope's digest: names and headers of every scope may be read, and nobody's words."""
+VECTORS_ONLY: Final = "-"
+"""Named where no scope is read or written: the cache of vectors, and nothing of anybody."""
+ADVICE: Final = (
+    "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
+)
+
+
+class Tip(NamedTuple):
+    """The end of a scope's log."""
+
+    scope_id: int
+    head: int
+    chain: bytes
+    recorded_us: int
+
+
+class DriverCursor(Protocol):
+    """What the writer needs of a driver's cursor."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement changed."""
+        ...
+
+    def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
+        """Run one statement; gives the cursor."""
+        ...
+
+    def executemany(self, statement: Any, rows: Any, /) -> Any:
+        """Run one statement once a row."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row, None when there is none."""
+        ...
+
+    def close(self) -> None:
+        """Give up the cursor."""
+        ...
+
+
+class DriverConnection(Protocol):
+    """What the writer needs of a driver's connection; it begins and ends transactions by statements."""
+
+    def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
+        """Run one statement; gives a cursor."""
+        ...
+
+    def cursor(self) -> Any:
+        """A new `DriverCursor`."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class Heads(Protocol):
+    """Answers for the last committed sequence of scopes. Thread-safe."""
+
+    def head(self, scope: ScopeKey) -> int:
+        """Sequence of the scope's last row, 0 when it has none. Raises what the driver raises."""
+        ...
+
+    def close(self) -> None:
+        """Give up its connection, if it has one."""
+        ...
+
+
+class Backend(Protocol):
+    """One database that holds a journal. Hashable: equal backends share one writer within a process."""
+
+    @property
+    def name(self) -> str:
+        """The place, for messages; never with a password."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to it too, over a connection that may be slow or lost."""
+        ...
+
+    @property
+    def sql(self) -> Statements:
+        """Text of the writer's statements."""
+        ...
+
+    @property
+    def page_rows(self) -> int:
+        """Most rows that are read at once."""
+        ...
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """The base of what its driver raises."""
+        ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Held around every use, so that no fork happens in the middle of it where that does harm."""
+        ...
+
+    def error(self, exc: Exception, doing: str) -> StoreError | InputError:
+        """What an error means to a caller, with the place and what to do."""
+        ...
+
+    def worth_another_try(self, exc: Exception) -> bool:
+        """Whether the same transaction may succeed when it is begun again at once."""
+        ...
+
+    # ---- writing, all from one thread
+
+    def writing_engine(self) -> Engine:
+        """An engine for making and migrating the schema; its transactions exclude other makers."""
+        ...
+
+    def connect(self) -> DriverConnection:
+        """A connection whose commits are durable."""
+        ...
+
+    def begin(
+        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+    ) -> Mapping[ScopeKey, Tip]:
+        """Begin a transaction that may write to these scopes alone; their ends, as far as they are known now."""
+        ...
+
+    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run a statement of `sql` for many rows; how many rows it changed."""
+        ...
+
+    def last_erasure(self, cursor: DriverCursor) -> str:
+        """The mark of the last erasure; no other can happen before this transaction ends. "" where other processes cannot erase."""
+        ...
+
+    def in_transaction(self, connection: DriverConnection) -> bool:
+        """Whether a transaction has to be rolled back."""
+        ...
+
+    def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
+        """Move the write-ahead log along where that is the writer's task; whether nothing is left of it."""
+        ...
+
+    def scrub(self, connection: DriverConnection) -> bool:
+        """Take deleted rows out of the files, as far as the database lets us; whether that was done."""
+        ...
+
+    def prune_responses(self, before_us: int) -> int:
+        """Delete first responses older than a moment over a connection of its own, in short transactions, from any thread; their number."""
+        ...
+
+    # ---- reading, from any thread
+
+    def reading_engine(self) -> Engine:
+        """An engine for `reading`; given back with `release_engine`."""
+        ...
+
+    def release_engine(self, engine: Engine) -> None:
+        """Close the engine's connections once nobody uses it."""
+        ...
+
+    def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
+        """A connection that reads the scopes with these digests, or `WHOLE_STORE`."""
+        ...
+
+    def heads(self, engine: Engine) -> Heads:
+        """What answers for the ends of logs."""
+        ...
+
+
+def corrupt(place: object, what: str) -> StoreCorrupt:
+    """The error for a database that is readable but is not what it should be."""
+    return StoreCorrupt(f"{place}: {what}; {ADVICE}")

@@ -1,0 +1,234 @@
+"""What every journal in a SQL database does: appends, reads, the audit, first responses, the cache of vectors, the embedder's claim.
+
+`expect` is decided inside the transaction, so two writers never both get a sequence, in one process or in many. How a place is named and
+opened is the subclass's: `SqlJournal` for a SQLite file, `PostgresJournal` for a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
+from memagent.core.records import Scope
+from memagent.core.snapshot import Entry, JournalRow
+from memagent.journal.backend import Backend
+from memagent.journal.file_lock import FileLock
+from memagent.journal.open_writers import OPEN_WRITERS
+from memagent.journal.reader import JournalReader
+from memagent.journal.rows import (
+    StoredResponse,
+    dates_of,
+    from_microseconds,
+    prepare_entry,
+    scope_key,
+    to_microseconds,
+)
+from memagent.journal.transaction import AppendRequest
+from memagent.protocols import Clock, EmbeddingCache
+
+_MAX_KEY_CHARS: Final = 256
+_EMBEDDER_KEY: Final = "embedder"
+_MAX_DIGEST_CHARS: Final = 128
+
+
+class DatabaseJournal:
+    """A `Journal` over a backend. Thread-safe; journals of the same database share a writer within a process."""
+
+    def __init__(
+        self, backend: Backend, *, read_only: bool, clock: Clock, lock: Callable[[], FileLock] | None = None
+    ) -> None:
+        self._backend = backend
+        self.place = backend.name
+        """Where the journal is kept, for messages; never with a password."""
+        self.read_only = read_only
+        self._clock = clock
+        self._pid = os.getpid()
+        self._closed = False
+        self._reader = JournalReader(backend)
+        self._writer, self._opened_as = None, backend
+        try:
+            if not read_only:
+                self._writer, self._opened_as = OPEN_WRITERS.acquire(backend, lock=lock)
+            self._reader.ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place!r}{', read_only=True' if self.read_only else ''})"
+
+    async def append(
+        self, scope: Scope, entry: Entry, *, expect: int, idempotency: tuple[str, str, str] | None = None
+    ) -> JournalRow:
+        """Append durably as `expect + 1`. See `append_many`, of which this is the case of one entry."""
+        rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
+        return rows[0]
+
+    async def append_many(
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
+        idempotency: tuple[str, str, str] | None = None,
+    ) -> list[JournalRow]:
+        """Append all entries durably as `expect + 1` and on, or none of them.
+
+        `recorded_at` keeps the dates of an import, one an entry; a date before its predecessor's becomes the predecessor's, as time
+        never runs backwards within a log. `idempotency` is (key, digest of the request's body, response as JSON), kept in the same
+        transaction. An `Erased` entry deletes the scope's older payloads and responses and every cached vector, and is acknowledged
+        when the bytes are gone from the files, or else `scrub_due` tells.
+
+        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key, `InputError` for an
+        entry that would not read back the same, and `StoreError`s; after any of them nothing was written. A caller that is
+        cancelled while it waits may find its entries written.
+        """
+        self._check()
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
+        response = _response(idempotency, entries)
+        if not entries:
+            return []
+        dates = dates_of(entries, recorded_at, self._clock)
+        prepared = tuple(map(prepare_entry, entries, dates))
+        appended = await self._writer.append(AppendRequest(scope_key(scope), prepared, expect, response))
+        return [
+            JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
+            for seq, (entry, recorded_us) in enumerate(
+                zip(entries, appended.recorded_us, strict=True), appended.first_seq
+            )
+        ]
+
+    async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
+        """Rows after `seq` in order, a page at a time, up to what is committed when the last page is read. Erased rows are left out.
+
+        Raises `StoreCorrupt` for a row that is missing or cannot be read.
+        """
+        self._check()
+        key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        while not complete:
+            page = await asyncio.to_thread(self._reader.page, key, seq)
+            for row in page.rows:
+                yield row
+            seq, complete = page.last_seq, page.complete
+
+    async def head(self, scope: Scope) -> int:
+        """Sequence of the last committed row, by whichever process; 0 when the scope is empty.
+
+        Costs microseconds where one process writes, and one round trip to a server.
+        """
+        self._check()
+        return await asyncio.to_thread(self._head, scope) if self._backend.shared else self._head(scope)
+
+    def _head(self, scope: Scope) -> int:
+        key = scope_key(scope)
+        head = None if self._writer is None else self._writer.head(key)
+        return self._reader.head(key) if head is None else head
+
+    async def scopes(self) -> list[Scope]:
+        """Every scope that has rows, in order of key."""
+        self._check()
+        return await asyncio.to_thread(self._reader.scopes)
+
+    def verify(self, scope: Scope) -> list[str]:
+        """What is wrong with the scope's chain of hashes and its payloads, the first bad sequence first; [] when nothing is. Blocks."""
+        self._check()
+        return self._reader.verify(scope_key(scope))
+
+    def response(self, scope: Scope, key: str) -> StoredResponse | None:
+        """The first response to the request with this idempotency key; None when the scope has not seen it."""
+        self._check()
+        return self._reader.response(scope_key(scope), key)
+
+    def prune_responses(self, *, before: datetime) -> int:
+        """Delete first responses that are older than a moment; their number. Blocks, and holds up appends for milliseconds only."""
+        self._check()
+        try:
+            return self._backend.prune_responses(to_microseconds(before))
+        except self._backend.driver_error as exc:
+            raise self._backend.error(exc, "deleting old responses in") from exc
+
+    def claimed_embedder(self) -> tuple[str, int] | None:
+        """(id, width) of the embedder this store's vectors come from, None when none was claimed yet."""
+        self._check()
+        value = (self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None) or self._reader.meta(
+            _EMBEDDER_KEY
+        )
+        if value is None:
+            return None
+        dim, _, embedder_id = value.partition(" ")
+        return embedder_id, int(dim)
+
+    def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
+        """Say whose vectors this store holds; the first claim stays unless `force` (after embedding anew) or nothing is stored yet.
+
+        Raises `ConfigError` naming both embedders and the way out when another one was claimed.
+        """
+        known = self.claimed_embedder()
+        if known == (embedder_id, dim):
+            return
+        if known is not None and not force and self._reader.scopes():
+            raise ConfigError(
+                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) "
+                "is configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  "
+                "memagent reembed"
+            )
+        if self._writer is not None:
+            self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")
+
+    @property
+    def backend(self) -> Backend:
+        """The database, for what else is kept in it."""
+        return self._backend
+
+    @property
+    def cache(self) -> EmbeddingCache:
+        """The embedding cache in the same database; usable until the journal is closed."""
+        from memagent.journal.embedding_cache import SqlEmbeddingCache
+
+        return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
+
+    @property
+    def scrub_due(self) -> bool:
+        """Whether bytes of something erased may still lie in the files, because the disk or a long reader was in the way."""
+        return self._writer is not None and self._writer.scrub_due
+
+    def close(self) -> None:
+        """Wait for what has been handed in, then close. The last user of the store frees its lock. Closing again is harmless."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self._reader.close()
+        if self._writer is not None:
+            OPEN_WRITERS.release(self._backend)
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreError(f"the journal at {self.place} was opened before a fork; open it anew in the child process")
+        if self._closed:
+            raise StoreError(f"the journal at {self.place} is closed")
+
+
+def _response(idempotency: tuple[str, str, str] | None, entries: Sequence[Entry]) -> StoredResponse | None:
+    if idempotency is None:
+        return None
+    key, body_digest, response_json = idempotency
+    if not entries or not 0 < len(key) <= _MAX_KEY_CHARS or len(body_digest) > _MAX_DIGEST_CHARS:
+        raise InputError(
+            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, its digest at most {_MAX_DIGEST_CHARS}"
+        )
+    return StoredResponse(key, body_digest, response_json)

@@ -1,0 +1,16 @@
+"""Alembic's entry: runs the revisions on the connection that `upgrade.py` put into the configuration, all in one transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from memagent.journal.schema import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,  # also on SQLite: our connections begin their transactions themselves
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,286 @@
+"""PostgreSQL behind the journal: any number of processes write, so nothing about the end of a log is remembered.
+
+A transaction names its scopes (`row_security`), takes one advisory lock a scope, always in the same order, and only then reads their ends:
+one round trip. Whoever comes second waits for the first one's commit and is then decided against what it wrote. Locks are taken before
+anything is read, so a lock's holder never waits for another lock and nobody deadlocks.
+Journals of one process share a pool of reading connections; with the writer's, a process holds `pool` + 1 at most.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.pool import NullPool, QueuePool
+
+from memagent.core.errors import InputError, StoreError
+from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
+from memagent.journal.postgres import engine as postgres_engine
+from memagent.journal.row_security import SETTING
+from memagent.journal.rows import ScopeKey, first_chain, scope_digest
+from memagent.journal.statements import ERASURE_KEY, Statements
+
+Scrub: TypeAlias = Literal["vacuum", "rewrite"]
+"""After an erasure: free the space of what was deleted, or write the tables anew without it."""
+
+_POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
+_SCHEMA_LOCK: Final = 0x6D656D6167656E74
+"""Held while the schema is made or migrated."""
+_WORDS: Final = "payloads, idempotency"
+_WAIT_FOR_CONNECTION_S: Final = 10.0
+_PRUNED_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True)
+class PostgresBackend:
+    """The database at a URL; equal for the same URL and the same options."""
+
+    url: str = field(repr=False)
+    pool: int = 4
+    scrub_by: Scrub = "vacuum"
+    shared = True
+    sql: Statements = field(default=_POSTGRES, init=False, compare=False, repr=False)
+    page_rows = 128
+
+    @property
+    def name(self) -> str:
+        """User, host, port and database."""
+        return postgres_engine.label(self.url)
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """`psycopg.Error`."""
+        return postgres_engine.psycopg_module().Error
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Forks may happen at any time: a child never touches its parent's connections."""
+        return nullcontext()
+
+    def error(self, exc: Exception, doing: str) -> StoreError | InputError:
+        """See `postgres_engine.store_error`."""
+        return postgres_engine.store_error(exc, self.name, doing)
+
+    def worth_another_try(self, exc: Exception) -> bool:
+        """See `postgres_engine.worth_another_try`."""
+        return postgres_engine.worth_another_try(exc)
+
+    def writing_engine(self) -> Engine:
+        """An engine of one connection at a time; a transaction waits for another process that makes or migrates the schema."""
+        engine = create_engine(
+            "postgresql+psycopg://", creator=self.connect, poolclass=NullPool, use_native_hstore=False
+        )
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+            connection.exec_driver_sql(f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+
+        return engine
+
+    def connect(self) -> Any:
+        """See `postgres_engine.connect`."""
+        return postgres_engine.connect(self.url)
+
+    def begin(
+        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+    ) -> Mapping[ScopeKey, Tip]:
+        """Name the scopes, lock them, read their ends."""
+        by_digest = {scope_digest(scope): scope for scope in scopes}
+        if not by_digest:
+            cursor.execute(f"BEGIN; {_naming([VECTORS_ONLY])}")
+            return {}
+        keys = ", ".join(str(key) for key in sorted(map(_lock_key, by_digest)))
+        digests = ", ".join(f"'{digest}'" for digest in by_digest)
+        cursor.execute(
+            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM unnest(ARRAY[{keys}]::bigint[]) k; "
+            f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
+        )
+        tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
+        return tips | {by_digest[digest]: Tip(*tip) for digest, *tip in _last_result(cursor)}
+
+    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """One statement with an array a column."""
+        if not rows:
+            return 0
+        return cursor.execute(statement, [list(column) for column in zip(*rows, strict=True)]).rowcount
+
+    def last_erasure(self, cursor: Any) -> str:
+        """Keeps the cache of vectors from being emptied until the transaction ends, then looks."""
+        cursor.execute(
+            f"LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = '{ERASURE_KEY}'"
+        )
+        found = _last_result(cursor)
+        return found[0][0] if found else ""
+
+    def in_transaction(self, connection: Any) -> bool:
+        """Whether the session is in one, or nobody knows."""
+        return connection.info.transaction_status != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
+
+    def checkpoint(self, connection: Any, *, whole: bool) -> bool:
+        """The server's own business."""
+        return True
+
+    def scrub(self, connection: Any) -> bool:
+        """Vacuum what held words, or write it anew, which shuts others out for as long as it takes."""
+        how = "(FULL)" if self.scrub_by == "rewrite" else "(INDEX_CLEANUP ON)"
+        refusals: list[object] = []
+        connection.add_notice_handler(
+            refusals.append
+        )  # a role that does not own the tables is told so by a warning only
+        try:
+            connection.execute(f"VACUUM {how} {_WORDS}")
+        finally:
+            connection.remove_notice_handler(refusals.append)
+        return not refusals
+
+    def prune_responses(self, before_us: int) -> int:
+        """Some hundred scopes at a time, each named, since nobody sees first responses of scopes that were not."""
+        total = 0
+        with closing(self.connect()) as connection:
+            connection.execute(f"BEGIN READ ONLY; {_naming([WHOLE_STORE])}")
+            every = [digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()]
+            connection.execute("COMMIT")
+            for start in range(0, len(every), _PRUNED_AT_ONCE):
+                connection.execute(f"BEGIN; {_naming(every[start : start + _PRUNED_AT_ONCE])}")
+                total += connection.execute("DELETE FROM idempotency WHERE created_us < %s", (before_us,)).rowcount
+                connection.execute("COMMIT")
+        return total
+
+    def reading_engine(self) -> Engine:
+        """The pool of this process, shared by all who read the same database."""
+        return _ENGINES.acquire(self)
+
+    def release_engine(self, engine: Engine) -> None:
+        """The last one to give it back closes its connections."""
+        _ENGINES.release(self, engine)
+
+    @contextmanager
+    def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
+        """A connection in a read-only transaction on one snapshot that sees these scopes alone."""
+        statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_naming(seen)}"
+        with _ran(engine, statement) as (connection, _):
+            yield connection
+
+    def heads(self, engine: Engine) -> AskedHeads:
+        """Heads that are asked for every time."""
+        return AskedHeads(engine)
+
+
+class AskedHeads:
+    """`Heads` by one statement each, so that whatever any process has acknowledged is seen by the next read of any other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def head(self, scope: ScopeKey) -> int:
+        """Sequence of the scope's last row, 0 when it has none. Raises `psycopg.Error`."""
+        digest = scope_digest(scope)
+        statement = f"{_naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
+        with _ran(self._engine, statement) as (_, cursor):
+            found = _last_result(cursor)
+        return found[0][0] if found else 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Engines:
+    """Pools of reading connections by database and process, each open for as long as somebody uses it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._reset()
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._leave)
+        self._inherited: list[dict[PostgresBackend, tuple[Engine, int]]] = []
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[PostgresBackend, tuple[Engine, int]] = {}
+
+    def _leave(self) -> None:
+        self._inherited.append(self._open)  # a connection dropped by a child would end its parent's session
+        self._reset()
+
+    def acquire(self, backend: PostgresBackend) -> Engine:
+        with self._lock:
+            engine, users = self._open.get(backend) or (_pooled(backend), 0)
+            self._open[backend] = (engine, users + 1)
+        return engine
+
+    def release(self, backend: PostgresBackend, engine: Engine) -> None:
+        with self._lock:
+            known, users = self._open.get(backend, (None, 0))
+            if known is not engine:
+                return
+            if users > 1:
+                self._open[backend] = (engine, users - 1)
+                return
+            del self._open[backend]
+        engine.dispose()
+
+
+_ENGINES: Final = _Engines()
+
+
+def _pooled(backend: PostgresBackend) -> Engine:
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=backend.connect,
+        poolclass=QueuePool,
+        pool_size=backend.pool,
+        max_overflow=0,
+        pool_timeout=_WAIT_FOR_CONNECTION_S,
+        pool_use_lifo=True,
+        use_native_hstore=False,
+    )
+
+
+@contextmanager
+def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
+    """A connection that has just run the statements, with their cursor; a transaction they began is given up on leaving.
+
+    A connection that had died in the pool is replaced once, and with it all the others that lie there.
+    """
+    connection, cursor = _first(engine, statements, again=True)
+    try:
+        yield connection, cursor
+    finally:
+        connection.close()
+
+
+def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection, Any]:
+    connection = engine.connect()
+    driver: Any = connection.connection.driver_connection
+    try:
+        return connection, driver.execute(statements)
+    except postgres_engine.psycopg_module().Error as exc:
+        lost = postgres_engine.connection_was_lost(exc)
+        if lost:
+            connection.invalidate()
+        connection.close()
+        if not lost or not again:
+            raise
+    engine.dispose()
+    return _first(engine, statements, again=False)
+
+
+def _naming(seen: Sequence[str]) -> str:
+    """The statement that names what a transaction is about: digests (hex digits) or a sign of `journal_backend`."""
+    return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
+
+
+def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
+    while cursor.nextset():
+        pass
+    return cursor.fetchall()
+
+
+def _lock_key(digest: str) -> int:
+    """The 64-bit key of a scope's advisory lock; scopes that share one by chance merely wait for each other."""
+    return int.from_bytes(bytes.fromhex(digest[:16]), signed=True)

@@ -1,0 +1,190 @@
+"""The reading side of a SQL journal: read-only connections, pages, and the heads of logs.
+
+Pages end with what they read, so a reader that pauses between rows holds up neither checkpoint nor erasure. A database without tables yet
+(its writer has only just begun) reads as empty. Every read names the scope that it reads, which a backend may enforce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pydantic_core import ValidationError
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+
+from memagent.core.errors import StoreError
+from memagent.core.records import Scope
+from memagent.core.snapshot import JournalRow
+from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
+from memagent.journal.rows import (
+    ScopeKey,
+    StoredResponse,
+    decode_entry,
+    from_microseconds,
+    scope_digest,
+    vector_crc,
+)
+from memagent.journal.schema import SCHEMA_REVISION
+from memagent.journal.schema import meta as meta_table
+from memagent.journal.schema_state import SchemaState, schema_state
+from memagent.journal.statements import (
+    SELECT_LAST_ERASURE,
+    SELECT_PAGE,
+    SELECT_RESPONSE,
+    SELECT_SCOPES,
+    SELECT_VECTORS,
+)
+
+T = TypeVar("T")
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_VECTORS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A run of rows of one scope."""
+
+    rows: tuple[JournalRow, ...]
+    last_seq: int
+    """Where the next page begins, erased rows counted."""
+    complete: bool
+    """Whether the log ended with this page."""
+
+
+class JournalReader:
+    """Reads a database; thread-safe. Raises `StoreError`s; a database of another schema is refused on first use."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._place = backend.name
+        self._engine = backend.reading_engine()
+        self._heads = backend.heads(self._engine)
+        self._ready = False
+
+    def close(self) -> None:
+        """Close every connection that nobody else uses."""
+        self._heads.close()
+        with self._backend.guard():
+            self._backend.release_engine(self._engine)
+
+    @contextmanager
+    def _connected(self, *seen: str) -> Generator[Connection]:
+        try:
+            with self._backend.reading(self._engine, seen) as connection:
+                yield connection
+        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+            raise self._backend.error(exc, "reading") from exc
+
+    def ready(self) -> bool:
+        """Whether there are tables to read. Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this version."""
+        if not self._ready:
+            with self._connected() as connection:
+                state = schema_state(connection, self._place)
+            if state is SchemaState.OLDER:
+                raise StoreError(
+                    f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open it once for writing to bring it up to date"
+                )
+            self._ready = state is SchemaState.CURRENT
+        return self._ready
+
+    def head(self, scope: ScopeKey) -> int:
+        """Sequence of the scope's last row; 0 when it has none."""
+        if not self.ready():
+            return 0
+        try:
+            return self._heads.head(scope)
+        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+            raise self._backend.error(exc, "reading") from exc
+
+    def page(self, scope: ScopeKey, after: int) -> Page:
+        """The rows after a sequence, at most a page of them. Raises `StoreCorrupt` for a row that is missing or cannot be read."""
+        if not self.ready():
+            return Page((), after, complete=True)
+        digest, most = scope_digest(scope), self._backend.page_rows
+        found: list[tuple[int, int, bytes]] = []
+        last_seq, size_bytes, complete = after, 0, True
+        with self._connected(digest) as connection:
+            result = connection.execute(SELECT_PAGE, {"digest": digest, "after": after, "rows": most})
+            for seq, recorded_us, body in result:
+                complete = False
+                if body is None:
+                    erasure: int = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
+                    if seq >= erasure:
+                        raise corrupt(self._place, f"the payload of row {seq} of scope {scope} is missing")
+                    last_seq = erasure - 1
+                    break
+                found.append((seq, recorded_us, body))
+                last_seq = seq
+                size_bytes += len(body)
+                if size_bytes >= _PAGE_BYTES:
+                    break
+            else:
+                complete = len(found) < most
+            result.close()
+        return Page(tuple(self._row(scope, *row) for row in found), last_seq, complete)
+
+    def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
+        try:
+            return JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body))
+        except (ValidationError, OverflowError, TypeError) as exc:
+            raise corrupt(
+                self._place, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
+            ) from exc
+
+    def scopes(self) -> list[Scope]:
+        """Every scope with rows, in order of key."""
+        if not self.ready():
+            return []
+        with self._connected(WHOLE_STORE) as connection:
+            rows = connection.execute(SELECT_SCOPES).all()
+        found = [Scope(user_id=user_id, agent_id=agent_id, run_id=run_id) for user_id, agent_id, run_id in rows]
+        return sorted(found, key=lambda scope: scope.key)
+
+    def response(self, scope: ScopeKey, key: str) -> StoredResponse | None:
+        """The first response kept under an idempotency key."""
+        if not self.ready():
+            return None
+        digest = scope_digest(scope)
+        with self._connected(digest) as connection:
+            row = connection.execute(SELECT_RESPONSE, {"digest": digest, "key": key}).first()
+        return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
+
+    def meta(self, key: str) -> str | None:
+        """A property of the store, None when it was never set."""
+        if not self.ready():
+            return None
+        with self._connected() as connection:
+            return connection.execute(select(meta_table.c.value).where(meta_table.c.key == key)).scalar()
+
+    def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
+        """Known vectors as little-endian float32; damaged rows are left out."""
+        known: dict[str, bytes] = {}
+        if not digests or not self.ready():
+            return known
+        with self._connected(VECTORS_ONLY) as connection:
+            for start in range(0, len(digests), _VECTORS_AT_ONCE):
+                part = list(digests[start : start + _VECTORS_AT_ONCE])
+                for digest, dim, blob, crc in connection.execute(
+                    SELECT_VECTORS, {"embedder": embedder_id, "digests": part}
+                ):
+                    if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc:
+                        known[digest] = blob
+        return known
+
+    def ask(self, question: Callable[[Connection], T]) -> T:
+        """What a function answers that is given a connection which sees no scope."""
+        with self._connected(VECTORS_ONLY) as connection:
+            return question(connection)
+
+    def verify(self, scope: ScopeKey) -> list[str]:
+        """What is wrong with the scope's log; see `audit_scope`."""
+        from memagent.journal.audit import audit_scope
+
+        if not self.ready():
+            return []
+        with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
+            return audit_scope(connection, scope)

@@ -1,0 +1,123 @@
+"""The tables of the journal's database, in portable SQLAlchemy Core.
+
+`journal` holds headers, `payloads` the words: erasing deletes the second and keeps the first. `scopes` carries each log's tip (head,
+chain hash, time), so deciding a conflict and opening a store of a million rows cost one row each. Moments are microseconds since 1970
+in UTC. Nothing here is of one database alone: what SQLite wants beyond it (`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL
+`row_security` adds its policies.
+A new database is made from this metadata and stamped with `SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Column,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    event,
+)
+
+from memagent.journal.row_security import ROW_SECURITY
+
+SCHEMA_REVISION: Final = "0001"
+"""The Alembic revision that this metadata describes."""
+KNOWN_REVISIONS: Final = ("0001",)
+"""Every revision this version can read or migrate from, oldest first."""
+VERSION_TABLE: Final = "memagent_version"
+"""Alembic's version table: its presence says that a database is ours."""
+FORMAT: Final = "memagent-journal/1"
+"""Value of the `format` row in `meta`."""
+GUESTS: Final = "service_"
+"""Tables whose names begin so are kept by the REST service in the same place; the journal leaves them alone."""
+
+metadata = MetaData()
+
+
+def version_table(name: str) -> Table:
+    """Alembic's own table, as Alembic would make it; apart from the metadata of the other tables, which Alembic compares."""
+    return Table(
+        name,
+        MetaData(),
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{name}_pkc"),
+    )
+
+
+version = version_table(VERSION_TABLE)
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+scopes = Table(
+    "scopes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("user_id", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("run_id", Text),
+    Column("head", BigInteger, nullable=False),
+    Column("chain", LargeBinary(32), nullable=False),
+    Column("recorded_us", BigInteger, nullable=False),
+)
+"""One row a scope, with the tip of its log."""
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("scope_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("recorded_us", BigInteger, nullable=False),
+    Column("payload_digest", LargeBinary(32), nullable=False),
+    Column("chain", LargeBinary(32), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Headers; they outlive an erasure."""
+
+payloads = Table(
+    "payloads",
+    metadata,
+    Column("scope_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("salt", LargeBinary(16), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Entries as JSON; deleted by an erasure together with their salt."""
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("scope_id", Integer, primary_key=True, autoincrement=False),
+    Column("key", String(256), primary_key=True),
+    Column("body_digest", String(128), nullable=False),
+    Column("response_json", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""First responses by idempotency key, written with the append that they answer for."""
+
+embeddings = Table(
+    "embeddings",
+    metadata,
+    Column("embedder", String(256), primary_key=True),
+    Column("digest", String(128), primary_key=True),
+    Column("dim", Integer, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Column("crc", BigInteger, nullable=False),
+)
+"""Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all three. A cache: any row may vanish."""
+
+for _statement in ROW_SECURITY:
+    event.listen(metadata, "after_create", DDL(_statement).execute_if(dialect="postgresql"))

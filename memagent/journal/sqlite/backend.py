@@ -1,0 +1,162 @@
+"""SQLite behind the journal: one process writes, so ends of logs are remembered; the writer moves the write-ahead log along.
+
+`Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any other connection commits, and looks a head up only
+when it has moved.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine
+
+from memagent.core.errors import InputError, StoreError
+from memagent.journal.backend import DriverCursor, Tip
+from memagent.journal.rows import ScopeKey, scope_digest
+from memagent.journal.sqlite import engine as sqlite_engine
+from memagent.journal.sqlite.engine import Synchronous
+from memagent.journal.sqlite.fork_gate import FORK_GATE
+from memagent.journal.statements import SQLITE, Statements
+
+_MAX_HEADS: Final = 65_536
+_PRUNED_AT_ONCE: Final = 1_000
+_PRUNE: Final = (
+    "DELETE FROM idempotency WHERE (scope_id, key) IN "
+    f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
+)
+
+
+@dataclass(frozen=True)
+class SqliteBackend:
+    """The database file at a path; equal for the same path, whatever else was asked for."""
+
+    path: Path
+    synchronous: Synchronous = field(default="FULL", compare=False)
+    shared = False
+    sql: Statements = field(default=SQLITE, compare=False, repr=False)
+    page_rows = 512
+    driver_error: type[Exception] = field(default=sqlite3.Error, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def guard(self) -> AbstractContextManager[None]:
+        """No fork while a thread is inside SQLite."""
+        return FORK_GATE.inside()
+
+    def error(self, exc: Exception, doing: str) -> StoreError | InputError:
+        """See `sqlite_engine.store_error`."""
+        return sqlite_engine.store_error(exc, self.path, doing)
+
+    def worth_another_try(self, exc: Exception) -> bool:
+        """Only where something else wrote to the file."""
+        return isinstance(exc, sqlite3.IntegrityError)
+
+    def writing_engine(self) -> Engine:
+        """See `sqlite_engine.writing_engine`."""
+        return sqlite_engine.writing_engine(self.path)
+
+    def connect(self) -> sqlite3.Connection:
+        """The writing connection, durable as asked."""
+        connection = sqlite_engine.connect_for_writing(self.path)
+        sqlite_engine.make_durable(connection, self.synchronous)
+        return connection
+
+    def begin(
+        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+    ) -> Mapping[ScopeKey, Tip]:
+        """Take SQLite's write lock; what is remembered is still so."""
+        cursor.execute("BEGIN IMMEDIATE")
+        return known
+
+    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """One `executemany`."""
+        return cursor.executemany(statement, rows).rowcount
+
+    def last_erasure(self, cursor: DriverCursor) -> str:
+        """Only this process erases, and it forgets its vectors when it does."""
+        return ""
+
+    def in_transaction(self, connection: Any) -> bool:
+        """Whether SQLite says so."""
+        return connection.in_transaction
+
+    def checkpoint(self, connection: Any, *, whole: bool) -> bool:
+        """Copy the write-ahead log into the database; all of it, waiting for readers, when asked to or when it has grown long."""
+        mode = "TRUNCATE" if whole or sqlite_engine.wal_is_long(self.path) else "PASSIVE"
+        busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        return not busy
+
+    def scrub(self, connection: Any) -> bool:
+        """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages, even with `secure_delete`."""
+        connection.execute("VACUUM")
+        return True
+
+    def prune_responses(self, before_us: int) -> int:
+        """A thousand rows at a time, so that the writer never waits long."""
+        total = 0
+        with FORK_GATE.inside(), closing(sqlite_engine.connect_for_writing(self.path)) as connection:
+            while True:
+                gone = connection.execute(_PRUNE, (before_us,)).rowcount
+                total += gone
+                if gone < _PRUNED_AT_ONCE:
+                    return total
+
+    def reading_engine(self) -> Engine:
+        """An engine of its own."""
+        return sqlite_engine.reading_engine(self.path)
+
+    def release_engine(self, engine: Engine) -> None:
+        """Close its connections."""
+        engine.dispose()
+
+    @contextmanager
+    def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
+        """A read-only connection; statements name the scope that they read, and nothing else keeps scopes apart."""
+        with FORK_GATE.inside(), engine.connect() as connection:
+            yield connection
+
+    def heads(self, engine: Engine) -> WatchedHeads:
+        """Heads with a connection of their own."""
+        return WatchedHeads(self.path)
+
+
+class WatchedHeads:
+    """`Heads` that are looked up again only after another connection has committed; a known one costs microseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._watch: sqlite3.Connection | None = None
+        self._version = -1
+        self._heads: dict[ScopeKey, int] = {}
+
+    def head(self, scope: ScopeKey) -> int:
+        """Sequence of the scope's last row, 0 when it has none. Raises `sqlite3.Error`."""
+        with FORK_GATE.inside(), self._lock:
+            if self._watch is None:
+                self._watch = sqlite_engine.connect_for_reading(self._path)
+            (version,) = self._watch.execute("PRAGMA data_version").fetchone()
+            if version != self._version or len(self._heads) > _MAX_HEADS:
+                self._heads.clear()
+                self._version = version
+            head = self._heads.get(scope)
+            if head is None:
+                row = self._watch.execute(SQLITE.head, (scope_digest(scope),)).fetchone()
+                head = self._heads[scope] = 0 if row is None else row[0]
+            return head
+
+    def close(self) -> None:
+        """Close the connection."""
+        with FORK_GATE.inside(), self._lock:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None

@@ -1,0 +1,231 @@
+"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex` adapter around one.
+
+A view is a value: a few segments, marks for their dead documents, and a short tail of documents not yet sealed. Adding, replacing and
+removing give a new view that shares everything else, so a fork costs nothing and is searchable at once. Sealed segments merge when the
+newer is at least a quarter of the older, which keeps their number logarithmic. A search sees the tail as one more segment, made when
+the view is first searched; and of a small view's parts it makes one. A document's place is its number in the segments one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from rpds import HashTrieMap
+
+from memagent.core.answers import Filter, Hit, Relevance
+from memagent.core.errors import EmbeddingError
+from memagent.core.records import MemoryItem
+from memagent.protocols import IndexRow, Vector
+from memagent.search.filtering import Part
+from memagent.search.scoring import Scored, Scoring
+from memagent.search.scoring import ordered as ordered
+from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, make_doc, ranks_of
+
+_TAIL: Final = 32
+_FEW: Final = 256
+"""So many documents are put together in less time than their parts take in a few searches one by one."""
+_NOWHERE: Final = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(slots=True)
+class _Lazy:
+    """What a view works out when it is first searched."""
+
+    pieces: tuple[Part, ...] | None = None
+    offsets: Sequence[int] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexView:
+    """An immutable set of indexed items. `totals` are the summed lengths of both fields in tokens."""
+
+    arena: Arena
+    parts: tuple[Part, ...] = ()
+    tail: HashTrieMap[str, Doc] = HashTrieMap()
+    places: HashTrieMap[str, tuple[int, int]] = HashTrieMap()
+    """Item id to (identity of its segment, position)."""
+    totals: tuple[int, int] = (0, 0)
+    _lazy: _Lazy = field(default_factory=_Lazy, init=False, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.places) + len(self.tail)
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self.places or item_id in self.tail
+
+    def put(self, docs: Sequence[Doc]) -> IndexView:
+        """The view with these documents added or replaced, by item id."""
+        view = self.drop([doc.item.id for doc in docs])
+        totals = (
+            view.totals[0] + sum(doc.lengths[0] for doc in docs),
+            view.totals[1] + sum(doc.lengths[1] for doc in docs),
+        )
+        if len(view.tail) + len(docs) < _TAIL:
+            tail = view.tail
+            for doc in docs:
+                tail = tail.insert(doc.item.id, doc)
+            return replace(view, tail=tail, totals=totals)
+        sealed = Segment.of(sorted([*view.tail.values(), *docs], key=lambda doc: doc.item.id))
+        return replace(view, tail=HashTrieMap(), totals=totals)._with_segment(sealed)
+
+    def drop(self, ids: Iterable[str]) -> IndexView:
+        """The view without these items; unknown ids are ignored."""
+        tail, places, parts = self.tail, self.places, {id(part.segment): part for part in self.parts}
+        own, context = self.totals
+        marked: dict[int, Mask] = {}
+        for item_id in ids:
+            doc = tail.get(item_id)
+            if doc is not None:
+                tail = tail.remove(item_id)
+                own, context = own - doc.lengths[0], context - doc.lengths[1]
+                continue
+            place = places.get(item_id)
+            if place is None:
+                continue
+            places = places.remove(item_id)
+            key, at = place
+            segment = parts[key].segment
+            if key not in marked:
+                old = parts[key].dead
+                marked[key] = np.zeros(len(segment), bool) if old is None else old.copy()
+            marked[key][at] = True
+            own -= int(segment.postings[0].lengths[at])
+            context -= int(segment.postings[1].lengths[at])
+        for key, dead in marked.items():
+            parts[key] = Part(parts[key].segment, dead, int(dead.sum()))
+        return replace(self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context))
+
+    def _with_segment(self, fresh: Segment) -> IndexView:
+        parts = [*self.parts, Part(fresh)]
+        while len(parts) > 1 and 4 * parts[-1].live >= parts[-2].live:
+            newer, older = parts.pop(), parts.pop()
+            parts.append(Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)])))
+        places = self.places
+        last = parts[-1].segment
+        for at, item in enumerate(last.items):
+            places = places.insert(item.id, (id(last), at))
+        return replace(self, parts=tuple(parts), places=places)
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[frozenset[str]]:
+        """Speakers and subjects, a set for each part of the index that has any; a set may hold names that only removed items bore."""
+        return [part.segment.names for part in self.pieces if part.segment.names]
+
+    def of_session(self, session_id: str) -> list[MemoryItem]:
+        """The items of a session, in no particular order."""
+        found = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
+        for part in self.parts:
+            places: list[int] = part.segment.filed.get(("session_ids", session_id), _NOWHERE).tolist()
+            for at in places:
+                if part.dead is None or not part.dead[at]:
+                    found.append(part.segment.items[at])
+        return found
+
+    def row_of(self, item_id: str, *, field: int = OWN) -> int:
+        """Arena row of an item's text, `NO_ROW` when it has no vector or is not here."""
+        if (doc := self.tail.get(item_id)) is not None:
+            return doc.rows[field]
+        place = self.places.get(item_id)
+        if place is None:
+            return NO_ROW
+        segment = next(part.segment for part in self.parts if id(part.segment) == place[0])
+        return int(segment.rows[field].rows[place[1]])
+
+    # -- scoring ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pieces(self) -> tuple[Part, ...]:
+        """What is searched: the parts, the tail as the last of them; one part of everything while that is little."""
+        lazy = self._lazy
+        if lazy.pieces is None:
+            pieces = self.parts
+            if len(self.tail):
+                pieces = (*pieces, Part(Segment.of(sorted(self.tail.values(), key=lambda doc: doc.item.id))))
+            if len(pieces) > 1 and len(self) <= _FEW:
+                pieces = (Part(Segment.merged([(part.segment, part.dead) for part in pieces])),)
+            *lazy.offsets, lazy.size = accumulate((len(part.segment) for part in pieces), initial=0)
+            lazy.pieces = pieces
+        return lazy.pieces
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Place of the first document of each piece."""
+        return self._lazy.offsets if self.pieces else ()
+
+    @property
+    def size(self) -> int:
+        """One more than the highest place: documents, dead ones included."""
+        return self._lazy.size if self.pieces else 0
+
+    def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
+        """The items at places (m,)."""
+        pieces, at = self.pieces, places.tolist()
+        if len(pieces) == 1:
+            items = pieces[0].segment.items
+            return [items[place] for place in at]
+        which: list[int] = (np.searchsorted(self.offsets, places, side="right") - 1).tolist()
+        offsets = self.offsets
+        return [pieces[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)]
+
+    def order_of(self, places: npt.NDArray[np.int64]) -> Ints:
+        """Numbers (m,) in the order of the ids of the items at places (m,)."""
+        if len(self.pieces) == 1:
+            return self.pieces[0].segment.ranks[places]
+        return ranks_of([item.id for item in self.items_at(places)])
+
+    def nearest(self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
+        """The k items of highest cosine in a field, best first, ties by id. Raises `EmbeddingError` on a wrong width."""
+        return Scoring(self, vector=vector).nearest(k=k, field=field, where=where)
+
+    def lexical(
+        self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float
+    ) -> list[Scored]:
+        """The k items of highest BM25 score in a field for the query terms, best first, ties by id; only scores above 0."""
+        return Scoring(self, terms=terms, k1=k1, b=b).lexical(k=k, field=field, where=where)
+
+
+class NumpyIndex:
+    """`VectorIndex` in memory: exact cosine over all rows that pass the filter."""
+
+    def __init__(self, dim: int) -> None:
+        self._view = IndexView(Arena(dim))
+        self._serial = 0
+
+    async def upsert(self, rows: Sequence[IndexRow]) -> None:
+        """Write rows; a row of the same item replaces the older one."""
+        docs: list[Doc] = []
+        for row in rows:
+            if row.vector.shape != (self._view.arena.dim,):
+                raise EmbeddingError(
+                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
+                    f"this index holds vectors of width {self._view.arena.dim}; "
+                    "embed the store again with `memagent reembed`"
+                )
+            self._serial += 1
+            key = f"{row.item.id}\x1f{self._serial}"
+            self._view.arena.put([key], row.vector[None, :])
+            docs.append(make_doc(row.item, (key, ""), ((), ()), self._view.arena))
+        self._view = self._view.put(list({doc.item.id: doc for doc in docs}.values()))
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Take items out; unknown ids are ignored."""
+        self._view = self._view.drop(ids)
+
+    async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
+        """The k best by cosine, ties by id."""
+        return cosine_hits(self._view.nearest(vector, k=k, where=where))
+
+
+def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
+    """Hits of a single dense search, with rank and score in `why`."""
+    return [
+        Hit(id=item.id, score=score, item=item, why=Relevance(arms={"dense": score}, ranks={"dense": rank}))
+        for rank, (item, score) in enumerate(scored, 1)
+    ]

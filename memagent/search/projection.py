@@ -1,0 +1,131 @@
+"""The search projection of a state: which texts an item is found by, and how the index view catches up.
+
+A view is brought up to date lazily, before a search or at the end of an ingest, so a durable write waits for the journal only. What an item
+is indexed by follows from the state alone, so a replay builds the same view. When the embedder fails, items stay findable by keyword and
+carry `embedding_missing`; no vector is ever made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memagent.core.errors import EmbeddingError, boundary
+from memagent.core.records import MemoryItem, Session, Turn
+from memagent.protocols import Embedder, Matrix, Vector
+from memagent.search.index import IndexView
+from memagent.search.segments import NO_ROW, Arena, Doc, make_doc
+from memagent.state.fold import BankState
+from memagent.state.tokens import tokenize
+
+_MAX_INDEX_CHARS = 8_000
+_NEIGHBOURS = 2
+
+
+def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
+    """(own text, text in context): the item with its speaker, and its source turns with two neighbours either way and their date."""
+    own = item.text if not item.speaker or item.text.startswith(item.speaker) else f"{item.speaker}: {item.text}"
+    own = own[:_MAX_INDEX_CHARS]
+    lines: dict[str, None] = {}
+    date = ""
+    for turn_id in item.source_turn_ids:
+        place = state.turns.get(turn_id)
+        if place is None:
+            continue
+        session = state.sessions[place[0]]
+        date = date or _date(session, session.turns[place[1]])
+        for turn in session.turns[max(0, place[1] - _NEIGHBOURS) : place[1] + _NEIGHBOURS + 1]:
+            if not turn.recalled:
+                lines[f"{turn.speaker}: {turn.said}"] = None
+    if not lines:
+        return own, own
+    if own not in lines:
+        lines = {own: None, **lines}
+    return own, " \n".join((*([date] if date else []), *lines))[:_MAX_INDEX_CHARS]
+
+
+def _date(session: Session, turn: Turn) -> str:
+    moment = session.date_of(turn)
+    return f"{moment.day} {moment:%B %Y}" if moment else ""
+
+
+@dataclass(slots=True)
+class Projector:
+    """What turns items into index documents: embedder, shared arena, and the words of texts seen lately."""
+
+    embedder: Embedder
+    arena: Arena = field(init=False)
+    failure: EmbeddingError | None = None
+    """The last embedding failure, None after a success: search is lexical only while it lasts."""
+
+    def __post_init__(self) -> None:
+        self.arena = Arena(self.embedder.dim)
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Checked vectors (N, D). Raises `EmbeddingError`."""
+        with boundary(EmbeddingError, f"embedder {self.embedder.id!r}"):
+            vectors = await self.embedder.embed(texts)
+        if vectors.shape != (len(texts), self.arena.dim):
+            raise EmbeddingError(
+                f"embedder {self.embedder.id!r} gave shape {vectors.shape} for {len(texts)} texts, "
+                f"this memory holds width {self.arena.dim}; "
+                "run `memagent reembed` after changing the embedder"
+            )
+        norms = np.sqrt(np.vecdot(vectors, vectors))
+        if not (np.abs(norms - 1.0) <= 1e-3).all():  # what is not finite is not so near to anything
+            raise EmbeddingError(f"embedder {self.embedder.id!r} gave vectors that are not finite and of unit length")
+        return vectors
+
+    async def query_vectors(self, texts: Sequence[str]) -> list[Vector | None]:
+        """A vector (D,) a text; all None when the embedder fails (search is then by keyword only)."""
+        try:
+            vectors = await self.embed(texts)
+        except EmbeddingError as failure:
+            self.failure = failure
+            return [None] * len(texts)
+        self.failure = None
+        return list(vectors)
+
+    async def catch_up(
+        self, view: IndexView, state: BankState, changed: Iterable[str], *, expired: Container[str] = frozenset[str]()
+    ) -> IndexView:
+        """The view brought up to date for the changed items; expired ones are not in it."""
+        gone: list[str] = []
+        fresh: list[MemoryItem] = []
+        for item_id in sorted(set(changed)):
+            item = state.items.get(item_id)
+            if item is not None and item.active and item_id not in expired:
+                fresh.append(item)
+            else:
+                gone.append(item_id)
+        texts = [index_texts(state, item) for item in fresh]
+        await self._fill_arena(texts)
+        docs = [self._doc(item, pair) for item, pair in zip(fresh, texts, strict=True)]
+        view = view.drop(gone) if gone else view
+        return view.put(docs) if docs else view
+
+    def row_of(self, state: BankState, item: MemoryItem) -> int:
+        """Arena row of an item's own text, `NO_ROW` when it has no vector."""
+        return self.arena.row(index_texts(state, item)[0])
+
+    def _doc(self, item: MemoryItem, texts: tuple[str, str]) -> Doc:
+        doc = make_doc(item, texts, (tokenize(texts[0]), tokenize(texts[1])), self.arena)
+        if NO_ROW in doc.rows:
+            return Doc(item.model_copy(update={"embedding_missing": True}), doc.rows, doc.terms, doc.lengths)
+        return doc
+
+    async def _fill_arena(self, texts: Sequence[tuple[str, str]]) -> None:
+        # Own texts first: the rows of one field then lie side by side, and a scan of one does not pass through the other's.
+        wanted = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
+        missing = [text for text in wanted if self.arena.row(text) == NO_ROW]
+        if not missing:
+            return
+        try:
+            vectors = await self.embed(missing)
+        except EmbeddingError as failure:
+            self.failure = failure
+            return
+        self.failure = None
+        self.arena.put(missing, vectors)

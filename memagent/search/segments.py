@@ -1,0 +1,352 @@
+"""Immutable columnar blocks of indexed items, in the manner of a log-structured index.
+
+Legend: n documents of a segment, D dimensions, m distinct terms. A document is one item version with two fields: `own` (its text) and
+`context` (its source turns with their neighbours). Vectors are rows of a shared, append-only arena; a segment holds row numbers, so
+merging segments and forking banks copy no vector. Equal texts share a row, whichever fork wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.records import MemoryItem
+from memagent.protocols import Matrix, Vector
+from memagent.state.matching import filter_keys
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Products = npt.NDArray[np.float32]
+Gathered = tuple[Ints, Floats, npt.NDArray[np.int64]]
+"""Documents that hold one of q terms, term by term and ascending for each; how often; and how many documents for each term (q,)."""
+Times = tuple[Floats, Floats]
+"""When documents were said (n,), and from when to when they hold (n, 2), in epoch seconds; NaN where that is not known."""
+OWN: Final = 0
+CONTEXT: Final = 1
+FIELDS: Final = (OWN, CONTEXT)
+_PIECE: Final = 256
+NO_ROW: Final = -1
+"""Row number of a text that could not be embedded."""
+
+
+class Arena:
+    """Vectors (rows, D) and the vocabulary shared by a bank and all its forks; both only grow."""
+
+    __slots__ = ("_count", "_matrix", "_rows", "_terms", "dim")
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self._matrix: Matrix = np.zeros((0, dim), dtype=np.float32)
+        self._count = 0
+        self._rows: dict[str, int] = {}
+        self._terms: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def matrix(self) -> Matrix:
+        """All rows so far (rows, D)."""
+        return self._matrix[: self._count]
+
+    def row(self, text: str) -> int:
+        """Row of a text, `NO_ROW` when it has none yet."""
+        return self._rows.get(text, NO_ROW)
+
+    def put(self, texts: Sequence[str], vectors: Matrix) -> None:
+        """Append vectors (N, D) for those texts that have no row yet."""
+        need = self._count + len(texts)
+        if need > len(self._matrix):
+            grown = np.zeros((max(need, 2 * len(self._matrix), 64), self.dim), dtype=np.float32)
+            grown[: self._count] = self._matrix[: self._count]
+            self._matrix = grown
+        for text, vector in zip(texts, vectors, strict=True):
+            if text not in self._rows:
+                self._matrix[self._count] = vector
+                self._rows[text] = self._count
+                self._count += 1
+
+    def term(self, word: str) -> int:
+        """Number of a term, given out on first sight."""
+        return self._terms.setdefault(word, len(self._terms))
+
+    def known_terms(self, words: Iterable[str]) -> list[int]:
+        """Numbers of those words that any document has used, in the order of the words."""
+        return [number for word in words if (number := self._terms.get(word)) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One item as the index sees it: arena rows (`NO_ROW` where the embedder failed) and term frequencies of both fields."""
+
+    item: MemoryItem
+    rows: tuple[int, int]
+    terms: tuple[dict[int, int], dict[int, int]]
+    lengths: tuple[int, int]
+
+
+def make_doc(item: MemoryItem, texts: tuple[str, str], words: tuple[Sequence[str], Sequence[str]], arena: Arena) -> Doc:
+    """The index document of an item whose texts were put into the arena (or could not be embedded)."""
+    own, context = ({arena.term(word): count for word, count in Counter(field).items()} for field in words)
+    return Doc(
+        item=item,
+        rows=(arena.row(texts[OWN]), arena.row(texts[CONTEXT])),
+        terms=(own, context),
+        lengths=(len(words[OWN]), len(words[CONTEXT])),
+    )
+
+
+def ranks_of(ids: Sequence[str]) -> Ints:
+    """Place of each id (n,) in their order; equal ids in the order given."""
+    ranks = np.empty(len(ids), np.int32)
+    ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids), dtype=np.int32)
+    return ranks
+
+
+class Postings:
+    """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each. `lengths` (n,) in tokens."""
+
+    __slots__ = ("_norms", "docs", "lengths", "starts", "terms", "tfs")
+
+    def __init__(self, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> None:
+        """Triplets (term, document, frequency) ordered by document, and the document lengths (n,)."""
+        order = np.argsort(terms, kind="stable")
+        self.docs = docs[order]
+        self.tfs = tfs[order]
+        self.terms, starts = np.unique(terms[order], return_index=True)
+        self.starts = np.append(starts, len(terms)).astype(np.int64)
+        self.lengths = lengths
+        self._norms: tuple[tuple[float, float, float], Floats] | None = None
+
+    def norms(self, k1: float, b: float, mean: float) -> Floats:
+        """BM25's length normalisation of each document (n,), kept until the mean length changes."""
+        key = (k1, b, mean)
+        if self._norms is None or self._norms[0] != key:
+            self._norms = (key, k1 * (1.0 - b + b * self.lengths / mean))
+        return self._norms[1]
+
+    def gathered(self, terms: Ints) -> Gathered:
+        """Where the terms (q,) occur."""
+        starts, counts = self._spans(terms)
+        spans = [
+            slice(start, start + count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True) if count
+        ]
+        if not spans:
+            return self.docs[:0], self.tfs[:0], counts
+        if len(spans) == 1:
+            return self.docs[spans[0]], self.tfs[spans[0]], counts
+        return (
+            np.concatenate([self.docs[one] for one in spans]),
+            np.concatenate([self.tfs[one] for one in spans]),
+            counts,
+        )
+
+    def _spans(self, terms: Ints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the documents of each term (q,) begin, and how many they are."""
+        if not len(self.terms):
+            return np.zeros(len(terms), np.int64), np.zeros(len(terms), np.int64)
+        at = np.minimum(self.terms.searchsorted(terms), len(self.terms) - 1)
+        starts = self.starts[at]
+        return starts, np.where(self.terms[at] == terms, self.starts[at + 1] - starts, 0)
+
+    def triplets(self) -> tuple[Ints, Ints, Floats]:
+        """(term, document, frequency) of every posting."""
+        return np.repeat(self.terms, np.diff(self.starts)).astype(np.int32), self.docs, self.tfs
+
+
+class Rows:
+    """Arena rows (n,) of one field, with the fastest exact way to score them.
+
+    Gathering scattered rows costs several times the product with them, so rows are gathered in pieces that stay in the processor's cache,
+    and those of a filter that comes again are kept as a block. Blocks never hold more rows than the field itself. `vecdot` and not `@`:
+    on a busy machine the threads that a matrix product starts wait for each other, up to twenty times its own time.
+    """
+
+    __slots__ = ("_blocks", "_room", "complete", "reach", "rows", "scans")
+
+    def __init__(self, rows: Ints, *, beside: Ints | None = None) -> None:
+        """`beside` are the rows of the other field of the same documents: where both lie close together they are scanned as one."""
+        self.rows = rows
+        self.complete = complete = bool(len(rows)) and bool((rows != NO_ROW).all())
+        """Whether every document has a vector."""
+        first, last = (int(rows.min()), int(rows.max()) + 1) if complete else (0, 0)
+        if complete and beside is not None and bool((beside != NO_ROW).all()):
+            together = min(first, int(beside.min())), max(last, int(beside.max()) + 1)
+            if last - first > len(rows) and together[1] - together[0] <= 2 * len(rows) + _PIECE:
+                first, last = together
+        self.reach = (first, last)
+        """First and last + 1 of the arena's rows that a scan goes through."""
+        self.scans = complete and last - first <= 2 * len(rows) + _PIECE
+        self._blocks: dict[tuple[str, str], Matrix] = {}
+        self._room = len(rows)
+
+    def products(self, matrix: Matrix, vector: Vector) -> Products:
+        """Products of the vector (D,) with every row in reach."""
+        return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
+
+    def scores(self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None) -> Products:
+        """Cosines with the vector (D,) of all n documents, or of those `at` positions; missing rows score -inf.
+
+        `products` are those of `self.products`, where they are known.
+        """
+        if products is not None and self.scans:
+            return products[(self.rows if at is None else self.rows[at]) - self.reach[0]]
+        if at is None and self.scans:
+            return self.products(matrix, vector)[self.rows - self.reach[0]]
+        rows = self.rows if at is None else self.rows[at]
+        if not len(matrix):
+            return np.full(len(rows), -np.inf, dtype=np.float32)
+        scores = np.empty(len(rows), dtype=np.float32)
+        piece = np.empty((min(_PIECE, len(rows)), matrix.shape[1]), dtype=np.float32)
+        for start in range(0, len(rows), _PIECE):
+            some = rows[start : start + _PIECE]
+            gathered = piece[: len(some)]
+            np.take(matrix, some, axis=0, out=gathered, mode="clip")
+            np.vecdot(gathered, vector, out=scores[start : start + len(some)])
+        scores[rows == NO_ROW] = -np.inf
+        return scores
+
+    def filed_scores(self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints) -> Products:
+        """`scores` of the positions filed under a key, from a block kept for it where there is room."""
+        block = self._blocks.get(key)
+        if block is None:
+            rows = self.rows[at]
+            if len(rows) > self._room or not len(matrix) or (rows == NO_ROW).any():
+                return self.scores(matrix, vector, at)
+            block = self._blocks[key] = matrix[rows]
+            self._room -= len(rows)
+        return np.vecdot(block, vector)
+
+
+class Segment:
+    """n documents, immutable: items, arena rows and postings per field, filter lists, times in epoch seconds."""
+
+    __slots__ = (
+        "_worth", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        items: Sequence[MemoryItem],
+        rows: tuple[Ints, Ints],
+        postings: tuple[Postings, Postings],
+        filed: Mapping[tuple[str, str], Ints],
+        times: Times,
+    ) -> None:
+        """`filed` leads from a field and a value to the positions of the documents that have it, ascending."""
+        self.items = tuple(items)
+        self.same_fields = postings[OWN] is postings[CONTEXT]
+        """Whether every document is indexed by one text alone, so that a score of one field is one of the other, too."""
+        own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
+        self.rows = (own, own if self.same_fields else Rows(rows[CONTEXT], beside=rows[OWN]))
+        self.postings = postings
+        self.everything = np.arange(len(items), dtype=np.int32)
+        """The position of every document (n,)."""
+        self.ranks = ranks_of([item.id for item in items])
+        """Place of each document in the order of ids (n,)."""
+        self.filed = filed
+        self.said, self.valid = times
+        self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
+        """Speakers and subjects of the documents."""
+        self._worth: dict[Callable[[MemoryItem], float], Floats] = {}
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def worth(self, rule: Callable[[MemoryItem], float]) -> Floats:
+        """A number for every document (n,) by a pure rule, worked out once; the rule is remembered, so it should be a plain function."""
+        known = self._worth.get(rule)
+        if known is None:
+            known = self._worth[rule] = np.fromiter((rule(item) for item in self.items), np.float64, len(self.items))
+        return known
+
+    @classmethod
+    def of(cls, docs: Sequence[Doc]) -> Segment:
+        """A segment of these documents."""
+        items = [doc.item for doc in docs]
+        one_text = all(doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT] for doc in docs)
+        own = _postings_of(docs, OWN)
+        rows = [np.fromiter((doc.rows[field] for doc in docs), np.int32, len(docs)) for field in FIELDS]
+        postings = own if one_text else _postings_of(docs, CONTEXT)
+        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _filed(items), _times(items))
+
+    @classmethod
+    def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
+        """One segment of the live documents of several, in order; the second of each pair marks dead documents."""
+        keeps = [np.ones(len(part), bool) if dead is None else ~dead for part, dead in parts]
+        kept = [(part, keep) for (part, _), keep in zip(parts, keeps, strict=True)]
+        items = [item for part, keep in kept for item in compress(part.items, keep.tolist())]
+        rows = [np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS]
+        own = _merged_postings(kept, OWN)
+        postings = own if all(part.same_fields for part, _ in parts) else _merged_postings(kept, CONTEXT)
+        times = (
+            np.concatenate([part.said[keep] for part, keep in kept]),
+            np.concatenate([part.valid[keep] for part, keep in kept]),
+        )
+        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _merged_filed(kept), times)
+
+
+def _filed(items: Sequence[MemoryItem]) -> dict[tuple[str, str], Ints]:
+    filed: dict[tuple[str, str], list[int]] = {}
+    for i, item in enumerate(items):
+        for key in filter_keys(item):
+            filed.setdefault(key, []).append(i)
+    return {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
+
+
+def _times(items: Sequence[MemoryItem]) -> Times:
+    said, valid = np.full(len(items), np.nan), np.full((len(items), 2), np.nan)
+    for i, item in enumerate(items):
+        if item.said_at is not None:
+            said[i] = item.said_at.timestamp()
+        if item.valid is not None:
+            valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
+            valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
+    return said, valid
+
+
+def _postings_of(docs: Sequence[Doc], field: int) -> Postings:
+    counts = [len(doc.terms[field]) for doc in docs]
+    return Postings(
+        np.fromiter(chain.from_iterable(doc.terms[field] for doc in docs), np.int32, sum(counts)),
+        np.arange(len(docs), dtype=np.int32).repeat(counts),
+        np.fromiter(chain.from_iterable(doc.terms[field].values() for doc in docs), np.float64, sum(counts)),
+        np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
+    )
+
+
+def _merged_filed(kept: Sequence[tuple[Segment, Mask]]) -> dict[tuple[str, str], Ints]:
+    found: dict[tuple[str, str], list[Ints]] = {}
+    offset = 0
+    for part, keep in kept:
+        alive = int(keep.sum())
+        moved = None if alive == len(keep) else np.cumsum(keep, dtype=np.int32) - np.int32(1)
+        for key, at in part.filed.items():
+            left = at if moved is None else moved[at[keep[at]]]
+            if len(left):
+                found.setdefault(key, []).append(left + np.int32(offset))
+        offset += alive
+    return {key: some[0] if len(some) == 1 else np.concatenate(some) for key, some in found.items()}
+
+
+def _merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
+    columns: list[tuple[Ints, Ints, Floats]] = []
+    offset = 0
+    for part, keep in kept:
+        terms, docs, tfs = part.postings[field].triplets()
+        moved = np.cumsum(keep, dtype=np.int32) - 1 + np.int32(offset)
+        alive = keep[docs]
+        columns.append((terms[alive], moved[docs[alive]], tfs[alive]))
+        offset += int(keep.sum())
+    lengths = np.concatenate([part.postings[field].lengths[keep] for part, keep in kept])
+    terms = np.concatenate([column[0] for column in columns])
+    docs = np.concatenate([column[1] for column in columns])
+    tfs = np.concatenate([column[2] for column in columns])
+    return Postings(terms, docs, tfs, lengths)

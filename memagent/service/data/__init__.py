@@ -1,0 +1,1 @@
+"""What the service stores: keys, jobs, leases, cached responses, cursors and exports."""

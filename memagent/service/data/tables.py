@@ -1,0 +1,135 @@
+"""The service's own tables, and bringing a database to them.
+
+On PostgreSQL they lie beside the journal's, in the same schema, and are told apart by their names; for a SQLite store they are a file of
+their own. `service_responses` exists on PostgreSQL alone, where workers share what they answered. It is the one table with somebody's
+words, so it stands behind row-level security like the journal's: a transaction names the users it is about (`owner_digest`).
+A new database is made from this metadata and stamped; Alembic is loaded only for one that stands elsewhere, as the journal does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    event,
+    insert,
+    inspect,
+    select,
+)
+
+from memagent.core.errors import StoreError
+from memagent.journal.row_security import SETTING
+from memagent.journal.schema import version_table
+
+REVISION: Final = "0001"
+"""The Alembic revision that this metadata describes."""
+KNOWN_REVISIONS: Final = ("0001",)
+VERSION_TABLE: Final = "service_version"
+
+metadata = MetaData()
+shared = MetaData()
+"""Tables that only a database of many workers has."""
+version = version_table(VERSION_TABLE)
+meta = Table("service_meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text))
+keys = Table(
+    "service_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("secret_hmac", String(64), nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("user_id", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("revoked_us", BigInteger),
+)
+jobs = Table(
+    "service_jobs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("scope", Text, nullable=False, index=True),
+    Column("kind", String(16), nullable=False),
+    Column("state", String(16), nullable=False, index=True),
+    Column("session_id", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("error", String(64)),
+    Column("result", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+)
+snapshots = Table(
+    "service_snapshots",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("scope", Text, nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("items", Integer, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+claims = Table(
+    "service_claims",
+    metadata,
+    Column("place", String(160), primary_key=True),
+    Column("worker", String(64), nullable=False, index=True),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""What a worker alone is at work on, until when unless it says so again."""
+responses = Table(
+    "service_responses",
+    shared,
+    Column("owner", String(64), primary_key=True),
+    Column("place", String(160), primary_key=True),
+    Column("body_digest", String(64), nullable=False),
+    Column("response_json", Text, nullable=False),
+    Column("until_us", BigInteger, nullable=False, index=True),
+)
+"""First responses to requests that wrote nothing, for a while."""
+
+_NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
+_DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+for _statement in (
+    "ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY",
+    "ALTER TABLE service_responses FORCE ROW LEVEL SECURITY",
+    f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE}))",
+):
+    event.listen(shared, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
+
+
+def owner_digest(user_id: str) -> str:
+    """What a transaction names that is about a user's kept responses."""
+    return hashlib.sha256(f"memagent/owner\x00{user_id}".encode()).hexdigest()
+
+
+def prepare_tables(engine: Engine, place: str) -> None:
+    """Make or migrate the tables; the engine's transactions exclude other makers. Raises `StoreError` for a newer service's."""
+    with engine.begin() as connection:
+        if VERSION_TABLE not in inspect(connection).get_table_names():
+            metadata.create_all(connection)
+            if engine.dialect.name == "postgresql":
+                shared.create_all(connection)
+            version.create(connection)
+            connection.execute(insert(version).values(version_num=REVISION))
+            return
+        found = connection.execute(select(version.c.version_num)).scalar()
+        if found == REVISION:
+            return
+        if found is not None and found not in KNOWN_REVISIONS:
+            raise StoreError(
+                f"the service's tables at {place} were made by a newer memagent (schema revision {found}); this version knows revisions "
+                f"up to {REVISION}: install the newer version"
+            )
+        from memagent.journal.migrations.upgrade import upgrade_to_head
+
+        upgrade_to_head(connection, Path(__file__).parent / "migrations")

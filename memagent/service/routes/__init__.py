@@ -1,0 +1,1 @@
+"""The routes of the REST service, a module for each resource."""

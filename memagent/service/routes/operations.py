@@ -1,0 +1,97 @@
+"""Operations: health, readiness, figures, the journal, and the pages that document the API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+import memagent
+from memagent.client.faults import ServiceError
+from memagent.client.wire import MAX_PAGE, Health, LogPage
+from memagent.core.snapshot import JournalRow
+from memagent.service.access import caller_of, service_of
+from memagent.service.routes.api_page import STYLE, api_page
+from memagent.service.routes.memories import Reader
+from memagent.service.routes.responses import record, told
+
+router = APIRouter(tags=["operations"])
+_PAGE_POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+
+@router.get("/healthz", responses={200: {"model": Health, "description": "The process is alive"}})
+async def health(request: Request) -> Response:
+    """Whether the process answers."""
+    return record(Health(status="stopping" if service_of(request).stopping else "ok", version=memagent.__version__))
+
+
+@router.get(
+    "/readyz",
+    responses={200: {"model": Health, "description": "Ready"}, 503: {"model": Health, "description": "Not (any more)"}},
+)
+async def readiness(request: Request) -> Response:
+    """Whether requests are served: the store answers and the service is not stopping."""
+    service = service_of(request)
+    notes: list[str] = []
+    if not service.has_model:
+        notes.append("no language model is configured: answers quote the best evidence")
+    try:
+        await run_in_threadpool(service.database.job_counts)
+    except Exception as exc:
+        notes.append(f"the service's database does not answer ({type(exc).__name__})")
+        return record(Health(status="degraded", version=memagent.__version__, notes=tuple(notes)), 503)
+    if not service.ready:
+        return record(Health(status="stopping", version=memagent.__version__), 503)
+    return record(Health(status="ok", version=memagent.__version__, notes=tuple(notes)))
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=told(None, description="Prometheus' text format", content={"text/plain": {"schema": {"type": "string"}}}),
+)
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus; needs the scope admin."""
+    if "admin" not in caller_of(request).scopes:
+        raise ServiceError("figures need a key with the scope admin", code="forbidden")
+    service = service_of(request)
+    counts = await run_in_threadpool(service.database.job_counts)
+    text = service.metrics.text({"banks_open": len(service.banks), "ready": int(service.ready)}, counts)
+    return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/v1/oplog", responses=told(LogPage, description="A page of the journal"))
+async def oplog(
+    call: Reader,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Response:
+    """The journal of a memory, oldest first: what was stored, decided, refused and why. Erased entries are left out."""
+    cursors = call.service.cursors
+    after = int(cursors.read(cursor, listing="oplog", scope=call.scope)) if cursor is not None else 0
+    rows: list[JournalRow] = []
+    with call.agent() as agent:
+        async for row in agent.bank.rows(after=after):
+            rows.append(row)
+            if len(rows) > limit:
+                break
+    further = None
+    if len(rows) > limit:
+        further = cursors.make(str(rows[limit - 1].seq), listing="oplog", scope=call.scope)
+    return record(LogPage(items=tuple(rows[:limit]), next_cursor=further))
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """The API on one page, made of its OpenAPI document; it loads nothing but its own style sheet."""
+    page = api_page(request.app.openapi())
+    return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
+
+
+@router.get("/docs/style.css", include_in_schema=False)
+async def docs_style() -> Response:
+    """The style sheet of `/docs`."""
+    return Response(STYLE, media_type="text/css")

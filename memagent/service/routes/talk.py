@@ -1,0 +1,175 @@
+"""Talking: sessions to remember, questions to answer, chat, and the jobs behind them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from memagent.client.faults import ServiceError
+from memagent.client.wire import MAX_PAGE, ChatRequest, Job, JobPage, JobState, NewSession, SessionPage
+from memagent.core.answers import Answer, Question
+from memagent.core.errors import MemoryNotFound
+from memagent.core.records import Id, Session, Trust, Turn, content_id
+from memagent.core.reports import IngestReport
+from memagent.memory.bank import system_clock
+from memagent.service.access import Call, may
+from memagent.service.hosting import Service
+from memagent.service.routes import exchange as talking
+from memagent.service.routes.memories import Reader, Writer
+from memagent.service.routes.responses import EVENTS, page, record, told
+
+router = APIRouter(tags=["talking"])
+Talker = Annotated[Call, Depends(may("chat", "memory:write"))]
+Asker = Annotated[Call, Depends(may("chat"))]
+
+
+@router.post(
+    "/v1/sessions",
+    status_code=202,
+    responses={
+        **told(Job, 202, "Stored; a job remembers it"),
+        200: {"model": IngestReport, "description": "Remembered"},
+    },
+)
+async def remember(
+    body: NewSession, call: Writer, wait: Annotated[bool, Query(description="Answer when it is remembered.")] = False
+) -> Response:
+    """Store a session's turns durably, then remember them. The same session again has no further effect."""
+
+    async def work() -> Response:
+        session = await _session(body, call)
+        jobs = call.service.jobs
+        job, fresh = await jobs.take_session(call.scope, session)
+        if job.state is JobState.FAILED:
+            job = job.model_copy(update={"state": JobState.QUEUED})
+        if wait:
+            report = await jobs.remember_now(job, call.scope)
+            return record(report.model_copy(update={"stored_turns": len(session.turns)}) if fresh else report)
+        jobs.start(job, call.scope)
+        return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
+
+    return await call.once(work)
+
+
+async def _session(body: NewSession, call: Call) -> Session:
+    """The session a body stands for. Ids come from the idempotency key where none is given, so a repetition names the same."""
+    if any(turn.trust is Trust.SYSTEM for turn in body.turns) and "admin" not in call.caller.scopes:
+        raise ServiceError("turns with trust `system` need a key with the scope admin", code="forbidden")
+    session_id = body.id or content_id("ses", call.journal_key if call.key else uuid.uuid4().hex)
+    at = body.at
+    if at is None:
+        with call.agent() as agent:
+            known = (await agent.bank.sync()).sessions.get(session_id)
+        at = known.at if known is not None else system_clock()
+    turns = tuple(
+        Turn(**turn.model_dump(exclude={"id"}), id=turn.id or f"{_short(session_id)}:{number}")
+        for number, turn in enumerate(body.turns, 1)
+    )
+    return Session(id=session_id, at=at, turns=turns)
+
+
+def _short(session_id: str) -> str:
+    """The session's id, or a digest of it where a turn's id would grow too long."""
+    return session_id if len(session_id) <= 240 else content_id("ses", session_id)
+
+
+@router.get("/v1/sessions", responses=told(SessionPage, description="A page of sessions"))
+async def list_sessions(
+    call: Reader,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 20,
+) -> Response:
+    """Stored sessions with their turns, oldest first."""
+    with call.agent() as agent:
+        sessions = await agent.memory.sessions()
+    items, further = page(
+        call, sessions, id_of=lambda session: session.id, limit=limit, cursor=cursor, listing="sessions"
+    )
+    return record(SessionPage(items=tuple(items), next_cursor=further))
+
+
+@router.post("/v1/questions", responses=told(Answer, description="The answer", content=EVENTS))
+async def ask(body: Question, call: Asker) -> Response:
+    """Answer from memory, with citations; as server-sent events where the Accept header asks for them."""
+    if talking.wants_stream(call):
+        return talking.event_stream(talking.answer_events(call, body))
+
+    async def work() -> Response:
+        with call.agent() as agent:
+            return record(await agent.ask(body))
+
+    return await call.once(work)
+
+
+@router.post("/v1/chat", responses=told(Answer, description="The answer", content=EVENTS))
+async def chat(body: ChatRequest, call: Talker) -> Response:
+    """Answer from memory and remember the exchange."""
+    if talking.wants_stream(call):
+        return talking.event_stream(talking.answer_events(call, Question(text=body.text), speaker=body.speaker))
+    said: list[Answer] = []
+
+    async def work() -> Response:
+        return record(await talking.chat(call, body.text, speaker=body.speaker, said=said))
+
+    return await call.once(work, keep=talking.kept_chat(said))
+
+
+@router.get("/v1/jobs", responses=told(JobPage, description="A page of jobs"))
+async def list_jobs(
+    call: Reader,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Response:
+    """The user's jobs, the newest first."""
+    jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
+    items, further = page(call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs")
+    return record(JobPage(items=tuple(items), next_cursor=further))
+
+
+@router.get("/v1/jobs/{job_id}", responses=told(Job, description="The job"))
+async def get_job(job_id: Id, call: Reader) -> Response:
+    """How far a job is."""
+    return record(await _job(job_id, call))
+
+
+@router.post("/v1/jobs/{job_id}/retry", status_code=202, responses=told(Job, 202, "The job"))
+async def retry_job(job_id: Id, call: Writer) -> Response:
+    """Begin a failed job again."""
+    return record(await call.service.jobs.retry(await _job(job_id, call), call.scope), 202)
+
+
+@router.post("/v1/jobs/{job_id}/cancel", responses=told(Job, description="The job"))
+async def cancel_job(job_id: Id, call: Writer) -> Response:
+    """Give up a job that is not through; it counts as failed, and can be begun again."""
+    return record(await call.service.jobs.cancel(await _job(job_id, call), call.scope))
+
+
+@router.get(
+    "/v1/jobs/{job_id}/files/{number}",
+    response_class=StreamingResponse,
+    responses=told(None, description="The file", content={"application/x-ndjson": {"schema": {"type": "string"}}}),
+)
+async def get_file(job_id: Id, number: int, call: Reader) -> Response:
+    """A file that an export wrote."""
+    return await file_response(call.service, await _job(job_id, call), number)
+
+
+async def file_response(service: Service, job: Job, number: int) -> Response:
+    """A file of an export. Raises `MemoryNotFound`."""
+    file = await service.jobs.export_file(job, number)
+    if file is None:
+        raise MemoryNotFound(f"job {job.id!r} has no file {number}")
+    size, content = file
+    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{job.id}.{number}.jsonl"'}
+    return StreamingResponse(content, media_type="application/x-ndjson", headers=headers)
+
+
+async def _job(job_id: str, call: Call) -> Job:
+    job = await call.service.jobs.find(job_id, call.scope)
+    if job is None:
+        raise MemoryNotFound(f"no job {job_id!r} for user {call.scope.user_id!r}")
+    return job

@@ -1,0 +1,324 @@
+"""The state of one memory as a value, and the fold that makes it from journal entries.
+
+`apply(state, row)` is the only way a state changes, live or in replay, so the two cannot disagree. It assigns what the entry says and
+keeps the roots of the digest; it asks no model, no clock and no rule. All maps are persistent: a state costs the difference to its
+predecessor, and keeping one is keeping a snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import TypedDict
+
+from rpds import HashTrieMap
+
+from memagent.core.errors import SnapshotMismatch
+from memagent.core.records import ItemStats, MemoryItem, Session, Turn
+from memagent.core.snapshot import (
+    Commit,
+    Entry,
+    Erased,
+    GraphDelta,
+    ItemChange,
+    JournalRow,
+    MemorySnapshot,
+    Restored,
+    Roots,
+    SessionStored,
+    StatsDelta,
+    add_hash,
+    item_hash,
+    ordinal_hash,
+    stats_hash,
+    sub_hash,
+)
+from memagent.state.adjacency import GraphState, graph_of
+
+_NO_TOUCH: tuple[int, ...] = ()
+Mark = tuple[float, float, str]
+"""(start, end, item id) of a bounded valid span, in epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class BankState:
+    """Everything one memory holds at one journal sequence."""
+
+    items: HashTrieMap[str, MemoryItem] = HashTrieMap()
+    """Present version of every item, tombstones included."""
+    archive: HashTrieMap[str, tuple[MemoryItem, ...]] = HashTrieMap()
+    """Older versions, oldest first."""
+    sessions: HashTrieMap[str, Session] = HashTrieMap()
+    turns: HashTrieMap[str, tuple[str, int]] = HashTrieMap()
+    """Turn id to (session id, position)."""
+    graph: GraphState = GraphState()
+    stats: HashTrieMap[str, ItemStats] = HashTrieMap()
+    ordinals: HashTrieMap[str, int] = HashTrieMap()
+    """The id counter: how many items were ever made from each set of source turns."""
+    done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
+    """Session id to indexes of the chunks already committed."""
+    touched: HashTrieMap[str, tuple[int, ...]] = HashTrieMap()
+    """Item id to sequences of the entries that changed it."""
+    texts: HashTrieMap[str, str] = HashTrieMap()
+    """Folded text of active items to item id, for exact duplicates."""
+    timelines: HashTrieMap[str, tuple[Mark, ...]] = HashTrieMap()
+    """Folded subject to its active items with bounded spans, by start."""
+    expiring: HashTrieMap[str, datetime] = HashTrieMap()
+    """When those active items expire that ever do, by id."""
+    seq: int = 0
+    item_root: int = 0
+    stats_root: int = 0
+    ordinal_root: int = 0
+
+    def digest(self) -> str:
+        """The content digest, 64 hex digits."""
+        return Roots(
+            items=self.item_root, graph=self.graph.root, stats=self.stats_root, ordinals=self.ordinal_root
+        ).digest()
+
+    def turn(self, turn_id: str) -> Turn | None:
+        """A stored turn, or None."""
+        place = self.turns.get(turn_id)
+        return None if place is None else self.sessions[place[0]].turns[place[1]]
+
+    def active(self) -> Iterator[MemoryItem]:
+        """Items that are not deleted, in no particular order."""
+        return (item for item in self.items.values() if item.active)
+
+    def versions(self, item_id: str) -> tuple[MemoryItem, ...]:
+        """Every readable version of an item, oldest first; () when unknown."""
+        item = self.items.get(item_id)
+        return () if item is None else (*self.archive.get(item_id, ()), item)
+
+
+EMPTY_STATE = BankState()
+_REMEMBERED_CHARS = 100
+"""Longest text whose folded form is remembered: names and ids come again and again."""
+
+
+def folded(text: str) -> str:
+    """A text as exact-duplicate detection sees it: case and white space do not count."""
+    return _folded_name(text) if len(text) <= _REMEMBERED_CHARS else _folded(text)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+_folded_name = lru_cache(maxsize=4_096)(_folded)
+
+
+def apply(state: BankState, row: JournalRow) -> BankState:
+    """The state after one journal row."""
+    if isinstance(row.entry, Commit):
+        return _after_commit(state, row.entry, row.seq)
+    return replace(_apply_entry(state, row.entry, row.seq), seq=row.seq)
+
+
+def changed_items(entry: Entry) -> Iterable[str]:
+    """Ids of the items an entry changes."""
+    return (change.id for change in entry.changes) if isinstance(entry, Commit | Restored) else ()
+
+
+def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
+    parts = _changed(state, commit.changes, seq)
+    ordinals, ordinal_root = _counted(state, commit.ordinals)
+    done = state.done
+    session_id, index = commit.source.session_id, commit.source.chunk_index
+    if session_id is not None and index is not None:
+        done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
+    return BankState(
+        sessions=state.sessions,
+        turns=state.turns,
+        graph=state.graph if commit.graph.empty else state.graph.apply(commit.graph),
+        stats=state.stats,
+        stats_root=state.stats_root,
+        ordinals=ordinals,
+        ordinal_root=ordinal_root,
+        done=done,
+        seq=seq,
+        **parts,
+    )
+
+
+def _apply_entry(
+    state: BankState, entry: SessionStored | GraphDelta | StatsDelta | Restored | Erased, seq: int
+) -> BankState:
+    match entry:
+        case SessionStored():
+            return _with_session(state, entry.session)
+        case GraphDelta():
+            return replace(state, graph=state.graph.apply(entry))
+        case StatsDelta():
+            return _with_stats(state, entry.updates)
+        case Restored():
+            for session in entry.sessions:
+                state = _with_session(state, session)
+            state = _with_ordinals(_with_changes(state, entry.changes, seq), entry.ordinals)
+            done = state.done
+            for session_id, chunks in entry.done:
+                done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
+            return replace(_with_stats(state, entry.stats), graph=state.graph.apply(entry.graph), done=done)
+        case Erased():
+            return EMPTY_STATE
+
+
+def _with_session(state: BankState, session: Session) -> BankState:
+    turns = state.turns
+    for at, turn in enumerate(session.turns):
+        turns = turns.insert(turn.id, (session.id, at))
+    return replace(state, sessions=state.sessions.insert(session.id, session), turns=turns)
+
+
+class _ItemMaps(TypedDict):
+    """The fields of a state that changes of items touch."""
+
+    items: HashTrieMap[str, MemoryItem]
+    archive: HashTrieMap[str, tuple[MemoryItem, ...]]
+    touched: HashTrieMap[str, tuple[int, ...]]
+    texts: HashTrieMap[str, str]
+    timelines: HashTrieMap[str, tuple[Mark, ...]]
+    expiring: HashTrieMap[str, datetime]
+    item_root: int
+
+
+def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> BankState:
+    return replace(state, **_changed(state, changes, seq))
+
+
+def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _ItemMaps:
+    items, archive, touched, texts, root = state.items, state.archive, state.touched, state.texts, state.item_root
+    timelines, expiring = state.timelines, state.expiring
+    for change in changes:
+        old, past = items.get(change.id), archive.get(change.id, ())
+        if old is not None:
+            root = sub_hash(root, item_hash(old, past))
+            key = folded(old.text)
+            if texts.get(key) == change.id:
+                texts = texts.remove(key)
+            timelines = _unmarked(timelines, old)
+            if old.expires_at is not None:
+                expiring = expiring.discard(change.id)
+        new_past = change.archive if change.archive is not None else (*past, old) if old is not None else ()
+        if new_past != past:
+            archive = archive.insert(change.id, new_past) if new_past else archive.discard(change.id)
+        if change.after is None:
+            items = items.discard(change.id)
+        else:
+            items = items.insert(change.id, change.after)
+            root = add_hash(root, item_hash(change.after, new_past))
+            if change.after.active:
+                texts = texts.insert(folded(change.after.text), change.id)
+                timelines = _marked(timelines, change.after)
+                if change.after.expires_at is not None:
+                    expiring = expiring.insert(change.id, change.after.expires_at)
+        touched = touched.insert(change.id, (*touched.get(change.id, _NO_TOUCH), seq))
+    return _ItemMaps(
+        items=items,
+        archive=archive,
+        touched=touched,
+        texts=texts,
+        timelines=timelines,
+        expiring=expiring,
+        item_root=root,
+    )
+
+
+def timeline_key(item: MemoryItem) -> str | None:
+    """Whose timeline an item stands on: its subject's, else its speaker's."""
+    name = item.subject or item.speaker
+    return folded(name) if name else None
+
+
+def mark_of(item: MemoryItem) -> Mark | None:
+    """Place of an item on its timeline, or None when its time is unknown or open."""
+    if item.valid is None or item.valid.start is None or item.valid.end is None:
+        return None
+    return (item.valid.start.timestamp(), item.valid.end.timestamp(), item.id)
+
+
+def _marked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -> HashTrieMap[str, tuple[Mark, ...]]:
+    key, mark = timeline_key(item), mark_of(item)
+    if key is None or mark is None:
+        return timelines
+    marks = timelines.get(key, ())
+    at = bisect_left(marks, mark)
+    return timelines.insert(key, (*marks[:at], mark, *marks[at:]))
+
+
+def _unmarked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -> HashTrieMap[str, tuple[Mark, ...]]:
+    key, mark = timeline_key(item), mark_of(item)
+    if key is None or mark is None or not item.active:
+        return timelines
+    marks = timelines.get(key, ())
+    at = bisect_left(marks, mark)
+    if at == len(marks) or marks[at] != mark:
+        return timelines
+    return timelines.insert(key, (*marks[:at], *marks[at + 1 :]))
+
+
+def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> BankState:
+    ordinals, root = _counted(state, updates)
+    return replace(state, ordinals=ordinals, ordinal_root=root)
+
+
+def _counted(state: BankState, updates: Iterable[tuple[str, int]]) -> tuple[HashTrieMap[str, int], int]:
+    ordinals, root = state.ordinals, state.ordinal_root
+    for key, count in updates:
+        old = ordinals.get(key, 0)
+        if old:
+            root = sub_hash(root, ordinal_hash(key, old))
+        if count:
+            root = add_hash(root, ordinal_hash(key, count))
+        ordinals = ordinals.insert(key, count) if count else ordinals.discard(key)
+    return ordinals, root
+
+
+def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
+    stats, root = state.stats, state.stats_root
+    for item_id, value in updates:
+        old = stats.get(item_id)
+        if old is not None:
+            root = sub_hash(root, stats_hash(item_id, old))
+        if value is not None:
+            root = add_hash(root, stats_hash(item_id, value))
+        stats = stats.insert(item_id, value) if value is not None else stats.discard(item_id)
+    return replace(state, stats=stats, stats_root=root)
+
+
+def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
+    """The state as a snapshot that shares everything; `live` is the handle a bank of this process continues from."""
+    return MemorySnapshot(
+        digest=state.digest(),
+        items=state.items,
+        archive=state.archive,
+        sessions=state.sessions,
+        graph=state.graph,
+        stats=state.stats,
+        ordinals=state.ordinals,
+        done=state.done,
+        seq=state.seq,
+        live=live,
+    )
+
+
+def rebuilt(snapshot: MemorySnapshot) -> BankState:
+    """The state a snapshot stands for, rebuilt from its content. Raises `SnapshotMismatch` when content and digest disagree."""
+    state = BankState(graph=graph_of(snapshot.graph.all_nodes(), snapshot.graph.all_edges()))
+    for session in snapshot.sessions.values():
+        state = _with_session(state, session)
+    changes = [
+        ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
+        for item in snapshot.items.values()
+    ]
+    state = _with_changes(state, changes, snapshot.seq)
+    state = _with_stats(_with_ordinals(state, snapshot.ordinals.items()), snapshot.stats.items())
+    state = replace(state, done=HashTrieMap(dict(snapshot.done)), seq=snapshot.seq)
+    if state.digest() != snapshot.digest:
+        raise SnapshotMismatch(
+            f"the snapshot says digest {snapshot.digest[:12]}, its content has {state.digest()[:12]}: it was altered or cut short"
+        )
+    return state

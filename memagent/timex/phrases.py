@@ -1,0 +1,266 @@
+"""From atoms to phrases: ranges of two atoms, and operators before an atom or a range.
+
+Inner operators pick a part of a time ("early June", "the first week of August") or a place next to it ("the week before X", "two
+days after X"); outer ones open a bound ("since X", "until X"). An atom that free text alone would not trust counts once an operator
+stands before it. The surprise: operators are found by a search that must end where the phrase starts, so the leftmost match is
+the longest operator, and "the week before X" wins over "before X".
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from memagent.core.records import Granularity
+from memagent.timex import calendar as cal
+from memagent.timex import vocabulary as words
+from memagent.timex.calendar import Lean, Part, Reading
+from memagent.timex.grammar import ANY_ATOM, ATOMS, Pattern
+from memagent.timex.vocabulary import Context, Match, Standing, Unanchored
+
+_INNER = re.compile(
+    r"(?:\b(?P<part>early|mid|late|(?:the\s+)?(?:very\s+)?(?:beginning|start|middle|end)\s+of)[\s-]+"
+    rf"|\b(?:the\s+)?(?P<nth>{words.ORDINAL})\s+(?P<what>day|week|weekend|month|quarter|half|{words.WEEKDAY})\s+(?:of|in)\s+"
+    r"|\b(?:the\s+)?(?P<around>week|weekend|month|year)\s+(?:of|starting|beginning)\s+(?:on\s+)?"
+    r"|\b(?:the\s+)?(?:night|evening|morning|afternoon|day)\s+of\s+"
+    rf"|\b(?:the\s+)?(?:last\s+)?(?:(?P<night>night|evening|morning)|(?P<day>{words.WEEKDAY})|(?:(?P<count>{words.AMOUNT})\s+)?(?P<unit>{words.UNIT}))"
+    r"\s+(?P<side>before|after|prior\s+to|following)\s+"
+    r"|\b(?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?\s*(?P<half>am|pm|a\.m\.|p\.m\.)?,?\s+on\s+"
+    r")(?:the\s+)?\Z",
+)
+_OPERATOR_END = re.compile(r"(?:of|in|on|before|after|to|following|early|mid|late|starting|beginning|the)[\s-]+\Z")
+_OPEN = re.compile(
+    r"\b(?P<op>(?:ever\s+)?since|starting\s+(?:in|from)|before|prior\s+to|after|until|till|up\s+to|by)\s+(?:the\s+|on\s+|in\s+|around\s+|about\s+)*\Z",
+)
+_OPENER = re.compile(r"\b(?P<op>from|between)\s+(?:the\s+)?\Z")
+_JOINER = re.compile(r"\s*(?:[-–—]|\b(?:to|until|till|through|thru|and)\b)\s*(?:the\s+)?")
+_CLOCK_AFTER = re.compile(
+    r"(?:,?\s+(?:at\s+)?|t)(?P<hour>[01]?\d|2[0-3])(?:(?::(?P<minute>[0-5]\d))(?::\d\d(?:\.\d+)?)?z?\s*(?P<half>am|pm)?|\s*(?P<half2>am|pm))(?![\w:])",
+)
+_PARTS: dict[str, Part] = {
+    "early": "early",
+    "mid": "mid",
+    "late": "late",
+    "beginning": "early",
+    "start": "early",
+    "middle": "mid",
+    "end": "late",
+}
+
+
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_LEAP_YEAR = 2024  # stands for the year that a neighbour may still tell
+
+
+@dataclass(frozen=True, slots=True)
+class _Atom:
+    """A match of one pattern in a text."""
+
+    start: int
+    end: int
+    pattern: Pattern
+    match: Match
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A stretch of text with its meaning; `bare` while nothing but an atom that needs an operator has been read."""
+
+    start: int
+    end: int
+    reading: Reading
+    bare: bool
+
+
+def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phrase]:
+    """Every readable phrase, grown as far as it goes; they may overlap. `loose` also takes atoms that free text needs more for."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few capitals have longer small forms
+        lowered = text.translate(_ASCII_LOWER)
+    atoms = list(_atoms(text, lowered, anchor, loose=loose))
+    for index, atom in enumerate(atoms):
+        if index + 1 < len(atoms) and _JOINER.match(lowered, atom.end):
+            pair = _pair(lowered, atom, atoms[index + 1], anchor, loose=loose)
+            if pair:
+                yield pair
+        phrase = _inner(lowered, atom, _context(lowered, atom, anchor))
+        if phrase is None:
+            continue
+        opened = _open(lowered, phrase)
+        if loose or not opened.bare:
+            yield opened
+        if loose and opened is not phrase:
+            yield phrase
+
+
+def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> Iterator[_Atom]:
+    """The longest readable atom at each place where one starts, left to right."""
+    position = 0
+    while near := ANY_ATOM.search(lowered, position):
+        position = near.start() + 1
+        best: _Atom | None = None
+        for pattern in ATOMS:
+            match = pattern.regex.match(lowered, near.start())
+            if match is None or (best is not None and match.end() <= best.end):
+                continue
+            standing = Standing.ALONE if loose else pattern.guard(text, match)
+            if standing is Standing.REFUSED:
+                continue
+            atom = _Atom(match.start(), match.end(), pattern, match, standing)
+            if _read(atom, Context(anchor)) or _read(atom, Context(anchor, year=_LEAP_YEAR)):
+                best = atom
+        if best is not None:
+            yield best
+            position = best.end
+
+
+def _context(text: str, atom: _Atom, anchor: datetime | None) -> Context:
+    return Context(anchor, Lean.FUTURE if words.leans_future(text, atom.start, atom.end) else Lean.PAST)
+
+
+def _read(atom: _Atom, ctx: Context) -> Reading | None:
+    """What the atom means; `None` when it is no date of the calendar or lacks its anchor."""
+    try:
+        return atom.pattern.read(atom.match, ctx)
+    except (Unanchored, ValueError, OverflowError):
+        return None
+
+
+def _inner(text: str, atom: _Atom, ctx: Context) -> Phrase | None:
+    """The atom with the clock time behind it and the operators before it that pick a part of it or a place next to it."""
+    reading = _read(atom, ctx)
+    if reading is None:
+        return None
+    start, end, bare = atom.start, atom.end, atom.standing is Standing.WITH_OPERATOR
+    if reading.granularity is Granularity.DAY and not reading.relative and (clock := _CLOCK_AFTER.match(text, end)):
+        timed = _with_clock(reading, clock)
+        if timed is not None:
+            reading, end = timed, clock.end()
+    while _OPERATOR_END.search(text, max(0, start - 14), start):
+        operator = _INNER.search(text, max(0, start - 48), start)
+        changed = _apply(operator, reading) if operator else None
+        if operator is None or changed is None:
+            break
+        start, reading, bare = operator.start(), changed, False
+    return Phrase(start, end, reading, bare)
+
+
+def _apply(operator: Match, reading: Reading) -> Reading | None:
+    """The reading after one operator; `None` when it does not apply to this reading."""
+    try:
+        if operator["part"]:
+            word = re.sub(r"^(?:the\s+)?(?:very\s+)?|\s+of$", "", operator["part"])
+            return cal.part_of(reading, _PARTS[word])
+        if operator["nth"]:
+            return _apply_nth(operator, reading)
+        if operator["around"]:
+            unit = words.unit_named(operator["around"])[0]
+            return cal.unit_reading(reading.first_day, unit, relative=reading.relative)
+        if operator["side"]:
+            return _apply_side(operator, reading)
+        if operator["hour"]:
+            return _with_clock(reading, operator)
+        return reading if reading.granularity in (Granularity.DAY, Granularity.RANGE) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _apply_nth(operator: Match, reading: Reading) -> Reading | None:
+    what = operator["what"]
+    nth = words.ordinal_number(operator["nth"])
+    if what in ("day", "week", "weekend", "month", "quarter", "half"):
+        return cal.nth_of(reading, nth, what)
+    return cal.nth_of(reading, nth, words.weekday_number(what))
+
+
+def _apply_side(operator: Match, reading: Reading) -> Reading | None:
+    before = operator["side"] in ("before", "prior to")
+    base = reading.first_day if before else reading.last_day
+    sign = -1 if before else 1
+    if operator["day"]:
+        find = cal.weekday_before if before else cal.weekday_after
+        return cal.one_day(find(base, words.weekday_number(operator["day"])), relative=reading.relative)
+    if operator["night"]:
+        return cal.one_day(base + sign * cal.DAY, relative=reading.relative)
+    unit, times = words.unit_named(operator["unit"])
+    if unit in ("minute", "hour"):
+        return None
+    low, high = words.amount_range(operator["count"] or "one", unit)
+    low, high = sorted((sign * low * times, sign * high * times))
+    return cal.units_between(base, unit, low, high, relative=reading.relative)
+
+
+def _with_clock(day: Reading, clock: Match) -> Reading | None:
+    """The day narrowed to a time said before or after it; `None` when that is no time of day."""
+    groups = clock.groupdict()
+    half = (groups["half"] or groups.get("half2") or "").replace(".", "")
+    hour, minute = int(groups["hour"]), groups["minute"]
+    if day.granularity is not Granularity.DAY or (not half and minute is None) or (half and not 1 <= hour <= 12):
+        return None
+    hour = hour % 12 + (12 if half == "pm" else 0) if half else hour
+    return cal.at_clock(day, hour, None if minute is None else int(minute))
+
+
+def _pair(text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loose: bool) -> Phrase | None:
+    """ "from X to Y", "between X and Y", "X - Y": the RANGE from the start of X to the end of Y."""
+    first = _inner(text, left, _context(text, left, anchor))
+    second = _inner(text, right, _context(text, right, anchor))
+    first, second = _agree(text, (left, first), (right, second), anchor)
+    if first is None or second is None:
+        return None
+    joiner = _JOINER.fullmatch(text, left.end, max(left.end, second.start))
+    if joiner is None:
+        return None
+    opener = _OPENER.search(text, max(0, first.start - 16), first.start)
+    between = opener is not None and opener["op"] == "between"
+    if joiner[0].strip().startswith("and") and not between:
+        return None
+    low, high = first.reading, second.reading
+    if opener is None and not loose and (first.bare or second.bare or low.relative != high.relative):
+        return None
+    if low.start is None or high.end is None or low.start >= high.end:
+        return None
+    reading = Reading(low.start, high.end, Granularity.RANGE, low.relative or high.relative)
+    return Phrase(opener.start() if opener else first.start, second.end, reading, False)
+
+
+def _agree(
+    text: str, left: tuple[_Atom, Phrase | None], right: tuple[_Atom, Phrase | None], anchor: datetime | None
+) -> tuple[Phrase | None, Phrase | None]:
+    """Let the end of a range that tells no year follow the end that does: "27 December to 3 January 2024"."""
+    (left_atom, first), (right_atom, second) = left, right
+    if second and not second.reading.relative and (first is None or first.reading.relative):
+        for year in (second.reading.first_day.year, second.reading.first_day.year - 1):
+            told = _inner(text, left_atom, Context(anchor, year=year))
+            if told and told.reading.first_day <= second.reading.last_day:
+                return told, second
+    elif first and not first.reading.relative and (second is None or second.reading.relative):
+        for year in (first.reading.first_day.year, first.reading.first_day.year + 1):
+            told = _inner(text, right_atom, Context(anchor, year=year))
+            if told and told.reading.last_day >= first.reading.first_day:
+                return first, told
+    elif first and second and first.reading.first_day > second.reading.last_day:
+        later = _inner(text, right_atom, Context(cal.midnight(first.reading.first_day), Lean.FUTURE))
+        return first, later or second
+    return first, second
+
+
+def _open(text: str, phrase: Phrase) -> Phrase:
+    """The phrase with "since", "before" or their kin before it, or unchanged."""
+    operator = _OPEN.search(text, max(0, phrase.start - 32), phrase.start)
+    if operator is None:
+        return phrase
+    word, reading = operator["op"], phrase.reading
+    if word.endswith("since") or word.startswith("starting"):
+        opened = replace(reading, end=None, granularity=Granularity.RANGE)
+    elif word == "after":
+        opened = replace(reading, start=reading.end, end=None, granularity=Granularity.RANGE)
+    elif word in ("before", "prior to"):
+        opened = replace(reading, start=None, end=reading.start, granularity=Granularity.RANGE)
+    else:
+        opened = replace(reading, start=None, granularity=Granularity.RANGE)
+    return Phrase(operator.start(), phrase.end, opened, False)

@@ -1,0 +1,1 @@
+"""Collecting a step of experience: rollouts, reruns, groups and grades."""

@@ -1,0 +1,1 @@
+"""A training run: its settings, stages, trainer, warm start and command."""

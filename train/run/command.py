@@ -1,0 +1,161 @@
+"""The command `memagent-train`.
+
+    memagent-train run CONFIG.toml [--resume] [--dry-run]
+    memagent-train init-model FOLDER       a tokenizer and a small model from scratch
+    memagent-train warmup CONFIG.toml      the warm start alone
+    memagent-train report RUN_DIR          one HTML page about a run
+
+`memagent-train CONFIG.toml` is short for `run`. Progress goes to standard error, one JSON document to standard output. Settings are read
+and checked before torch is loaded, so a mistake in them is told at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from memagent.core.errors import ConfigError, MemAgentError
+from train.run.settings import check_folder, checked_run, load_run
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train the memory manager and the answer agent from shared memory snapshots (LoGo-GRPO). "
+    "`memagent-train CONFIG.toml` is short for `memagent-train run CONFIG.toml`.",
+)
+Config = Annotated[
+    Path, typer.Argument(help="Settings of the run, TOML; docs/training.md lists them.", show_default=False)
+]
+Size = Literal["200k", "500k", "1m", "4m", "30m", "60m"]
+Level = Literal["tiny", "standard", "rich"]
+
+
+@app.command()
+def run(
+    config: Config,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder, from its last checkpoint.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check everything and say what would be played and kept; train nothing."),
+    ] = False,
+) -> None:
+    """Train, stage by stage, and test every stage's best. Prints the stages and the test as JSON."""
+    settings = load_run(config)
+    check_folder(settings, resume=resume)
+    _need_libraries()
+    if dry_run:
+        from train.run.preview import preview, told
+
+        found = preview(settings)
+        for line in told(found):
+            _say(line)
+        _print(found)
+        return
+    from train.run.runs import train_run
+
+    try:
+        summary = train_run(settings, resume=resume, say=_say)
+    except KeyboardInterrupt:
+        _say(f"stopped; go on with: memagent-train run {config} --resume")
+        sys.exit(130)
+    _print({"folder": settings.folder, "stages": summary["stages"], "test": summary["test"]})
+
+
+@app.command()
+def init_model(
+    folder: Annotated[Path, typer.Argument(help="Where the model is saved.", show_default=False)],
+    size: Annotated[Size, typer.Option(help="Parameters, about.")] = "500k",
+    level: Annotated[Level, typer.Option(help="Level of the synthetic world whose language it speaks.")] = "tiny",
+    context_tokens: Annotated[int, typer.Option(min=64, help="Longest prompt with its reply.")] = 1_024,
+    seed: Annotated[int, typer.Option(help="Of the random weights.")] = 0,
+) -> None:
+    """Make a tokenizer and a small model with random weights, for machines without a model hub; a run's model.path may name it."""
+    if (folder / "config.json").exists():
+        raise ConfigError(f"{folder} holds a model already; choose another folder")
+    model = {"size": size, "context_tokens": context_tokens}
+    settings = checked_run({"seed": seed, "model": model, "environment": {"level": level}})
+    _need_libraries()
+    from train.run.runs import new_model
+    from train.sampling.small_models import save_model
+
+    made, tokenizer = new_model(settings)
+    save_model(made, tokenizer, folder)
+    _print(
+        {"folder": str(folder), "parameters": sum(one.numel() for one in made.parameters()), "tokens": len(tokenizer)}
+    )
+
+
+@app.command()
+def warmup(config: Config) -> None:
+    """Make the model of a run and fine-tune it on demonstrations, no more. The run itself takes it up."""
+    settings = load_run(config)
+    if settings.warmup is None:
+        raise ConfigError(f"{config}: warmup: there is nothing to do; add a [warmup] table")
+    init = Path(settings.folder) / "init"
+    if (init / "config.json").exists():
+        raise ConfigError(f"{init} holds a model already; remove it, or choose another folder")
+    _need_libraries()
+    from train.run.runs import first_model
+
+    first_model(settings, Path(settings.folder), say=_say)
+    note: dict[str, Any] = json.loads((init / "memagent.json").read_text(encoding="utf-8"))
+    _print({"folder": str(init), **note})
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="The page; report.html in the run's folder by default.", show_default=False)
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run: curves, ops, credit, timings, samples, settings. Needs no torch."""
+    from train.report.report import write_report
+
+    _print({"report": str(write_report(folder, out or folder / "report.html"))})
+
+
+def _need_libraries() -> None:
+    """Load the training libraries, quietly. Raises `ConfigError` naming the extra when they are not installed."""
+    _say("loading torch and trl ...")
+    try:
+        from train.run.logs import hush
+    except ImportError as error:
+        raise ConfigError(f'training needs more packages: pip install "memagent[train]" ({error})') from error
+    hush()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(values: dict[str, Any]) -> None:
+    print(json.dumps(values, indent=1))
+
+
+def main() -> None:
+    """Entry point: expected errors become one line and exit status 2."""
+    commands = {one.name or one.callback.__name__.replace("_", "-") for one in app.registered_commands if one.callback}
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    if first not in commands and (first.endswith(".toml") or Path(first).is_file()):
+        sys.argv.insert(1, "run")
+    try:
+        app()
+    except MemAgentError as error:
+        print(f"memagent-train: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""From a configuration to what is played and how it is credited: names become objects, weights become terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from environments.records import Episode
+from environments.rewards.grounding import EvidenceTerm, TemporalTerm
+from environments.rewards.terms import (
+    AnswerTerm,
+    CompressionTerm,
+    OpEntropyTerm,
+    RejectedTerm,
+    Term,
+    UnreadableTerm,
+    Weighted,
+)
+from memagent.core.records import Granularity, TimeSpan
+from memagent.plugins import load
+from train.credit.advantages import Estimator
+from train.rollouts.allocation import Allocator
+from train.rollouts.anchors import AnchorSelector
+from train.rollouts.collect import RolloutPlan
+from train.rollouts.grading import MANAGER_ROLES, CreditPlan
+from train.run.config import LoGoGRPOConfig
+
+DAY = timedelta(days=1)
+
+
+def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
+    """How many runs of what; one memory an episode when answers alone are trained. Raises `UnknownPlugin` for an unknown technique."""
+    compared = bool(args.trained_roles & MANAGER_ROLES)
+    return RolloutPlan(
+        members=(args.num_generations or 1) if compared else 1,
+        local_probability=args.local_probability if args.local_weight and compared else 0.0,
+        reruns=args.reruns,
+        sessions=args.sessions,
+        seed=args.seed,
+        selector=cast(AnchorSelector, load("techniques", args.anchor_selector)),
+        allocator=cast(Allocator, load("techniques", args.allocation)),
+    )
+
+
+def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
+    """What is asked and how it becomes credit. Raises `UnknownPlugin` for an estimator that is not there."""
+    terms: list[tuple[Term, float]] = [
+        (AnswerTerm(), 1.0),
+        (CompressionTerm(), -args.compression),
+        (UnreadableTerm(), -args.unreadable),
+        (RejectedTerm(), -args.rejected),
+        (OpEntropyTerm(), 0.0),
+    ]
+    if args.evidence:
+        terms.append((EvidenceTerm(), args.evidence))
+    return CreditPlan(
+        credit=cast(Any, args.credit),
+        reward=Weighted(*terms),
+        episode_terms=Temporal(args.temporal) if args.temporal else None,
+        questions=args.questions,
+        rehearsal=args.rehearsal,
+        local_weight=args.local_weight,
+        estimator=cast(Estimator, load("techniques", args.estimator)),
+        balance=cast(Any, args.balance),
+        anchor_in_group=args.anchor_in_group,
+        roles=args.trained_roles,
+        answer_members=args.answer_members,
+        answer_questions=args.answer_questions,
+        keep=args.keep_members,
+        dynamic_sampling=args.dynamic_sampling,
+        echo=args.echo_weight > 0,
+        control=cast(Any, args.control),
+    )
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """Memory-T1's reward as a term of every episode; the range in question is where the evidence lies (`evidence_ranges`)."""
+
+    weight: float
+
+    def __call__(self, episode: Episode) -> Sequence[tuple[Term, float]]:
+        """The term and its weight; none for an episode whose evidence has no dates."""
+        asked = evidence_ranges(episode)
+        return ((TemporalTerm(episode, asked), self.weight),) if asked else ()
+
+
+def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
+    """By probe id the stretch from the first to the last day of the sessions that hold its evidence, both days included.
+
+    The paper's data names the range that a question asks about; ours name its evidence, so this is our reading. Probes without dated
+    evidence are left out.
+    """
+    dates = {turn.id: session.at for session in episode.sessions for turn in session.turns if session.at is not None}
+    found: dict[str, TimeSpan] = {}
+    for probe in episode.probes:
+        told = [dates[turn_id] for turn_id in probe.evidence_turn_ids if turn_id in dates]
+        if told:
+            first = min(told).replace(hour=0, minute=0, second=0, microsecond=0)
+            last = max(told).replace(hour=0, minute=0, second=0, microsecond=0)
+            found[probe.id] = TimeSpan(start=first, end=last + DAY, granularity=Granularity.RANGE)
+    return found

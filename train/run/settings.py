@@ -1,0 +1,259 @@
+"""A training run as one TOML file. Unknown keys are errors; every error names the field.
+
+[model]        what is trained: a folder, a hub id, or the size of a model made from scratch
+[environment]  where it lives
+[agent]        the design that is played, and its embedder
+[warmup]       demonstrations before any comparison; leave out for none
+[trainer]      any field of `LoGoGRPOConfig`
+[[stage]]      the curriculum, in order
+[validation]   how often, on how many episodes
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memagent.core.errors import ConfigError
+from memagent.plugins import load
+from train.run.curriculum import Gate, Stage
+
+
+class Part(BaseModel):
+    """Base of the parts: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class LoRASettings(Part):
+    """Low-rank adapters instead of all weights."""
+
+    r: Annotated[int, Field(ge=1)] = 16
+    """Rank."""
+    alpha: int = 32
+    """Scale, by the rank."""
+    targets: str | tuple[str, ...] = "all-linear"
+    """Layers that are adapted, as PEFT names them."""
+    per_role: bool = False
+    """One adapter for the memory manager and one for the answer agent, instead of one for both."""
+
+
+class ModelPart(Part):
+    """What is trained."""
+
+    path: str | None = None
+    """Folder or hub id; None makes a small model from scratch."""
+    size: Literal["200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
+    """Parameters of a model from scratch, about."""
+    context_tokens: Annotated[int, Field(ge=64)] = 1_024
+    """Longest prompt with its reply, of a model from scratch; also where demonstrations are cut."""
+    lora: LoRASettings | None = None
+    """Train adapters and leave the weights alone."""
+
+
+class EnvironmentPart(Part):
+    """Where the policy lives. Fields besides `kind` go to the environment."""
+
+    kind: Literal["synthetic", "locomo"] = "synthetic"
+    """Generated conversations, or LoCoMo."""
+    level: Literal["tiny", "standard", "rich"] = "tiny"
+    """Synthetic: which world; see docs/environments.md."""
+    path: str | None = None
+    """LoCoMo: the user's own copy."""
+    split_by: Literal["memory_r1", "memory_r2"] | None = None
+    """LoCoMo: whose split by conversation; memory_r2 when left out."""
+    seed: int = 0
+    """Of the generated conversations."""
+    episodes: Annotated[int, Field(ge=1)] = 200
+    """Training episodes; synthetic ones are made as needed."""
+    turns: int | None = None
+    """Synthetic: turns a session at least; this and the next eight as in docs/environments.md, the level's own when left out."""
+    facts: float | None = None
+    """Synthetic: true things told in a session, on average."""
+    overwrite: float | None = None
+    """Synthetic: share of them that revise something."""
+    interference: float | None = None
+    """Synthetic: repetitions and revisions of old facts in later sessions."""
+    distractors: float | None = None
+    """Synthetic: tellings per fact that change nothing."""
+    friends: int | None = None
+    """Synthetic: people a speaker tells of at most."""
+    only: tuple[str, ...] | None = None
+    """Synthetic: names of the relations to use; all of the level's when left out."""
+    probes: int | None = None
+    """Synthetic: questions an episode at most."""
+    asks: tuple[str, ...] = ()
+    """Synthetic: only questions of these kinds (now, who, count ...); all when empty."""
+
+
+class AgentPart(Part):
+    """The agent that is played."""
+
+    design: str = "memory_r2_brief"
+    """The memory design; a name of memagent.designs."""
+    embedder: str = "static"
+    """By which memories are found."""
+    listening: Literal["policy", "oracle"] = "policy"
+    """Who takes down facts: the policy, or the oracle of a synthetic world, so that only what is done with them is learned and judged."""
+    answering: Literal["reader", "policy"] = "reader"
+    """Who answers when memories are scored: the rule-based reader of a synthetic world, or the policy itself, greedily."""
+
+
+class WarmUpPart(Part):
+    """Demonstrations before any comparison."""
+
+    episodes: Annotated[int, Field(ge=1)] = 100
+    """Episodes that an oracle plays; the world must be synthetic."""
+    sessions: Annotated[int, Field(ge=1)] = 8
+    """Sessions of each."""
+    answers: bool = False
+    """Demonstrate answers too when no answerer is trained; when one is, they always are."""
+    noise: Annotated[float, Field(ge=0, le=1)] = 0.15
+    """Share of replies spoiled on the way, so that it is also shown what to do with a memory that has gone wrong."""
+    guess: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the memory manager's ops that are demonstrated at random, so that when to do what is left for training to find out."""
+    guess_answers: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of answers that are demonstrated from any memory shown, so that which to believe is left for training too."""
+    epochs: Annotated[float, Field(gt=0)] = 3.0
+    """Passes over the demonstrations."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Highest; it follows a cosine."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """Muon learns a model from scratch in far fewer steps; AdamW is for weights that have learned already."""
+    batch_rows: Annotated[int, Field(ge=1)] = 32
+    """Demonstrations a step."""
+
+
+class ValidationPart(Part):
+    """How the best checkpoint is found."""
+
+    every: Annotated[int, Field(ge=1)] = 10
+    """Optimizer steps."""
+    episodes: Annotated[int, Field(ge=1)] = 8
+    """Episodes played each time, greedily."""
+    measure: Literal["f1", "exact", "reward", "overwritten"] = "f1"
+    """Figure that makes a checkpoint the best; see `train.run.evaluation`."""
+    test_episodes: Annotated[int, Field(ge=0)] = 16
+    """Held-out episodes played at the end with every stage's best; 0 for none."""
+    test_last: bool = False
+    """Whether the last model of each stage is kept and tested beside its best."""
+    test_split: Literal["test", "validation"] = "test"
+    """Where they come from: `test` has names and surface forms of its own in synthetic worlds, `validation` those of training, and then
+    the episodes after those of validation are taken."""
+    test_sessions: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Lengths of the test in sessions, besides those of the stages."""
+
+
+class RunSettings(Part):
+    """One run."""
+
+    seed: int = 0
+    """Of weights, draws and sampling."""
+    model: ModelPart = ModelPart()
+    environment: EnvironmentPart = EnvironmentPart()
+    agent: AgentPart = AgentPart()
+    warmup: WarmUpPart | None = None
+    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
+    stage: Annotated[tuple[Stage, ...], Field(min_length=1)] = (Stage(),)
+    validation: ValidationPart = ValidationPart()
+    folder: str = "runs/logo"
+    """Where everything goes."""
+
+
+def load_run(path: Path) -> RunSettings:
+    """The settings in a TOML file. Raises `ConfigError` naming the field and what is wrong."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"training settings {path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"training settings {path} are not valid TOML: {error}") from error
+    return checked_run(values, source=str(path))
+
+
+def claim(settings: RunSettings, *, resume: bool) -> None:
+    """Take the run's folder and write its settings there. Raises `ConfigError` when it holds a run that `resume` does not fit."""
+    check_folder(settings, resume=resume)
+    folder = Path(settings.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "settings.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"folder: {folder} cannot be written: {error.strerror or error}") from error
+
+
+def check_folder(settings: RunSettings, *, resume: bool) -> None:
+    """Raise `ConfigError` unless the run's folder is free or, with `resume`, holds this very run."""
+    folder = Path(settings.folder)
+    note = folder / "settings.json"
+    if not note.is_file():
+        return
+    if not resume:
+        raise ConfigError(f"{folder} holds a run already; say --resume to go on with it, or choose another folder")
+    if note.read_text(encoding="utf-8") != settings.model_dump_json(indent=1):
+        raise ConfigError(f"{folder} holds a run with other settings; its own are in {note}")
+
+
+def checked_run(values: dict[str, Any], *, source: str = "training settings") -> RunSettings:
+    """The settings in plain values. Raises `ConfigError` naming the field and what is wrong."""
+    try:
+        settings = RunSettings.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(_told(one) for one in error.errors() if one["type"] != "too_short" or not one["input"])
+        raise ConfigError(f"{source}: {problems}") from error
+    for problem in _contradictions(settings):
+        raise ConfigError(f"{source}: {problem}")
+    load("designs", settings.agent.design)
+    return settings
+
+
+def _told(error: Any) -> str:
+    """One of pydantic's errors with its field and what to do."""
+    loc = error["loc"]
+    name = ".".join(map(str, loc))
+    if error["type"] != "extra_forbidden":
+        return f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}; it is {error['input']!r}"
+    close = get_close_matches(str(loc[-1]), _fields_at(loc[:-1]), n=1)
+    return f"{name}: there is no such setting{f'; did you mean {close[0]}?' if close else ''}"
+
+
+def _fields_at(loc: Sequence[Any]) -> list[str]:
+    """Names of the settings of the part that a place leads to."""
+    parts: dict[str, type[BaseModel]] = {
+        "model": ModelPart,
+        "lora": LoRASettings,
+        "environment": EnvironmentPart,
+        "agent": AgentPart,
+        "warmup": WarmUpPart,
+        "stage": Stage,
+        "gate": Gate,
+        "validation": ValidationPart,
+    }
+    named = [one for one in loc if isinstance(one, str)]
+    return list((parts[named[-1]] if named else RunSettings).model_fields)
+
+
+def _contradictions(settings: RunSettings) -> Iterator[str]:
+    """What is wrong with settings that are right one by one."""
+    env, model = settings.environment, settings.model
+    if env.kind == "locomo":
+        if not env.path:
+            yield "environment.path: LoCoMo is not shipped; give the path of your own copy"
+        elif not Path(env.path).exists():
+            yield f"environment.path: there is nothing at {env.path}"
+        if settings.agent.listening == "oracle":
+            yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
+        if settings.agent.answering == "reader":
+            yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
+        if settings.warmup is not None:
+            yield "warmup: demonstrations come from synthetic worlds only; leave the table out"
+        if model.path is None:
+            yield "model.path: a model from scratch knows the words of a synthetic world only; name a folder or a hub id"
+    path = model.path
+    if path is not None and not Path(path).is_dir() and (path[:1] in ("/", ".", "~") or path.count("/") != 1):
+        yield f"model.path: there is no folder {path}; a hub id has the form owner/name"

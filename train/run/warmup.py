@@ -1,0 +1,195 @@
+"""Warm start: supervised fine-tuning on demonstrations, through TRL's `SFTTrainer`.
+
+A policy too weak to earn varied rewards learns nothing from comparing them. Only the replies are learned, not the prompts. A model from
+scratch has to find out how to copy a name before anything else pays. Two things bring that forward by a thousand steps: the first pass
+goes through the roles one at a time, those who listen first, and Muon (momentum made orthogonal; Jordan et al. 2024) moves the hidden
+matrices.
+"""
+
+# TRL's trainer is typed loosely.
+# pyright: reportArgumentType=false
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from environments.demonstrations.ideal import Demonstration
+from memagent.core.exchange import Role
+from train.errors import TrainFault
+from train.run.logs import quiet
+from train.sampling.small_models import save_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUpPlan:
+    """How long and how fast."""
+
+    epochs: float = 3.0
+    learning_rate: float = 1e-3
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """Muon is for models from scratch; vectors and embeddings stay with AdamW at `learning_rate`."""
+    matrix_learning_rate: float = 0.02
+    """Of the hidden matrices under Muon."""
+    batch_rows: int = 32
+    max_tokens: int = 1_024
+    """Longer demonstrations are cut at the end."""
+    by_role: bool = True
+    """Whether the first pass goes through the roles one at a time; not for weights that have learned already, which would forget."""
+    seed: int = 0
+
+
+_ORDER = (Role.EXTRACTOR, Role.MANAGER, Role.ANSWERER)
+_BUCKET = 16
+"""Batches among which rows of like length are put together."""
+
+
+class Passes(torch.utils.data.Sampler[int]):
+    """Rows in batches of like length, the batches in random order, anew each pass; `ordered`, the first pass takes rows as they stand."""
+
+    def __init__(self, lengths: Sequence[int], *, batch_rows: int, seed: int, ordered: bool = True) -> None:
+        self._lengths, self._rows, self._seed, self._passed = lengths, batch_rows, seed, 0
+        self._ordered = ordered
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = random.Random(f"{self._seed}/{self._passed}")
+        order = list(range(len(self._lengths)))
+        if self._passed or not self._ordered:
+            rng.shuffle(order)
+        self._passed += 1
+        for start in range(0, len(order), self._rows * _BUCKET):
+            bucket = sorted(order[start : start + self._rows * _BUCKET], key=lambda row: self._lengths[row])
+            batches = [bucket[at : at + self._rows] for at in range(0, len(bucket), self._rows)]
+            rng.shuffle(batches)
+            for batch in batches:
+                yield from batch
+
+
+class Paired(torch.optim.Optimizer):
+    """Two optimizers of different parameters as one."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        super().__init__([one for part in parts for one in part.param_groups], {})  # the very groups of the parts
+        self.parts = parts
+
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step of both; a closure is refused."""
+        if closure is not None:
+            raise TrainFault("optimizers in a pair take no closure")
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of both."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the states of both back."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+def optimizer_of(model: Any, plan: WarmUpPlan) -> torch.optim.Optimizer | None:
+    """Muon with AdamW for what is no hidden matrix; None for the trainer's own."""
+    if plan.optimizer == "adamw":
+        return None
+    learned = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    hidden = {name for name, one in learned if one.ndim == 2 and "embed" not in name and "lm_head" not in name}
+    return Paired(
+        torch.optim.Muon(
+            [one for name, one in learned if name in hidden], lr=plan.matrix_learning_rate, weight_decay=0.0
+        ),
+        torch.optim.AdamW(
+            [one for name, one in learned if name not in hidden],
+            lr=plan.learning_rate,
+            betas=(0.9, 0.98),
+            weight_decay=0.0,
+        ),
+    )
+
+
+class WarmUpTrainer(SFTTrainer):
+    """`SFTTrainer` that goes through its data in `Passes` and tells nobody that it runs."""
+
+    by_role = True
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        found: Any = train_dataset if train_dataset is not None else self.train_dataset
+        lengths = [len(ids) for ids in found["input_ids"]]
+        return Passes(
+            lengths, batch_rows=self.args.per_device_train_batch_size, seed=self.args.seed, ordered=self.by_role
+        )
+
+    def _send_telemetry(self) -> None:
+        """Nothing is sent."""
+
+
+def warm_up(
+    model: Any,
+    tokenizer: Any,
+    demonstrations: Sequence[Demonstration],
+    *,
+    folder: Path,
+    plan: WarmUpPlan = WarmUpPlan(),
+    peft_config: Any = None,
+) -> dict[str, float]:
+    """Fine-tune the model in place, save it to `folder`, and give the last loss and token accuracy. Raises `TrainFault` without data."""
+    if not demonstrations:
+        raise TrainFault("there are no demonstrations to learn from")
+    args = SFTConfig(
+        output_dir=str(folder / "run"),
+        num_train_epochs=plan.epochs,
+        learning_rate=plan.learning_rate,
+        lr_scheduler_type="cosine",
+        adam_beta2=0.98,
+        warmup_steps=0.05,
+        per_device_train_batch_size=plan.batch_rows,
+        max_length=plan.max_tokens,
+        assistant_only_loss=True,
+        seed=plan.seed,
+        report_to=[],
+        logging_steps=10,
+        save_strategy="no",
+        dataset_num_proc=None,
+        gradient_checkpointing=False,
+        bf16=bf16_works(),
+        disable_tqdm=True,
+        dataloader_pin_memory=bf16_works(),
+    )
+    shown = sorted(demonstrations, key=lambda one: _ORDER.index(one.role) if one.role in _ORDER else len(_ORDER))
+    trainer = WarmUpTrainer(
+        model,
+        args=args,
+        train_dataset=Dataset.from_list([one.chat() for one in shown]),
+        processing_class=tokenizer,
+        peft_config=peft_config,
+        optimizers=(optimizer_of(model, plan), None),
+    )
+    trainer.by_role = plan.by_role
+    quiet(trainer)
+    trainer.train()
+    last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
+    figures = {
+        "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
+        "accuracy": sum(entry.get("mean_token_accuracy", 0.0) for entry in last) / max(1, len(last)),
+        "demonstrations": float(len(demonstrations)),
+    }
+    save_model(trainer.model, tokenizer, folder, note={"warm_up": figures})
+    return figures
+
+
+def bf16_works() -> bool:
+    """Whether there is a GPU that computes in bf16."""
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

@@ -1,0 +1,1 @@
+"""Sampling from a policy: models, batches, engines and constrained decoding."""

@@ -1,0 +1,191 @@
+"""A causal language model as a `ChatModel` whose responses keep the sampler's token ids.
+
+The agent that is trained is the agent that serves; only this object differs from a hosted model. A rollout gets a view of the policy,
+`policy.bound(key)`, whose draws depend on the seed, the policy's version, the key and the ordinal of the call, and on nothing else: the
+same key says the same again. Unbound calls (an app) draw anew each time.
+
+    model = load_policy("runs/first/best")        # of `checkpoints`; or Agent(model="hf:runs/first/best")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+from memagent.core.errors import ConfigError, ContextOverflow
+from memagent.core.exchange import FinishReason, ModelRequest, ModelResponse, Role, Sampling, StepRef, TokenTrace, Usage
+from memagent.core.records import content_id
+from train.sampling.batcher import BatchStats, RequestBatcher
+from train.sampling.generation import Engine, Job, Sampled
+
+SAMPLING = Sampling(temperature=1.0, max_tokens=256)
+"""What requests and policies that say nothing else are sampled with."""
+_PROMPTS = 256
+"""Prompts whose tokens are kept: those of a session's facts are the same in every rollout of a group."""
+
+
+class PolicyModel:
+    """A chat model over an engine and a tokenizer with a chat template; concurrent calls are answered in batches."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        *,
+        name: str = "policy",
+        sampling: Sampling = SAMPLING,
+        context_tokens: int | None = None,
+        width: int = 64,
+        seed: int = 0,
+        adapters: Mapping[Role, str] | None = None,
+        constrained: bool = False,
+    ) -> None:
+        """`sampling` fills what a request leaves open; `context_tokens` is the longest prompt with its completion; `adapters` names
+        the LoRA adapter of each role; `constrained` holds replies to the request's JSON Schema, where the engine can.
+        """
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise ConfigError(f"the tokenizer of {name!r} has no chat template; a policy speaks through one")
+        self._engine = engine
+        self.tokenizer = tokenizer
+        self.name = name
+        self.sampling = sampling
+        self.version = 0
+        """Counts the updates of the weights; goes into every trace and every draw."""
+        self.seed = seed
+        self._context_tokens = context_tokens
+        self._adapters = dict(adapters or {})
+        self._constrained = constrained
+        self._ordinals = count()
+        self._encoded = lru_cache(maxsize=_PROMPTS)(self._encode)
+        self._batcher: RequestBatcher[Job, Sampled] = RequestBatcher(self._generate, width=width)
+        self.generation_s = 0.0
+        """Seconds spent in the engine."""
+
+    @property
+    def stats(self) -> BatchStats:
+        """How calls were batched so far."""
+        return self._batcher.stats
+
+    @contextmanager
+    def party(self) -> Generator[None]:
+        """Take part in common batches; see `RequestBatcher.party`."""
+        with self._batcher.party():
+            yield
+
+    def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:
+        """A view whose draws are fixed by `key`; one for each rollout. `sampling` takes the place of the policy's own."""
+        return BoundPolicy(self, key, sampling or self.sampling)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request. Raises `ContextOverflow` when the prompt leaves no room for a completion."""
+        return await self.sample(request, key=f"free:{next(self._ordinals)}", sampling=self.sampling)
+
+    async def sample(self, request: ModelRequest, *, key: str, sampling: Sampling) -> ModelResponse:
+        """Answer a request with the draws of a key."""
+        wanted = _filled(request.sampling, sampling)
+        prompt_ids = self.prompt_ids(request)
+        limit = wanted.max_tokens or 256
+        if self._context_tokens is not None:
+            limit = min(limit, self._context_tokens - len(prompt_ids))
+            if limit < 1:
+                raise ContextOverflow(
+                    f"the prompt has {len(prompt_ids)} tokens and {self.name!r} holds {self._context_tokens} with the reply"
+                )
+        job = Job(
+            key=key,
+            prompt_ids=prompt_ids,
+            max_tokens=limit,
+            temperature=1.0 if wanted.temperature is None else wanted.temperature,
+            top_p=1.0 if wanted.top_p is None else wanted.top_p,
+            seed=_seed(self.seed if wanted.seed is None else wanted.seed, self.version, key),
+            adapter=self._adapters.get(request.role),
+            grammar=json.dumps(request.schema_) if self._constrained and request.schema_ else None,
+        )
+        began = perf_counter()
+        sampled = await self._batcher.submit(job)
+        return ModelResponse(
+            id=content_id("res", self.name, str(self.version), key),
+            text=_before_stop(self.tokenizer.decode(sampled.completion_ids, skip_special_tokens=True), wanted.stop),
+            finish=FinishReason.STOP if sampled.ended else FinishReason.LENGTH,
+            usage=Usage(
+                calls=1,
+                prompt_tokens=len(prompt_ids),
+                completion_tokens=len(sampled.completion_ids),
+                seconds=perf_counter() - began,
+            ),
+            model=self.name,
+            tokens=TokenTrace(
+                prompt_ids=prompt_ids,
+                completion_ids=sampled.completion_ids,
+                logprobs=sampled.logprobs,
+                policy_version=self.version,
+            ),
+        )
+
+    def prompt_ids(self, request: ModelRequest) -> tuple[int, ...]:
+        """The request's messages through the chat template, up to where the reply begins."""
+        return self._encoded(tuple((message.role, message.content) for message in request.messages))
+
+    def _encode(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
+        chat = [{"role": role, "content": content} for role, content in messages]
+        return tuple(
+            self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+        )
+
+    def _generate(self, jobs: Sequence[Job]) -> list[Sampled]:
+        began = perf_counter()
+        try:
+            return self._engine.generate(jobs)
+        finally:
+            self.generation_s += perf_counter() - began
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One model call of a rollout: who asked where, and the response with its tokens."""
+
+    role: Role
+    step: StepRef
+    response: ModelResponse
+
+
+class BoundPolicy:
+    """The policy as one rollout sees it; it keeps the rollout's calls."""
+
+    def __init__(self, policy: PolicyModel, key: str, sampling: Sampling) -> None:
+        self._policy = policy
+        self._key = key
+        self._sampling = sampling
+        self.calls: list[Call] = []
+        """Every call so far, in order."""
+        self._begun = count()
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request with this rollout's next draw."""
+        key = f"{self._key}#{next(self._begun)}"
+        response = await self._policy.sample(request, key=key, sampling=self._sampling)
+        self.calls.append(Call(role=request.role, step=request.step, response=response))
+        return response
+
+
+def _filled(asked: Sampling, default: Sampling) -> Sampling:
+    """What the request asks for, its gaps filled from the default."""
+    given = {name: value for name, value in asked if value not in (None, ())}
+    return default.model_copy(update=given)
+
+
+def _before_stop(text: str, stop: Sequence[str]) -> str:
+    ends = [at for word in stop if (at := text.find(word)) >= 0]
+    return text[: min(ends)] if ends else text
+
+
+def _seed(seed: int, version: int, key: str) -> int:
+    """64 bits from seed, version and key."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\n{version}\n{key}".encode()).digest()[:8], "big")

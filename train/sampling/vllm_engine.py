@@ -1,0 +1,201 @@
+"""Sampling through vLLM, in this process (colocate) or on a server, behind the same `Engine` as everything else.
+
+TRL's `VLLMGeneration` sets vLLM up and hands it the weights; asking it is done here, because every row has a length, temperature and seed
+of its own and TRL's call has one for all. Weights are handed over once an update. Sleep mode stays off: a rollout asks hundreds of times,
+and waking up would cost more than it frees. `max_num_seqs` is the batch width, so that local reruns fit beside the rollouts. Prefix
+caching is vLLM's default and is what makes reruns from one memory cheap; it is emptied with each hand-over. JSON Schemas are held by vLLM
+itself.
+
+What this was tried with: neither vLLM nor a GPU was at hand when it was written. The mapping of rows to requests is tested against
+recordings of both calls; setting up, handing over weights and throughput are not. The log-probabilities are vLLM's own, after temperature,
+nucleus and grammar, and a few thousandths off the trainer's; the loss uses the trainer's.
+
+    pip install "memagent[vllm]"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from memagent.core.errors import ConfigError
+from train.sampling.generation import Job, Sampled
+
+Said = tuple[Sequence[int], Sequence[float]]
+"""Completion ids and their log-probabilities."""
+
+
+class Sender(Protocol):
+    """Asks vLLM."""
+
+    def send(self, jobs: Sequence[Job]) -> list[Said]:
+        """One completion a job, in order."""
+        ...
+
+
+class VLLMEngine:
+    """An `Engine` over a sender; `sync` hands the weights over when `version` has changed."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        *,
+        eos_ids: Sequence[int],
+        version: Callable[[], int] = lambda: 0,
+        hand_over: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`version()` counts updates of the weights; `hand_over()` gives them to vLLM and takes part in it on every process."""
+        self._sender = sender
+        self._eos_ids = frozenset(eos_ids)
+        self._version = version
+        self._hand_over = hand_over
+        self._synced: int | None = None
+
+    def sync(self) -> None:
+        """Hand the weights over, unless vLLM has this version."""
+        version = self._version()
+        if version != self._synced:
+            self._hand_over()
+            self._synced = version
+
+    def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
+        """One result a job, in order. Raises `ConfigError` for a row that wants a LoRA adapter of its own."""
+        if adapter := next((job.adapter for job in jobs if job.adapter), None):
+            raise ConfigError(
+                f"vLLM is given merged weights, so it cannot speak with adapter {adapter!r}: train one adapter for all roles, or "
+                "set use_vllm = false"
+            )
+        self.sync()
+        said = self._sender.send(jobs) if jobs else []
+        return [
+            Sampled(
+                completion_ids=tuple(ids),
+                logprobs=tuple(logprobs),
+                ended=bool(ids) and ids[-1] in self._eos_ids,
+            )
+            for ids, logprobs in said
+        ]
+
+
+class ServerSender:
+    """Asks a vLLM server through TRL's client: one request a row, since a request has one seed; many at a time."""
+
+    def __init__(self, client: Any, *, width: int = 64) -> None:
+        """`client` is a `trl.generation.vllm_client.VLLMClient`; `width` requests are under way at once."""
+        self._client = client
+        self._width = width
+
+    def send(self, jobs: Sequence[Job]) -> list[Said]:
+        """One completion a job, in order. What a request raises is raised."""
+        with ThreadPoolExecutor(max_workers=min(self._width, len(jobs))) as pool:
+            return list(pool.map(self._one, jobs))
+
+    def _one(self, job: Job) -> Said:
+        extra: dict[str, Any] = {"seed": _seed(job)}
+        if job.grammar is not None:
+            extra["structured_outputs"] = {"json": json.loads(job.grammar)}
+        found = self._client.generate(
+            prompts=[list(job.prompt_ids)],
+            n=1,
+            temperature=job.temperature,
+            top_p=job.top_p,
+            max_tokens=job.max_tokens,
+            logprobs=0,
+            generation_kwargs=extra,
+        )
+        return found["completion_ids"][0], [place[0] for place in found["logprobs"][0]]
+
+
+class ColocatedSender:
+    """Asks the vLLM engine in this process: all rows in one call, each with its own sampling."""
+
+    def __init__(self, llm: Any, *, sampling: Callable[..., Any], structured: Callable[..., Any]) -> None:
+        """`llm` is a `vllm.LLM`; `sampling` and `structured` are vLLM's `SamplingParams` and `StructuredOutputsParams`."""
+        self._llm = llm
+        self._sampling = sampling
+        self._structured = structured
+
+    def send(self, jobs: Sequence[Job]) -> list[Said]:
+        """One completion a job, in order."""
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": list(job.prompt_ids)} for job in jobs],
+            sampling_params=[self._params(job) for job in jobs],
+            use_tqdm=False,
+        )
+        return [_said(output.outputs[0]) for output in outputs]
+
+    def _params(self, job: Job) -> Any:
+        held = {} if job.grammar is None else {"structured_outputs": self._structured(json=json.loads(job.grammar))}
+        return self._sampling(
+            n=1,
+            temperature=job.temperature,
+            top_p=job.top_p,
+            max_tokens=job.max_tokens,
+            logprobs=0,
+            seed=_seed(job),
+            **held,
+        )
+
+
+def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | None) -> VLLMEngine:
+    """The engine that a trainer's `use_vllm`, `vllm_mode` and further `vllm_*` settings describe.
+
+    Raises `ConfigError` without vLLM, and for settings that do not go together with many short calls.
+    """
+    args = trainer.args
+    if args.vllm_enable_sleep_mode:
+        raise ConfigError("vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up each time")
+    if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size != 1:
+        raise ConfigError(
+            "vllm_tensor_parallel_size must be 1 with vllm_mode = 'colocate': every process asks on its own"
+        )
+    try:
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import StructuredOutputsParams  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError('use_vllm needs vLLM: pip install "memagent[vllm]"') from error
+    from trl.generation.vllm_client import VLLMClient
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    generation: Any = VLLMGeneration(
+        model=trainer.model,
+        accelerator=trainer.accelerator,
+        processing_class=trainer.processing_class,
+        mode=args.vllm_mode,
+        server_base_url=url,
+        server_timeout=args.vllm_server_timeout,
+        group_port=args.vllm_group_port,
+        gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+        max_model_length=args.vllm_max_model_length or context_tokens,
+        max_num_seqs=args.batch_width,
+        enable_sleep_mode=False,
+        model_impl=args.vllm_model_impl,
+    )
+    if args.vllm_mode == "server":
+        # Only the main process has the client that weights go through; each process asks with one of its own.
+        main = trainer.accelerator.is_main_process
+        sender: Sender = ServerSender(
+            generation.vllm_client if main else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout),
+            width=args.batch_width,
+        )
+    else:
+        sender = ColocatedSender(generation.llm, sampling=SamplingParams, structured=StructuredOutputsParams)
+    return VLLMEngine(
+        sender,
+        eos_ids=eos_ids,
+        version=lambda: trainer.state.global_step,
+        hand_over=generation.sync_weights,
+    )
+
+
+def _said(output: Any) -> Said:
+    ids = list(output.token_ids)
+    return ids, [place[token].logprob for place, token in zip(output.logprobs, ids, strict=True)]
+
+
+def _seed(job: Job) -> int:
+    """vLLM takes seeds of 63 bits."""
+    return job.seed & (2**63 - 1)

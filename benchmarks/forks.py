@@ -1,7 +1,8 @@
-"""One fork with one edit, one filtered search and one two-hop walk, at 200 and at 20,000 items; beside deepcopy of the same data.
+"""One fork with one edit, one filtered search and one two-hop walk, at 200 and at
+20,000 items; beside deepcopy of the same data.
 
-The promise: the larger costs at most three times the smaller and at most 300 microseconds. Also a full garbage collection with
-2,000 forks alive.
+The promise: the larger costs at most three times the smaller and at most 300
+microseconds. Also a full garbage collection with 2,000 forks alive.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class DrawnEmbedder:
 
 
 async def filled(items: int) -> MemoryBank:
-    """A bank of that many items, a twentieth of them each speaker's, with times and so with a graph."""
+    """A bank of that many items, a twentieth of them each speaker's, with times and so
+    with a graph.
+    """
     dice = random.Random(items)
     bank = MemoryBank(embedder=DrawnEmbedder())
     day = 86_400.0
@@ -56,7 +59,9 @@ async def filled(items: int) -> MemoryBank:
             Fact(
                 text=f"{' '.join(dice.choices(WORDS, k=8))} {i}",
                 speaker=f"speaker {i % SPEAKERS}",
-                valid=TimeSpan.model_validate({"start": time_of(i * day), "end": time_of((i + 1) * day)}),
+                valid=TimeSpan.model_validate(
+                    {"start": time_of(i * day), "end": time_of((i + 1) * day)}
+                ),
             )
             for i in range(start, min(items, start + 2_000))
         ]
@@ -78,7 +83,10 @@ async def one_round(bank: MemoryBank, number: int, query: Any, seed: str) -> dic
     a = clock()
     fork = bank.fork()
     b = clock()
-    await fork.commit(OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}", speaker="speaker 3")),)), source=DIRECT)
+    await fork.commit(
+        OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}", speaker="speaker 3")),)),
+        source=DIRECT,
+    )
     c = clock()
     found = await fork.nearest(query, k=10, where=Filter(speakers=frozenset({"speaker 3"})))
     d = clock()
@@ -98,15 +106,22 @@ async def main() -> None:
         gc.collect()
         seed = min(bank.state.items)
         rounds = [await one_round(bank, i, query, seed) for i in range(200)]
-        results[str(items)] = {name: round(1e6 * median(one[name] for one in rounds[20:]), 1) for name in rounds[0]}
-        plain = {key: (item.model_dump(), np.zeros(DIM, np.float32)) for key, item in bank.state.items.items()}
+        results[str(items)] = {
+            name: round(1e6 * median(one[name] for one in rounds[20:]), 1) for name in rounds[0]
+        }
+        plain = {
+            key: (item.model_dump(), np.zeros(DIM, np.float32))
+            for key, item in bank.state.items.items()
+        }
         began = time.perf_counter()
         copy.deepcopy(plain)
         results[str(items)]["deepcopy of the same"] = round(1e6 * (time.perf_counter() - began), 1)
         if items == 20_000:
             forks = [bank.fork() for _ in range(2_000)]
             for number, fork in enumerate(forks):
-                await fork.commit(OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}")),)), source=DIRECT)
+                await fork.commit(
+                    OpBatch(accepted=(Add(fact=Fact(text=f"edit {number}")),)), source=DIRECT
+                )
             began = time.perf_counter()
             gc.collect()
             results["gc with 2,000 live forks, ms"] = round(1e3 * (time.perf_counter() - began), 1)
@@ -115,7 +130,11 @@ async def main() -> None:
             gc.collect()
             results["gc without them, ms"] = round(1e3 * (time.perf_counter() - began), 1)
     results["ratio 20,000 / 200"] = round(results["20000"]["all"] / results["200"]["all"], 2)
-    report("forks", results, promises={"ratio 20,000 / 200": 3.0, "20,000 items, us": (results["20000"]["all"], 300.0)})
+    report(
+        "forks",
+        results,
+        promises={"ratio 20,000 / 200": 3.0, "20,000 items, us": (results["20000"]["all"], 300.0)},
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""What batching buys, what the sampler costs over `model.generate`, where a training step's time goes, and what local reruns add.
+"""What batching buys, what the sampler costs over `model.generate`, where a training
+step's time goes, and what local reruns add.
 
-Promises: 256 rollouts, agent and memory included, are at least 10 times as fast in batches as one by one (500k), the engine has at least
-0.7 of the speed of `model.generate`, all but generation and loss is at most 8 % of a step (30m), and local reruns add at most 2 generation
-rounds.
-Times are processor time of one thread, and everything is compared within one run.
+Promises: 256 rollouts, agent and memory included, are at least 10 times as fast in
+batches as one by one (500k), the engine has at least 0.7 of the speed of
+`model.generate`, all but generation and loss is at most 8 % of a step (30m), and local
+reruns add at most 2 generation rounds. Times are processor time of one thread, and
+everything is compared within one run.
 
-Rollouts are those of the real agent in the world `tiny`: prompts, parsing, search and commits as in training. A model that was not warmed
-up says nothing that could be parsed, so a rule chooses the replies, and the model samples as many tokens as the reply has: the work is
-that of a trained model which says this. `model.generate` gets the same left-padded prompts, temperature 1, dtype and thread; neither side
-knows an end token there, so both give the same number of tokens.
+Rollouts are those of the real agent in the world `tiny`: prompts, parsing, search and
+commits as in training. A model that was not warmed up says nothing that could be
+parsed, so a rule chooses the replies, and the model samples as many tokens as the reply
+has: the work is that of a trained model which says this. `model.generate` gets the same
+left-padded prompts, temperature 1, dtype and thread; neither side knows an end token
+there, so both give the same number of tokens.
 
     python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256] [--parts rounds,rollouts,sampler,step] [--quick]
 
@@ -60,35 +64,55 @@ _LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
 
 
 class RuleReplies:
-    """An engine whose replies follow a rule; with a model below it, each costs what sampling it would.
+    """An engine whose replies follow a rule; with a model below it, each costs what
+    sampling it would.
 
-    Of a turn it notes eight words, with the chance `keep`; a fact is mostly added, at times it changes, ends or repeats a memory.
+    Of a turn it notes eight words, with the chance `keep`; a fact is mostly added, at
+    times it changes, ends or repeats a memory.
     """
 
-    def __init__(self, tokenizer: Any, below: TransformersEngine | None = None, *, keep: float = 0.6) -> None:
+    def __init__(
+        self, tokenizer: Any, below: TransformersEngine | None = None, *, keep: float = 0.6
+    ) -> None:
         self.tokenizer, self.below, self.keep = tokenizer, below, keep
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         """One reply a job; the log-probabilities are those of what the model sampled."""
         replies = [self._reply(job) for job in jobs]
         if self.below is None:
-            return [Sampled(completion_ids=ids, logprobs=(-1.0,) * len(ids), ended=True) for ids in replies]
+            return [
+                Sampled(completion_ids=ids, logprobs=(-1.0,) * len(ids), ended=True)
+                for ids in replies
+            ]
         asked = [replace(job, max_tokens=len(ids)) for job, ids in zip(jobs, replies, strict=True)]
         sampled = self.below.generate(asked)
-        return [replace(one, completion_ids=ids, ended=True) for one, ids in zip(sampled, replies, strict=True)]
+        return [
+            replace(one, completion_ids=ids, ended=True)
+            for one, ids in zip(sampled, replies, strict=True)
+        ]
 
     def _reply(self, job: Job) -> tuple[int, ...]:
         prompt = self.tokenizer.decode(job.prompt_ids)
         draws = random.Random(job.seed)
         shown, _, memories = prompt.partition("memories")
         known = [place for place, _ in _LINE.findall(memories)]
-        lines = [(place, text) for place, text in _LINE.findall(shown) if ":" in text and draws.random() < self.keep]
+        lines = [
+            (place, text)
+            for place, text in _LINE.findall(shown)
+            if ":" in text and draws.random() < self.keep
+        ]
         if "memories" not in prompt:
-            said: Any = {"facts": [{"source": place, "text": " ".join(text.split()[:8])} for place, text in lines]}
+            said: Any = {
+                "facts": [
+                    {"source": place, "text": " ".join(text.split()[:8])} for place, text in lines
+                ]
+            }
         else:
             draws.shuffle(known)
             said = {"ops": [_op(int(place), known, draws) for place, _ in _LINE.findall(shown)]}
-        ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)["input_ids"]
+        ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)[
+            "input_ids"
+        ]
         return (*ids, self.tokenizer.eos_token_id)
 
 
@@ -96,7 +120,11 @@ def _op(fact: int, known: list[str], draws: random.Random) -> dict[str, Any]:
     draw = draws.random()
     if draw < 0.6 or not known:
         return {"fact": fact, "op": "ADD"}
-    return {"fact": fact, "op": "UPDATE" if draw < 0.8 else "DELETE" if draw < 0.9 else "NOOP", "id": known.pop()}
+    return {
+        "fact": fact,
+        "op": "UPDATE" if draw < 0.8 else "DELETE" if draw < 0.9 else "NOOP",
+        "id": known.pop(),
+    }
 
 
 def cpu_of(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -122,20 +150,30 @@ def engine_of(model: Any, tokenizer: Any) -> TransformersEngine:
     return TransformersEngine(model, eos_ids=[], pad_id=tokenizer.pad_token_id)
 
 
-# -- rollouts ----------------------------------------------------------------------------------------------------------
+# -- rollouts --------------------------------------------------------------------------
 
 
-def rollout_speed(model: Any, tokenizer: Any, playing: AsyncAgent, *, width: int, rollouts: int) -> dict[str, float]:
+def rollout_speed(
+    model: Any, tokenizer: Any, playing: AsyncAgent, *, width: int, rollouts: int
+) -> dict[str, float]:
     """Completion tokens a second of processor time in whole rollouts, and in the sampler alone."""
-    policy = PolicyModel(RuleReplies(tokenizer, engine_of(model, tokenizer)), tokenizer, width=width)
+    policy = PolicyModel(
+        RuleReplies(tokenizer, engine_of(model, tokenizer)), tokenizer, width=width
+    )
     plan = RolloutPlan(members=rollouts, local_probability=0.0)
     collector = Collector(agent=playing, policy=policy, plan=plan)
     episode = next(iter(world(SESSIONS).episodes("train")))
     seconds, (group,) = cpu_of(lambda: waited_for(collector.collect([episode], step=0)))
-    assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[0].trajectory.failure
+    assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[
+        0
+    ].trajectory.failure
     calls = [call for one in group.rollouts for call in one.calls]
     tokens = sum(call.response.usage.completion_tokens for call in calls)
-    return {"whole": tokens / seconds, "sampler": tokens / policy.generation_s, "tokens a call": tokens / len(calls)}
+    return {
+        "whole": tokens / seconds,
+        "sampler": tokens / policy.generation_s,
+        "tokens a call": tokens / len(calls),
+    }
 
 
 def speeds(model: Any, tokenizer: Any, widths: Sequence[int]) -> dict[str, Any]:
@@ -145,7 +183,11 @@ def speeds(model: Any, tokenizer: Any, widths: Sequence[int]) -> dict[str, Any]:
     one = rollout_speed(model, tokenizer, playing, width=1, rollouts=4)
     found: dict[str, Any] = {"tokens a call": round(one["tokens a call"], 1)}
     for width in widths:
-        at = one if width == 1 else rollout_speed(model, tokenizer, playing, width=width, rollouts=width)
+        at = (
+            one
+            if width == 1
+            else rollout_speed(model, tokenizer, playing, width=width, rollouts=width)
+        )
         found[f"width {width}"] = {
             "tokens a second": round(at["whole"]),
             "times one by one": round(at["whole"] / one["whole"], 1),
@@ -154,13 +196,20 @@ def speeds(model: Any, tokenizer: Any, widths: Sequence[int]) -> dict[str, Any]:
     return found
 
 
-# -- the sampler against model.generate --------------------------------------------------------------------------------
+# -- the sampler against model.generate ------------------------------------------------
 
 
-def against_generate(model: Any, tokenizer: Any, *, width: int, tokens: int, repeats: int) -> dict[str, float]:
-    """The engine's speed over that of `model.generate` on the same prompts; the best of some repeats each, taken in turns."""
+def against_generate(
+    model: Any, tokenizer: Any, *, width: int, tokens: int, repeats: int
+) -> dict[str, float]:
+    """The engine's speed over that of `model.generate` on the same prompts; the best of
+    some repeats each, taken in turns.
+    """
     draws = random.Random(width)
-    prompts = [[draws.randrange(5, len(tokenizer)) for _ in range(draws.randint(40, 100))] for _ in range(width)]
+    prompts = [
+        [draws.randrange(5, len(tokenizer)) for _ in range(draws.randint(40, 100))]
+        for _ in range(width)
+    ]
     jobs = [
         Job(key=str(row), prompt_ids=tuple(ids), max_tokens=tokens, seed=draws.getrandbits(64))
         for row, ids in enumerate(prompts)
@@ -192,7 +241,7 @@ def against_generate(model: Any, tokenizer: Any, *, width: int, tokens: int, rep
     }
 
 
-# -- a training step ---------------------------------------------------------------------------------------------------
+# -- a training step -------------------------------------------------------------------
 
 
 class StepTimes(TrainerCallback):
@@ -214,7 +263,10 @@ class StepTimes(TrainerCallback):
 def step_shares(
     model: Any, tokenizer: Any, *, sessions: int, members: int, episodes: int, steps: int
 ) -> dict[str, float]:
-    """Where the processor time of an update goes, the first left out. The modules' own clocks are set to processor time."""
+    """Where the processor time of an update goes, the first left out.
+
+    The modules' own clocks are set to processor time.
+    """
     for module in (train.sampling.policy, train.rollouts.experience, train.run.trainer):
         module.perf_counter = time.process_time  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
@@ -242,7 +294,9 @@ def step_shares(
         env = world(sessions)
         played = [env.episode("train", index) for index in range(8)]
         language = NoteLanguage(env.lexicon("train"))
-        reader = WorldReader(base=agent(), language=language).knowing(*(env.truth(one) for one in played))
+        reader = WorldReader(base=agent(), language=language).knowing(
+            *(env.truth(one) for one in played)
+        )
         figures: list[dict[str, float]] = []
 
         def experience(policy: PolicyModel) -> Experience:
@@ -262,7 +316,11 @@ def step_shares(
         written = trainer._report
 
         def noted(step: Any, batch: Any, **options: Any) -> None:
-            generation_s, began, packed = options["generation_s"], options["began"], options["packed"]
+            generation_s, began, packed = (
+                options["generation_s"],
+                options["began"],
+                options["packed"],
+            )
             spent = step.seconds
             figures.append(
                 {
@@ -290,7 +348,7 @@ def step_shares(
     }
 
 
-# -- rounds ------------------------------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------
 
 
 def rounds(tokenizer: Any, sessions: int, *, local: float) -> int:
@@ -306,7 +364,9 @@ def main(*, sizes: Sequence[str], widths: Sequence[int], parts: Sequence[str]) -
     """Measure and print."""
     torch.set_num_threads(1)
     shown = asyncio.run(demonstrations(world(SESSIONS), agent(), indexes=range(8)))
-    tokenizer = word_tokenizer([*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))])
+    tokenizer = word_tokenizer(
+        [*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))]
+    )
     results: dict[str, Any] = {}
     promises: dict[str, float | tuple[float, float]] = {}
     for sessions in (4, 8, 16) if "rounds" in parts else ():
@@ -328,21 +388,33 @@ def main(*, sizes: Sequence[str], widths: Sequence[int], parts: Sequence[str]) -
         if "sampler" in parts:
             repeats = 5 if small else 2
             found["sampler"] = {
-                f"width {width}": against_generate(model, tokenizer, width=width, tokens=32, repeats=repeats)
+                f"width {width}": against_generate(
+                    model, tokenizer, width=width, tokens=32, repeats=repeats
+                )
                 for width in fitting
             }
             slowest = min(one["engine over model.generate"] for one in found["sampler"].values())
-            promises[f"model.generate over the engine at its worst width, {size}"] = (round(1 / slowest, 2), 1.43)
+            promises[f"model.generate over the engine at its worst width, {size}"] = (
+                round(1 / slowest, 2),
+                1.43,
+            )
         if "step" in parts:
             shape = {"sessions": 4, "members": 8} if small else {"sessions": 2, "members": 4}
-            found["step"] = step_shares(model, tokenizer, **shape, episodes=1, steps=3 if small else 1)
+            found["step"] = step_shares(
+                model, tokenizer, **shape, episodes=1, steps=3 if small else 1
+            )
             if size == "30m":
-                promises["neither generation nor loss, 30m"] = (found["step"]["neither generation nor loss"], 0.08)
+                promises["neither generation nor loss, 30m"] = (
+                    found["step"]["neither generation nor loss"],
+                    0.08,
+                )
     report("generation", results, promises=promises)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default="500k,30m")
     parser.add_argument("--widths", default="1,8,16,32,64,256")
     parser.add_argument("--parts", default="rounds,rollouts,sampler,step")

@@ -1,9 +1,12 @@
-"""What starting up costs: `import memagent` and `memagent --help` as multiples of an empty Python process.
+"""What starting up costs: `import memagent` and `memagent --help` as multiples of an
+empty Python process.
 
-Start-up is what a user feels on each command and a server on each cold start. A time alone says little, for a busy machine doubles it,
-so each sample starts three processes in turn (empty, import, help) and the figure is the median ratio to the empty one. Budgets are
-0.3 s and 0.5 s; where an empty process takes longer than 20 ms they grow in proportion. The vendor libraries that each command loads are
-listed: there must be none for the import, and none of the slow ones for the help text.
+Start-up is what a user feels on each command and a server on each cold start. A time
+alone says little, for a busy machine doubles it, so each sample starts three processes
+in turn (empty, import, help) and the figure is the median ratio to the empty one.
+Budgets are 0.3 s and 0.5 s; where an empty process takes longer than 20 ms they grow in
+proportion. The vendor libraries that each command loads are listed: there must be none
+for the import, and none of the slow ones for the help text.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ CODE = {
     HELP: "import sys; sys.argv = ['memagent', '--help']; from memagent.cli.app import main; main()",
 }
 BUDGET_S = {EMPTY: EMPTY_S, IMPORT: 0.3, HELP: 0.5}
-ALLOWED = {EMPTY: frozenset[str](), IMPORT: frozenset[str](), HELP: frozenset({"pydantic", "rich", "typer"})}
+ALLOWED = {
+    EMPTY: frozenset[str](),
+    IMPORT: frozenset[str](),
+    HELP: frozenset({"pydantic", "rich", "typer"}),
+}
 VENDORS = (
     "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy pydantic qdrant_client rich rpds "
     "sentence_transformers sqlalchemy tenacity torch transformers typer"
@@ -37,7 +44,9 @@ VENDORS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One command: median wall time, median ratio to the empty process of the same sample, its limit, and the vendors it loads."""
+    """One command: median wall time, median ratio to the empty process of the same
+    sample, its limit, and the vendors it loads.
+    """
 
     command: str
     median_ms: float
@@ -47,12 +56,19 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the command keeps its budget and loads no vendor that it may not; the empty process is the yardstick and always does."""
-        return self.command == EMPTY or (self.ratio <= self.ratio_limit and set(self.vendors) <= ALLOWED[self.command])
+        """Whether the command keeps its budget and loads no vendor that it may not; the
+        empty process is the yardstick and always does.
+        """
+        return self.command == EMPTY or (
+            self.ratio <= self.ratio_limit and set(self.vendors) <= ALLOWED[self.command]
+        )
 
 
 def run(code: str) -> str:
-    """Standard error of a fresh interpreter that runs `code`. Raises `CalledProcessError` when it fails."""
+    """Standard error of a fresh interpreter that runs `code`.
+
+    Raises `CalledProcessError` when it fails.
+    """
     done = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -74,7 +90,9 @@ def seconds(code: str) -> float:
 def loaded_vendors(code: str) -> list[str]:
     """Vendor packages in `sys.modules` after running `code` in a fresh interpreter."""
     tell = f"print(json.dumps([vendor for vendor in {VENDORS} if vendor in sys.modules]), file=sys.stderr)"
-    return json.loads(run(f"import atexit, json, sys\natexit.register(lambda: {tell})\n{code}").splitlines()[-1])
+    return json.loads(
+        run(f"import atexit, json, sys\natexit.register(lambda: {tell})\n{code}").splitlines()[-1]
+    )
 
 
 def measure(samples: int) -> list[Row]:
@@ -96,7 +114,9 @@ def measure(samples: int) -> list[Row]:
 
 def main() -> int:
     """Print the table and the JSON line; 1 when a budget is broken."""
-    parser = argparse.ArgumentParser(description="Measure memagent's start-up against an empty Python process.")
+    parser = argparse.ArgumentParser(
+        description="Measure memagent's start-up against an empty Python process."
+    )
     parser.add_argument("--samples", type=int, default=7)
     rows = measure(parser.parse_args().samples)
     holds = all(row.holds for row in rows)
@@ -104,7 +124,9 @@ def main() -> int:
     for row in rows:
         figures = f"{row.median_ms:6.0f} ms {row.ratio:6.2f} {row.ratio_limit:6.1f}"
         print(f"{row.command:16} {figures}  {', '.join(row.vendors) or '-'}")
-    print(json.dumps({"benchmark": "imports", "holds": holds, "rows": [asdict(row) for row in rows]}))
+    print(
+        json.dumps({"benchmark": "imports", "holds": holds, "rows": [asdict(row) for row in rows]})
+    )
     return int(not holds)
 
 

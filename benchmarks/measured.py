@@ -1,4 +1,6 @@
-"""Printing of measurements: a table for people, one line of JSON for machines, and whether each promise was kept."""
+"""Printing of measurements: a table for people, one line of JSON for machines, and
+whether each promise was kept.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,22 @@ from typing import Any
 
 
 def report(
-    name: str, results: Mapping[str, Any], *, promises: Mapping[str, float | tuple[float, float]] | None = None
+    name: str,
+    results: Mapping[str, Any],
+    *,
+    promises: Mapping[str, float | tuple[float, float]] | None = None,
 ) -> None:
-    """Print the results; `promises` maps a result's name to its upper bound, or a label to (value, upper bound)."""
+    """Print the results; `promises` maps a result's name to its upper bound, or a label
+    to (value, upper bound).
+    """
     _rows(results, 0)
     kept: dict[str, bool] = {}
     for label, bound in (promises or {}).items():
         value, most = bound if isinstance(bound, tuple) else (float(results[label]), bound)
         kept[label] = value <= most
-        sys.stdout.write(f"  promise: {label}: {value:g} of at most {most:g}: {'kept' if kept[label] else 'MISSED'}\n")
+        sys.stdout.write(
+            f"  promise: {label}: {value:g} of at most {most:g}: {'kept' if kept[label] else 'MISSED'}\n"
+        )
     sys.stdout.write(json.dumps({"benchmark": name, "results": results, "kept": kept}) + "\n")
 
 

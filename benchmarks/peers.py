@@ -1,6 +1,8 @@
-"""The same adds and searches (by each recipe) by memagent and by mem0 (inference off, the same embedder, telemetry off), on disk.
+"""The same adds and searches (by each recipe) by memagent and by mem0 (inference off,
+the same embedder, telemetry off), on disk.
 
-Needs `pip install mem0ai` beside memagent; without it only ours is measured. mem0 keeps its vectors in qdrant-client's local store.
+Needs `pip install mem0ai` beside memagent; without it only ours is measured. mem0 keeps
+its vectors in qdrant-client's local store.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight
 def texts(count: int) -> list[str]:
     """Different short statements."""
     return [
-        f"{WORDS[i % 16]} {WORDS[(i * 7 + 3) % 16]} {WORDS[(i // 16) % 16]} statement number {i}" for i in range(count)
+        f"{WORDS[i % 16]} {WORDS[(i * 7 + 3) % 16]} {WORDS[(i // 16) % 16]} statement number {i}"
+        for i in range(count)
     ]
 
 
@@ -49,7 +52,10 @@ def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
             found = agent.search(text, k=10)
             times.append(time.perf_counter() - began)
             assert found
-        by_recipe = {f"search, {name} ms": recipe_ms(agent, name, searches) for name in ("fast", "balanced", "deep")}
+        by_recipe = {
+            f"search, {name} ms": recipe_ms(agent, name, searches)
+            for name in ("fast", "balanced", "deep")
+        }
     return {"adds/s": adds, "search ms": 1e3 * median(times)} | by_recipe
 
 
@@ -67,7 +73,10 @@ def recipe_ms(agent: Agent, recipe: str, searches: int) -> float:
 def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
     """The same through mem0."""
     os.environ.update(
-        MEM0_TELEMETRY="False", MEM0_DIR=str(folder / "mem0"), OPENAI_API_KEY="unused", ANONYMIZED_TELEMETRY="False"
+        MEM0_TELEMETRY="False",
+        MEM0_DIR=str(folder / "mem0"),
+        OPENAI_API_KEY="unused",
+        ANONYMIZED_TELEMETRY="False",
     )
     warnings.simplefilter("ignore")
     Memory: Any = importlib.import_module("mem0").Memory
@@ -81,7 +90,9 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         def embed(self, text: str, memory_action: str | None = None) -> list[float]:
             return asyncio.run(table.embed([text]))[0].tolist()
 
-        def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:
+        def embed_batch(
+            self, many: list[str], memory_action: str | None = None
+        ) -> list[list[float]]:
             return asyncio.run(table.embed(many)).tolist()
 
     store = {
@@ -91,7 +102,10 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         "on_disk": True,
     }
     memory: Any = Memory.from_config(
-        {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": str(folder / "history.db")}
+        {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "history_db_path": str(folder / "history.db"),
+        }
     )
     memory.embedding_model = Same()
     began = time.perf_counter()
@@ -115,16 +129,23 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "ours").mkdir()
-        results: dict[str, Any] = {"memagent": ours(Path(folder) / "ours", arguments.count, arguments.searches)}
+        results: dict[str, Any] = {
+            "memagent": ours(Path(folder) / "ours", arguments.count, arguments.searches)
+        }
         if importlib.util.find_spec("mem0") is not None:
             results["mem0"] = mem0s(Path(folder) / "mem0s", arguments.count, arguments.searches)
-            results["adds, ours / mem0"] = round(results["memagent"]["adds/s"] / results["mem0"]["adds/s"], 1)
+            results["adds, ours / mem0"] = round(
+                results["memagent"]["adds/s"] / results["mem0"]["adds/s"], 1
+            )
             for name in ("fast", "balanced", "deep"):
                 ratio = results["mem0"]["search ms"] / results["memagent"][f"search, {name} ms"]
                 results[f"search, mem0 / our {name}"] = round(ratio, 1)
         else:
             results["mem0"] = "not installed"
-    rounded = {k: {n: round(x, 2) for n, x in v.items()} if isinstance(v, dict) else v for k, v in results.items()}
+    rounded = {
+        k: {n: round(x, 2) for n, x in v.items()} if isinstance(v, dict) else v
+        for k, v in results.items()
+    }
     report(f"peers at {arguments.count} items", rounded)
 
 

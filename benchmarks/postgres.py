@@ -1,7 +1,10 @@
-"""Durable writes and reads through a bank on PostgreSQL, beside SQLite on the same disk in the same run: rates, p95, ratio.
+"""Durable writes and reads through a bank on PostgreSQL, beside SQLite on the same disk
+in the same run: rates, p95, ratio.
 
-Without `--url` a server of its own is started in a temporary folder (fsync on, one socket) and ended again. The promises bound how many
-times slower PostgreSQL may be: every append is four round trips, which SQLite does not have, and the wait for the disk is the same.
+Without `--url` a server of its own is started in a temporary folder (fsync on, one
+socket) and ended again. The promises bound how many times slower PostgreSQL may be:
+every append is four round trips, which SQLite does not have, and the wait for the disk
+is the same.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def p95_ms(seconds: list[float]) -> float:
 
 
 async def measure(place: str, count: int, batch: int) -> dict[str, float]:
-    """Adds a second one by one, by 16 users at once (group commit) and in one batch; p95 of an add and of a search."""
+    """Adds a second one by one, by 16 users at once (group commit) and in one batch;
+    p95 of an add and of a search.
+    """
     store = open_store(path=place)
     try:
         bank = store.bank(Scope(user_id="single"))
@@ -100,7 +105,9 @@ def main() -> None:
             place = arguments.url or stack.enter_context(server.schema())
             rounds.append(
                 {
-                    "sqlite": asyncio.run(measure(str(folder / f"{number}.db"), arguments.count, arguments.batch)),
+                    "sqlite": asyncio.run(
+                        measure(str(folder / f"{number}.db"), arguments.count, arguments.batch)
+                    ),
                     "postgres": asyncio.run(measure(place, arguments.count, arguments.batch)),
                 }
             )
@@ -118,7 +125,10 @@ def main() -> None:
         for kind, figures in middle.items()
     }
     results["sqlite / postgres"] = slower
-    promises = {f"{name}: sqlite / postgres": (slower[name], most) for name, most in MOST_TIMES_SLOWER.items()}
+    promises = {
+        f"{name}: sqlite / postgres": (slower[name], most)
+        for name, most in MOST_TIMES_SLOWER.items()
+    }
     report("postgres", results, promises=promises)
 
 

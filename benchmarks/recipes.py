@@ -1,10 +1,13 @@
-"""Searches by the named recipes in a memory of 10,000 turns, and the rebuild of a graph of 10,000 events.
+"""Searches by the named recipes in a memory of 10,000 turns, and the rebuild of a graph
+of 10,000 events.
 
-Times are without embedding: the queries' vectors come from the cache. Of five queries one names a speaker and one a month. The yardstick
-is the bare product of 10,000 vectors with one query's, measured in the same rounds. The best round of several counts. A search waits for
-nothing, so its processor time is its time on an idle machine: the promises (p95 of at most 2, 10 and 30 ms, a rebuild within 3 s) are in
-processor time, and the time by the clock stands beside it. The linear algebra gets one thread: a second one would count as work while
-it waits.
+Times are without embedding: the queries' vectors come from the cache. Of five queries
+one names a speaker and one a month. The yardstick is the bare product of 10,000 vectors
+with one query's, measured in the same rounds. The best round of several counts. A
+search waits for nothing, so its processor time is its time on an idle machine: the
+promises (p95 of at most 2, 10 and 30 ms, a rebuild within 3 s) are in processor time,
+and the time by the clock stands beside it. The linear algebra gets one thread: a second
+one would count as work while it waits.
 """
 
 from __future__ import annotations
@@ -64,12 +67,17 @@ def sentence(dice: random.Random) -> str:
 
 
 async def filled() -> MemoryBank:
-    """A memory of 10,000 turns, what its commits put into the graph, and 10,000 events linked in chains that rest on them."""
+    """A memory of 10,000 turns, what its commits put into the graph, and 10,000 events
+    linked in chains that rest on them.
+    """
     dice = random.Random(7)
     bank = MemoryBank(embedder=CachedEmbedder(StaticEmbedder()))
     for number in range(ITEMS // SESSION_TURNS):
         pair = dice.sample(SPEAKERS, 2)
-        turns = tuple(Turn(id=f"D{number}:{i}", speaker=pair[i % 2], text=sentence(dice)) for i in range(SESSION_TURNS))
+        turns = tuple(
+            Turn(id=f"D{number}:{i}", speaker=pair[i % 2], text=sentence(dice))
+            for i in range(SESSION_TURNS)
+        )
         session = Session(id=f"s{number}", at=START + timedelta(days=2 * number), turns=turns)
         await bank.store_session(session)
         adds: list[Add] = []
@@ -83,14 +91,18 @@ async def filled() -> MemoryBank:
                 valid=times[0].span if times else None,
             )
             adds.append(Add(fact=fact))
-        commit = await bank.commit(OpBatch(accepted=tuple(adds)), source=SourceRef(session_id=session.id))
+        commit = await bank.commit(
+            OpBatch(accepted=tuple(adds)), source=SourceRef(session_id=session.id)
+        )
         await bank.index(events_of([change.id for change in commit.changes], session, dice))
     await bank.refresh()
     return bank
 
 
 def events_of(item_ids: list[str], session: Session, dice: random.Random) -> GraphDelta:
-    """An event a turn, linked to its item, to the event before it, and now and then to another one of the session."""
+    """An event a turn, linked to its item, to the event before it, and now and then to
+    another one of the session.
+    """
     events = [
         Event(
             id=f"evt_{session.id}_{i}",
@@ -108,7 +120,9 @@ def events_of(item_ids: list[str], session: Session, dice: random.Random) -> Gra
         for item_id, event in zip(item_ids, events, strict=True)
     ]
     for i in range(1, len(events)):
-        edges.append(EventEdge(source=events[i - 1].id, target=events[i].id, relation=Relation.FOLLOWS))
+        edges.append(
+            EventEdge(source=events[i - 1].id, target=events[i].id, relation=Relation.FOLLOWS)
+        )
         if i > 3 and dice.random() < 0.3:
             other = events[dice.randrange(i - 2)]
             edges.append(EventEdge(source=other.id, target=events[i].id, relation=Relation.CAUSES))
@@ -133,8 +147,12 @@ def questions() -> list[str]:
     return asked
 
 
-async def one_round(bank: MemoryBank, recipe: Recipe, asked: list[str]) -> tuple[float, float, float, float]:
-    """Milliseconds of a search for ten hits: p50 and p95 of processor time, then p50 and p95 by the clock."""
+async def one_round(
+    bank: MemoryBank, recipe: Recipe, asked: list[str]
+) -> tuple[float, float, float, float]:
+    """Milliseconds of a search for ten hits: p50 and p95 of processor time, then p50
+    and p95 by the clock.
+    """
     spent: list[float] = []
     passed: list[float] = []
     for text in asked:

@@ -1,9 +1,11 @@
-"""Chunk-ingests a second of 64 concurrent rollouts on one core, and the memory that 256 live rollouts of 32 sessions take.
+"""Chunk-ingests a second of 64 concurrent rollouts on one core, and the memory that 256
+live rollouts of 32 sessions take.
 
-The model answers at once and at random, so what is measured is everything but the model: LangGraph, prompts, parsing, search, commits.
-Promises: at least 400 chunks a second of processor time, and less than 1 GB for the 256. Beside them, what LangGraph takes by itself
-(a graph of six nodes that do nothing, run as the ingest graph is), and what the garbage collector takes with Python's thresholds and
-with `rare_collections`.
+The model answers at once and at random, so what is measured is everything but the
+model: LangGraph, prompts, parsing, search, commits. Promises: at least 400 chunks a
+second of processor time, and less than 1 GB for the 256. Beside them, what LangGraph
+takes by itself (a graph of six nodes that do nothing, run as the ingest graph is), and
+what the garbage collector takes with Python's thresholds and with `rare_collections`.
 
     python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]       # --quick leaves out the 256
 """
@@ -70,7 +72,9 @@ def episode(sessions: int) -> Episode:
 
 
 class RandomPolicy:
-    """A manager that notes `facts` facts a chunk and adds, updates, deletes or passes over at random."""
+    """A manager that notes `facts` facts a chunk and adds, updates, deletes or passes
+    over at random.
+    """
 
     def __init__(self, seed: int, *, facts: int) -> None:
         self._dice, self._facts, self._seed, self._calls = random.Random(seed), facts, seed, 0
@@ -81,7 +85,9 @@ class RandomPolicy:
         self._calls += 1
         shown = request.messages[-1].content
         answer = self._facts_of(shown) if request.role is Role.EXTRACTOR else self._ops_of(shown)
-        return ModelResponse(id=f"res_{self._seed}_{self._calls}", text=json.dumps(answer), usage=Usage(calls=1))
+        return ModelResponse(
+            id=f"res_{self._seed}_{self._calls}", text=json.dumps(answer), usage=Usage(calls=1)
+        )
 
     def _facts_of(self, shown: str) -> dict[str, Any]:
         turns, dice = _TURN.findall(shown.rpartition("<dialogue>")[2]), self._dice
@@ -110,14 +116,20 @@ class RandomPolicy:
                 text = f"Ana {' '.join(dice.choices(WORDS, k=5))} {dice.randrange(10**6)}"
                 ops.append({"op": "UPDATE", "id": known.pop(), "text": text, "fact": fact})
             else:
-                ops.append({"op": "DELETE" if draw < 0.9 else "NOOP", "id": known.pop(), "fact": fact})
+                ops.append(
+                    {"op": "DELETE" if draw < 0.9 else "NOOP", "id": known.pop(), "fact": fact}
+                )
         return {"ops": ops}
 
 
-async def played(agent: AsyncAgent, world: Episode, *, rollouts: int, facts: int) -> list[Trajectory]:
+async def played(
+    agent: AsyncAgent, world: Episode, *, rollouts: int, facts: int
+) -> list[Trajectory]:
     """That many rollouts at once, each with a policy of its own."""
     policies = (RandomPolicy(seed, facts=facts) for seed in range(rollouts))
-    every = await asyncio.gather(*(play(agent.at(EMPTY).with_model(one), world, ask=False) for one in policies))
+    every = await asyncio.gather(
+        *(play(agent.at(EMPTY).with_model(one), world, ask=False) for one in policies)
+    )
     assert not any(one.failure for one in every), every[0].failure
     return every
 
@@ -128,7 +140,9 @@ def chunks_in(every: Iterable[Trajectory]) -> int:
 
 
 async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
-    """Processor milliseconds of one run of a graph with as many nodes as the ingest graph, which do nothing."""
+    """Processor milliseconds of one run of a graph with as many nodes as the ingest
+    graph, which do nothing.
+    """
 
     async def nothing(state: IngestState) -> IngestState:
         return {}
@@ -152,7 +166,9 @@ async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
 
 @contextmanager
 def collector_time() -> Generator[list[float]]:
-    """Processor seconds that the garbage collector takes in the block, as the only member of a list."""
+    """Processor seconds that the garbage collector takes in the block, as the only
+    member of a list.
+    """
     spent, began = [0.0], [0.0]
 
     def watch(phase: str, info: dict[str, int]) -> None:
@@ -185,7 +201,10 @@ async def main(*, facts: int, embedder: str, quick: bool) -> None:
         path=":memory:", design="memory_r2", model=RandomPolicy(0, facts=facts), embedder=embedder
     ) as agent:
         await played(agent, episode(2), rollouts=2, facts=facts)  # imports and caches
-        for label, block in (("Python's thresholds", nullcontext), ("rare_collections", rare_collections)):
+        for label, block in (
+            ("Python's thresholds", nullcontext),
+            ("rare_collections", rare_collections),
+        ):
             with block(), collector_time() as collecting:
                 began, wall = time.process_time(), time.perf_counter()
                 every = await played(agent, episode(8), rollouts=64, facts=facts)
@@ -203,7 +222,10 @@ async def main(*, facts: int, embedder: str, quick: bool) -> None:
     promises: dict[str, float | tuple[float, float]] = {"ms a chunk (400 a second)": (best, 2.5)}
     if not quick:
         async with open_agent(
-            path=":memory:", design="memory_r2", model=RandomPolicy(0, facts=facts), embedder=embedder
+            path=":memory:",
+            design="memory_r2",
+            model=RandomPolicy(0, facts=facts),
+            embedder=embedder,
         ) as agent:
             world = episode(32)
             gc.collect()
@@ -217,7 +239,9 @@ async def main(*, facts: int, embedder: str, quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--facts", type=int, default=4)
     parser.add_argument("--embedder", default="hashing")
     parser.add_argument("--quick", action="store_true")

@@ -1,4 +1,7 @@
-"""Filtered and unfiltered exact search at 10,000 items, beside bare numpy on the same rows. The promise: within four times numpy."""
+"""Filtered and unfiltered exact search at 10,000 items, beside bare numpy on the same rows.
+
+The promise: within four times numpy.
+"""
 
 from __future__ import annotations
 

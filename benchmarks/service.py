@@ -1,12 +1,16 @@
-"""Requests a second of the REST service under a mixed load, beside the framework's ceiling and mem0, in one run.
+"""Requests a second of the REST service under a mixed load, beside the framework's
+ceiling and mem0, in one run.
 
-Nine in ten requests search, one in ten adds a memory, each for a user chosen at random, no two searches alike. Every server runs in a
-process of its own; adds of the service are acknowledged after the fsync (SQLite, `synchronous=FULL`). The ceiling is FastAPI with endpoints
-that check the same bodies, do nothing and answer with as many bytes. mem0 stands behind equal endpoints when `--mem0-python` names an
-interpreter that has it (`make bench-peers` makes one). Every server has the first core to itself and the load the others: a server that
-moves between cores takes a tenth more processor time, since its writing thread and its event loop share one interpreter lock.
-The promises, on two cores nobody else uses, over 300 seconds: at least 1,000 requests a second, searches p95 at most 10 ms, no error,
-and memory that grows by what was added alone.
+Nine in ten requests search, one in ten adds a memory, each for a user chosen at random,
+no two searches alike. Every server runs in a process of its own; adds of the service
+are acknowledged after the fsync (SQLite, `synchronous=FULL`). The ceiling is FastAPI
+with endpoints that check the same bodies, do nothing and answer with as many bytes.
+mem0 stands behind equal endpoints when `--mem0-python` names an interpreter that has it
+(`make bench-peers` makes one). Every server has the first core to itself and the load
+the others: a server that moves between cores takes a tenth more processor time, since
+its writing thread and its event loop share one interpreter lock. The promises, on two
+cores nobody else uses, over 300 seconds: at least 1,000 requests a second, searches p95
+at most 10 ms, no error, and memory that grows by what was added alone.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ PARTS = Path(__file__).parent / "service_parts"
 CORES = sorted(os.sched_getaffinity(0))
 """The first is the servers', where there are more."""
 _GROWTH = 2.0
-"""How many times what a memory takes at the start, with its vector, its place in the index and its history, one added later may take."""
+"""How many times what a memory takes at the start, with its vector, its place in the index
+and its history, one added later may take.
+"""
 
 
 async def fill(path: Path, *, memories: int, users: int) -> None:
@@ -53,10 +59,14 @@ async def fill(path: Path, *, memories: int, users: int) -> None:
 
 
 @contextmanager
-def running(command: list[str], port: int, *, wait_s: float = 60.0, **environment: str) -> Iterator[int]:
+def running(
+    command: list[str], port: int, *, wait_s: float = 60.0, **environment: str
+) -> Iterator[int]:
     """A server process that listens on a port: its id."""
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=silent, stderr=silent, env={**os.environ, **environment})
+    process = subprocess.Popen(
+        command, stdout=silent, stderr=silent, env={**os.environ, **environment}
+    )
     os.sched_setaffinity(process.pid, CORES[:1])
     try:
         deadline = time.monotonic() + wait_s
@@ -96,15 +106,20 @@ def percentiles(times: list[float]) -> dict[str, float]:
     if not times:
         return {"p50_ms": 0.0, "p95_ms": 0.0, "p99_ms": 0.0}
     return {
-        f"p{share}_ms": round(1e3 * times[min(len(times) - 1, len(times) * share // 100)], 2) for share in (50, 95, 99)
+        f"p{share}_ms": round(1e3 * times[min(len(times) - 1, len(times) * share // 100)], 2)
+        for share in (50, 95, 99)
     }
 
 
-def measure(name: str, pid: int, port: int, given: argparse.Namespace, *, seconds: float) -> dict[str, Any]:
+def measure(
+    name: str, pid: int, port: int, given: argparse.Namespace, *, seconds: float
+) -> dict[str, Any]:
     """Load a server, print a line, and give what came of it."""
     before = cpu_s(pid)
     requests = mixed(given.users, writes=0.1)
-    found = drive(port, requests, connections=given.connections, seconds=seconds, watch=lambda: rss_mb(pid))
+    found = drive(
+        port, requests, connections=given.connections, seconds=seconds, watch=lambda: rss_mb(pid)
+    )
     result: dict[str, Any] = {
         "name": name,
         "requests_per_s": round(found.requests / found.seconds, 1),
@@ -150,15 +165,35 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         opening = drive(port, once_each(given.users), connections=given.connections)
         each_kb = 1e3 * (rss_mb(pid) - empty) / given.memories
         rate = opening.requests / opening.seconds
-        print(f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, {each_kb:.1f} kB a memory)")
-        return {"kb_a_memory": round(each_kb, 1), **measure("memagent", pid, port, given, seconds=given.seconds)}
+        print(
+            f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, {each_kb:.1f} kB a memory)"
+        )
+        return {
+            "kb_a_memory": round(each_kb, 1),
+            **measure("memagent", pid, port, given, seconds=given.seconds),
+        }
 
 
 def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
     """The framework alone."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "bare_app:app", "--app-dir", str(PARTS), "--port", str(port)]
-    command += ["--no-access-log", "--log-level", "warning", "--no-server-header", "--no-proxy-headers"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "bare_app:app",
+        "--app-dir",
+        str(PARTS),
+        "--port",
+        str(port),
+    ]
+    command += [
+        "--no-access-log",
+        "--log-level",
+        "warning",
+        "--no-server-header",
+        "--no-proxy-headers",
+    ]
     with running(command, port, BARE_BYTES=f"{size['search_bytes']},{size['add_bytes']}") as pid:
         return measure("bare FastAPI", pid, port, given, seconds=given.others_seconds)
 
@@ -167,7 +202,9 @@ def mem0s(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     """mem0 behind equal endpoints; None where the interpreter does not have it."""
     if given.mem0_python is None:
         return None
-    looked = subprocess.run([given.mem0_python, "-c", "import mem0, memagent"], capture_output=True, check=False)
+    looked = subprocess.run(
+        [given.mem0_python, "-c", "import mem0, memagent"], capture_output=True, check=False
+    )
     if looked.returncode:
         print(f"(mem0 is left out: {given.mem0_python} cannot import mem0 and memagent)")
         return None
@@ -182,7 +219,9 @@ def mem0s(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         "PYTHONWARNINGS": "ignore",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    with running([given.mem0_python, str(PARTS / "mem0_app.py"), str(port)], port, wait_s=3_600.0, **told) as pid:
+    with running(
+        [given.mem0_python, str(PARTS / "mem0_app.py"), str(port)], port, wait_s=3_600.0, **told
+    ) as pid:
         return measure("mem0", pid, port, given, seconds=given.others_seconds)
 
 
@@ -190,12 +229,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memories", type=int, default=50_000)
     parser.add_argument("--users", type=int, default=500)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each load; 300 for the full figure")
-    parser.add_argument("--others-seconds", type=float, help="of the loads beside it; as long when left out")
-    parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--mem0-python", help="an interpreter with mem0ai and memagent, such as build/peers/bin/python")
     parser.add_argument(
-        "--mem0-folder", help="where mem0's memories are kept for the next time; filling takes it minutes"
+        "--seconds", type=float, default=30.0, help="of each load; 300 for the full figure"
+    )
+    parser.add_argument(
+        "--others-seconds", type=float, help="of the loads beside it; as long when left out"
+    )
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument(
+        "--mem0-python",
+        help="an interpreter with mem0ai and memagent, such as build/peers/bin/python",
+    )
+    parser.add_argument(
+        "--mem0-folder",
+        help="where mem0's memories are kept for the next time; filling takes it minutes",
     )
     given = parser.parse_args()
     given.others_seconds = given.others_seconds or given.seconds
@@ -217,7 +264,9 @@ def main() -> None:
     rss = first["rss_mb_by_tenth"]
     grown_kb = 1e3 * (rss[-1] - rss[4]) / max(1.0, 0.5 * first["adds"]) if len(rss) == 10 else 0.0
     print("resident memory at each tenth, MB: " + " ".join(map(str, rss)))
-    print(f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory added")
+    print(
+        f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory added"
+    )
     for row in rows[1:]:
         print(
             f"requests/s, memagent / {row['name']}: {first['requests_per_s'] / max(row['requests_per_s'], 1e-9):.3g}; "
@@ -227,12 +276,21 @@ def main() -> None:
         "at least 1,000 requests/s": first["requests_per_s"] >= 1_000,
         "searches p95 at most 10 ms": first["search"]["p95_ms"] <= 10.0,
         "no errors": first["errors"] == 0,
-        f"a memory added takes at most {_GROWTH:g} times what one took": grown_kb <= _GROWTH * first["kb_a_memory"],
+        f"a memory added takes at most {_GROWTH:g} times what one took": grown_kb
+        <= _GROWTH * first["kb_a_memory"],
     }
     for promise, held in kept.items():
         print(f"  promise: {promise}: {'kept' if held else 'MISSED'}")
     print(
-        json.dumps({"benchmark": "service", **vars(given), "load": os.getloadavg()[0], "results": rows, "kept": kept})
+        json.dumps(
+            {
+                "benchmark": "service",
+                **vars(given),
+                "load": os.getloadavg()[0],
+                "results": rows,
+                "kept": kept,
+            }
+        )
     )
 
 

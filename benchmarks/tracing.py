@@ -1,7 +1,9 @@
-"""What spans cost a search: without OpenTelemetry, with its API alone, and with an SDK that keeps them in memory.
+"""What spans cost a search: without OpenTelemetry, with its API alone, and with an SDK
+that keeps them in memory.
 
-Each figure is the cost of one span beside one search of a small memory, measured in the same run; searches of larger memories cost more and
-spans do not. The promise: at most 1 % where nothing traces.
+Each figure is the cost of one span beside one search of a small memory, measured in the
+same run; searches of larger memories cost more and spans do not. The promise: at most 1
+% where nothing traces.
 """
 
 from __future__ import annotations
@@ -20,13 +22,21 @@ ITEMS, SPANS, ROUNDS = 1_000, 5_000, 9
 
 
 def span_us() -> float:
-    """Processor microseconds of one span as a search makes it, the least disturbed of several rounds."""
+    """Processor microseconds of one span as a search makes it, the least disturbed of
+    several rounds.
+    """
 
     def many() -> None:
         for _ in range(SPANS):
             with operation_span("search_memory", capture=False) as one:
                 if one.recording:
-                    one.put({"memagent.recipe": "balanced", "gen_ai.memory.record.count": 10, "memagent.k": 10})
+                    one.put(
+                        {
+                            "memagent.recipe": "balanced",
+                            "gen_ai.memory.record.count": 10,
+                            "memagent.k": 10,
+                        }
+                    )
 
     return min(_cpu_s(many) for _ in range(ROUNDS)) / SPANS * 1e6
 
@@ -40,7 +50,9 @@ def _cpu_s(work: Callable[[], None]) -> float:
 async def search_us() -> float:
     """Median processor microseconds of a search by the fastest recipe."""
     async with open_agent(path=":memory:", embedder="hashing") as agent:
-        await agent.memory.add_many([f"Ana put the {n} th lamp into room {n % 37}" for n in range(ITEMS)])
+        await agent.memory.add_many(
+            [f"Ana put the {n} th lamp into room {n % 37}" for n in range(ITEMS)]
+        )
         taken: list[float] = []
         for n in range(400):
             began = time.process_time()
@@ -58,7 +70,10 @@ def main() -> None:
 
     api = span_us()
     assert not tracing()
-    results |= {"span without opentelemetry, us": round(bare, 3), "span with the API alone, us": round(api, 3)}
+    results |= {
+        "span without opentelemetry, us": round(bare, 3),
+        "span with the API alone, us": round(api, 3),
+    }
     try:
         from opentelemetry.sdk.trace import TracerProvider
     except ImportError:
@@ -70,7 +85,9 @@ def main() -> None:
         "off, % of a search": round(100 * bare / search, 3),
         "API alone, % of a search": round(100 * api / search, 3),
     }
-    report("tracing", results, promises={"off, % of a search": 1.0, "API alone, % of a search": 1.0})
+    report(
+        "tracing", results, promises={"off, % of a search": 1.0, "API alone, % of a search": 1.0}
+    )
 
 
 if __name__ == "__main__":

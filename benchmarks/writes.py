@@ -1,6 +1,8 @@
-"""Durable writes: single adds and one batch through a bank on SQLite, beside raw SQLite at the same synchronous level.
+"""Durable writes: single adds and one batch through a bank on SQLite, beside raw SQLite
+at the same synchronous level.
 
-The promises: single adds at least 0.3 of raw SQLite's, batched adds at least 20 times single ones.
+The promises: single adds at least 0.3 of raw SQLite's, batched adds at least 20 times
+single ones.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def raw_adds(path: Path, count: int) -> float:
     began = time.perf_counter()
     for i in range(count):
         connection.execute(
-            "insert into items values (?, ?)", (i, f'{{"text": "Ana likes tea number {i}", "subject": "Ana"}}')
+            "insert into items values (?, ?)",
+            (i, f'{{"text": "Ana likes tea number {i}", "subject": "Ana"}}'),
         )
         connection.commit()
     seconds = time.perf_counter() - began
@@ -86,16 +89,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for i in range(arguments.rounds):
             raw = raw_adds(Path(folder) / f"raw{i}.db", arguments.count)
-            ours = asyncio.run(our_adds(Path(folder) / f"ours{i}.db", arguments.count, arguments.batch))
+            ours = asyncio.run(
+                our_adds(Path(folder) / f"ours{i}.db", arguments.count, arguments.batch)
+            )
             rounds.append({"raw sqlite": raw, **ours})
     middle = {name: sorted(one[name] for one in rounds)[len(rounds) // 2] for name in rounds[0]}
     results: dict[str, Any] = {f"{name}, adds/s": round(value) for name, value in middle.items()}
-    single, batched = middle["single"] / middle["raw sqlite"], middle["one batch"] / middle["single"]
+    single, batched = (
+        middle["single"] / middle["raw sqlite"],
+        middle["one batch"] / middle["single"],
+    )
     results |= {"single / raw sqlite": round(single, 2), "one batch / single": round(batched, 1)}
     report(
         "writes",
         results,
-        promises={"raw sqlite / single": (1 / single, 1 / 0.3), "20 singles / one batch": (20 / batched, 1.0)},
+        promises={
+            "raw sqlite / single": (1 / single, 1 / 0.3),
+            "20 singles / one batch": (20 / batched, 1.0),
+        },
     )
 
 

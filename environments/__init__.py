@@ -1,4 +1,6 @@
-"""Environments: multi-session episodes with questions, the players that run an agent through them, and the scores."""
+"""Environments: multi-session episodes with questions, the players that run an agent
+through them, and the scores.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from environments.play.group_scoring import GroupScore, score_group
 from environments.play.rollout import MemoryAgent, answer_probes, play, replay_session
 from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
 from environments.play.snapshots import Place, SnapshotStore
-from environments.records import Episode, Probe, ProbeAnswer, ProbeScore, Score, SessionTrace, Trajectory
+from environments.records import (
+    Episode,
+    Probe,
+    ProbeAnswer,
+    ProbeScore,
+    Score,
+    SessionTrace,
+    Trajectory,
+)
 from environments.rewards.credit import SessionCredit, session_credits
 from environments.rewards.questions import SessionQuestions, episode_questions, questions_for
 from environments.rewards.scoring import Scoring

@@ -1,7 +1,8 @@
 """What an environment is.
 
-An environment gives episodes and scores trajectories; it never runs an agent through an episode itself (`rollout` does). With an
-`answering` agent, `score` asks the probes of a trajectory that was played without asking, on forks of the memories recorded in it.
+An environment gives episodes and scores trajectories; it never runs an agent through an
+episode itself (`rollout` does). With an `answering` agent, `score` asks the probes of a
+trajectory that was played without asking, on forks of the memories recorded in it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ Split = Literal["train", "validation", "test", "all"]
 
 
 class Environment(ABC):
-    """Episodes and their scores. `check_environment` proves that one keeps its promises."""
+    """Episodes and their scores.
+
+    `check_environment` proves that one keeps its promises.
+    """
 
     name: str
     scoring: Scoring = Scoring()
@@ -32,12 +36,20 @@ class Environment(ABC):
 
     @abstractmethod
     def episodes(self, split: Split = "all") -> Iterable[Episode]:
-        """The episodes of a split, the same ones in the same order every time. Raises `EnvironmentFault`."""
+        """The episodes of a split, the same ones in the same order every time.
+
+        Raises `EnvironmentFault`.
+        """
 
     async def score(self, episode: Episode, trajectory: Trajectory) -> Score:
-        """The score of a trajectory of this episode. Raises `EnvironmentFault` when it belongs to another, or nobody can answer."""
+        """The score of a trajectory of this episode.
+
+        Raises `EnvironmentFault` when it belongs to another, or nobody can answer.
+        """
         if trajectory.episode_id != episode.id:
-            raise EnvironmentFault(f"a trajectory of episode {trajectory.episode_id!r} is not one of {episode.id!r}")
+            raise EnvironmentFault(
+                f"a trajectory of episode {trajectory.episode_id!r} is not one of {episode.id!r}"
+            )
         if episode.probes and trajectory.traces and not trajectory.answers:
             if self.answering is None:
                 raise EnvironmentFault(

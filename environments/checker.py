@@ -1,4 +1,6 @@
-"""`check_environment`: what any environment must keep, proved on its first episodes with an agent that needs no model."""
+"""`check_environment`: what any environment must keep, proved on its first episodes
+with an agent that needs no model.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,21 @@ from memagent.build import open_agent
 from memagent.core.snapshot import EMPTY
 
 
-def check_environment(env: Environment, *, split: Split = "all", episodes: int = 2, sessions: int = 3) -> None:
-    """Check determinism, ids, the JSON of episodes, scores and memories, and replays. Raises `AssertionError` in plain words.
+def check_environment(
+    env: Environment, *, split: Split = "all", episodes: int = 2, sessions: int = 3
+) -> None:
+    """Check determinism, ids, the JSON of episodes, scores and memories, and replays.
 
-    The first `episodes` episodes are played over at most `sessions` sessions by the design `verbatim`. Runs an event loop of its own.
+    Raises `AssertionError` in plain words.
+
+    The first `episodes` episodes are played over at most `sessions` sessions by the
+    design `verbatim`. Runs an event loop of its own.
     """
     first, second = (list(islice(env.episodes(split), episodes)) for _ in range(2))
     assert first, f"{env.name}: split {split!r} has no episode"
-    assert first == second, f"{env.name}: asking for the episodes twice must give equal ones in the same order"
+    assert first == second, (
+        f"{env.name}: asking for the episodes twice must give equal ones in the same order"
+    )
     ids = [episode.id for episode in first]
     assert len(set(ids)) == len(ids), f"{env.name}: episode ids must be unique, these are {ids}"
     for episode in first:
@@ -39,18 +48,26 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
         assert agent.snapshot() == EMPTY, f"{name}: playing a fork must leave its parent as it was"
         scores = [await env.score(episode, trajectory) for _ in range(2)]
         assert scores[0] == scores[1], f"{name}: scoring twice must give equal scores"
-        assert Score.model_validate_json(scores[0].model_dump_json()) == scores[0], f"{name}: a score must survive JSON"
+        assert Score.model_validate_json(scores[0].model_dump_json()) == scores[0], (
+            f"{name}: a score must survive JSON"
+        )
         again = await play(agent.at(EMPTY), episode)
-        digests, repeated = ([trace.after.digest for trace in one.traces] for one in (trajectory, again))
+        digests, repeated = (
+            [trace.after.digest for trace in one.traces] for one in (trajectory, again)
+        )
         assert digests == repeated, f"{name}: the same sessions must lead to the same memories"
         for place, trace in enumerate(trajectory.traces):
             held = len(trace.before.items)
             rerun = await replay_session(agent, episode, session=place, anchor=trace.before)
-            assert rerun.before.digest == trace.before.digest, f"{name}: a replay must start from its anchor"
+            assert rerun.before.digest == trace.before.digest, (
+                f"{name}: a replay must start from its anchor"
+            )
             assert rerun.after.digest == trace.after.digest, (
                 f"{name}: replaying session {place} must end where it ended"
             )
-            assert len(trace.before.items) == held, f"{name}: a replay must leave its anchor as it was"
+            assert len(trace.before.items) == held, (
+                f"{name}: a replay must leave its anchor as it was"
+            )
             assert trace_digest(rerun) == trace_digest(trace), (
                 f"{name}: replaying session {place} must repeat its trace"
             )

@@ -1,4 +1,6 @@
-"""What can go wrong with an environment itself: data that is missing or unusable, a score that cannot be made."""
+"""What can go wrong with an environment itself: data that is missing or unusable, a
+score that cannot be made.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +8,6 @@ from memagent.core.errors import MemAgentError
 
 
 class EnvironmentFault(MemAgentError):
-    """A dataset is missing, a probe cannot be scored, or results do not belong together; the message says what to do."""
+    """A dataset is missing, a probe cannot be scored, or results do not belong
+    together; the message says what to do.
+    """

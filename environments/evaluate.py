@@ -1,11 +1,14 @@
-"""The command `memagent-eval`: play conversations with several arms and print the figures side by side.
+"""The command `memagent-eval`: play conversations with several arms and print the
+figures side by side.
 
     memagent-eval locomo PATH          LoCoMo, the file or a folder of conversations
     memagent-eval longmemeval PATH     LongMemEval, one file
     memagent-eval synthetic            generated worlds, of which the truth is known
 
-The tables go to standard output (`--json` prints the report instead), progress to standard error. Everything is kept in the run's folder:
-the frozen configuration, a line a question, the report as JSON and HTML. Running the same command again goes on where it stopped.
+The tables go to standard output (`--json` prints the report instead), progress to
+standard error. Everything is kept in the run's folder: the frozen configuration, a line
+a question, the report as JSON and HTML. Running the same command again goes on where it
+stopped.
 """
 
 from __future__ import annotations
@@ -31,14 +34,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Evaluate memories on public benchmarks, from your own copy of the data, and on generated worlds.",
 )
-# A verb is a plain function with typer's annotations, and its docstring is its help. To add one, write it in a module of its own, import it
-# above and name it here.
+# A verb is a plain function with typer's annotations, and its docstring is its help. To
+# add one, write it in a module of its own, import it above and name it here.
 VERBS: Final[dict[str, Callable[..., None]]] = {
     "locomo": benchmark_verb(
-        LoCoMo, "LoCoMo: ten long dialogues of two friends, 1,986 questions in five numbered categories."
+        LoCoMo,
+        "LoCoMo: ten long dialogues of two friends, 1,986 questions in five numbered categories.",
     ),
     "longmemeval": benchmark_verb(
-        LongMemEval, "LongMemEval: 500 questions of six types, each with its own haystack of chat sessions."
+        LongMemEval,
+        "LongMemEval: 500 questions of six types, each with its own haystack of chat sessions.",
     ),
     "synthetic": synthetic_command,
     "audit": audit_command,

@@ -1,10 +1,14 @@
-"""Worlds as Gymnasium environments: the action is a reply, the observation the prompt that asked for it.
+"""Worlds as Gymnasium environments: the action is a reply, the observation the prompt
+that asked for it.
 
-Behind it the real agent of a design remembers an episode. Wherever it would ask a model (by default for the memory operations of a
-chunk) it waits: its prompt is the observation, the next action is what the model says. So actions are read, checked and applied to a
-real bank by the very code that serves users; a reply that cannot be read is asked for once more, and an operation that names an unknown
-memory is refused. What the calls in other roles would say is said by an oracle that knows the world. After the last session a fixed
-reader answers the episode's questions from that memory; the reward of the last step is what it earned, all others are 0.
+Behind it the real agent of a design remembers an episode. Wherever it would ask a model
+(by default for the memory operations of a chunk) it waits: its prompt is the
+observation, the next action is what the model says. So actions are read, checked and
+applied to a real bank by the very code that serves users; a reply that cannot be read
+is asked for once more, and an operation that names an unknown memory is refused. What
+the calls in other roles would say is said by an oracle that knows the world. After the
+last session a fixed reader answers the episode's questions from that memory; the reward
+of the last step is what it earned, all others are 0.
 
     import gymnasium
     from environments.gym_adapter import register
@@ -12,7 +16,8 @@ reader answers the episode's questions from that memory; the reward of the last 
     register()
     env = gymnasium.make("memagent/Synthetic-tiny-v0")
 
-The surprise: an action is not the reply to a turn but to a call. A session without anything to decide shows nothing.
+The surprise: an action is not the reply to a turn but to a call. A session without
+anything to decide shows nothing.
 """
 
 from __future__ import annotations
@@ -61,8 +66,12 @@ WORLDS: Final[Mapping[str, str]] = {
     "TemporalQA": "temporal_qa",
     "WholeStory": "whole_story",
 }
-"""The environments that can be registered, by their names in ids: `memagent/Rewrite-tiny-v0`."""
-CHARACTERS: Final = "".join(sorted(set(string.printable) | set("’‘“”–—…éèêëáàâäãåçíìîïñóòôöõøúùûüæœßÉÖÜÄÅØ")))
+"""The environments that can be registered, by their names in ids:
+`memagent/Rewrite-tiny-v0`.
+"""
+CHARACTERS: Final = "".join(
+    sorted(set(string.printable) | set("’‘“”–—…éèêëáàâäãåçíìîïñóòôöõøúùûüæœßÉÖÜÄÅØ"))
+)
 """What observations are made of; any other character is shown as `?`."""
 
 
@@ -84,26 +93,38 @@ class MemoryGym(gymnasium.Env[str, str]):
         observation_chars: int = 100_000,
         action_chars: int = 8_000,
     ) -> None:
-        """`reset` draws from the first `episodes` of the split; `roles` are those that actions speak for; `reward` None is Memory-R2's.
+        """`reset` draws from the first `episodes` of the split; `roles` are those that
+        actions speak for; `reward` None is Memory-R2's.
 
-        Raises `EnvironmentFault` for a world without notes to read (`label_learning`) or without a role to act in.
+        Raises `EnvironmentFault` for a world without notes to read (`label_learning`)
+        or without a role to act in.
         """
         if isinstance(world, LabelLearning):
-            raise EnvironmentFault("label_learning has no notes for the reader; play it with an agent instead")
+            raise EnvironmentFault(
+                "label_learning has no notes for the reader; play it with an agent instead"
+            )
         if not roles & {Role.EXTRACTOR, Role.MANAGER}:
-            raise EnvironmentFault("roles must hold extractor or manager: the calls in which a memory is made")
-        self.observation_space = Text(max_length=observation_chars, min_length=0, charset=CHARACTERS)
+            raise EnvironmentFault(
+                "roles must hold extractor or manager: the calls in which a memory is made"
+            )
+        self.observation_space = Text(
+            max_length=observation_chars, min_length=0, charset=CHARACTERS
+        )
         self.action_space = Text(max_length=action_chars, min_length=0, charset=CHARACTERS)
         self._world, self._episodes = world, episodes
         self._split: Part = split
         self._roles, self._design, self._reward = roles, design, reward or memory_r2_reward()
         self._store = open_store(path=":memory:", embedder=embedder)
         self._loop = asyncio.new_event_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memory-gym")  # a notebook's own loop stays out of it
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="memory-gym"
+        )  # a notebook's own loop stays out of it
         self._desk: _Desk | None = None
         self._playing: asyncio.Task[tuple[float, dict[str, Any]]] | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode drawn by the seed, or the one that `options={"episode": 3}` names."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(self._episodes))
@@ -112,7 +133,10 @@ class MemoryGym(gymnasium.Env[str, str]):
         return self._within(self._begin(episode))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Reply to the call that the last observation showed. Raises `EnvironmentFault` when there is none."""
+        """Reply to the call that the last observation showed.
+
+        Raises `EnvironmentFault` when there is none.
+        """
         if self._desk is None or self._playing is None:
             raise EnvironmentFault("reset the environment first: no episode is under way")
         desk, playing = self._desk, self._playing
@@ -160,21 +184,31 @@ class MemoryGym(gymnasium.Env[str, str]):
             return "", {}
         text = "\n\n".join(message.content for message in request.messages)
         space = cast(Text, self.observation_space)
-        shown = "".join(sign if sign in space.character_set else "?" for sign in text)[: space.max_length]
-        return shown, {"role": request.role.value, "session": request.step.session_id or "", "calls": desk.replies}
+        shown = "".join(sign if sign in space.character_set else "?" for sign in text)[
+            : space.max_length
+        ]
+        return shown, {
+            "role": request.role.value,
+            "session": request.step.session_id or "",
+            "calls": desk.replies,
+        }
 
     async def _play(self, episode: Episode, desk: _Desk) -> tuple[float, dict[str, Any]]:
         """The whole episode: its reward and what made it."""
         agent = self._store.agent(Scope(user_id="gym"), model=desk, design=self._design).at(EMPTY)
         trajectory = await play(agent, episode, ask=False)
         if trajectory.failure is not None:
-            raise EnvironmentFault(f"episode {episode.id!r} could not be played: {trajectory.failure}")
+            raise EnvironmentFault(
+                f"episode {episode.id!r} could not be played: {trajectory.failure}"
+            )
         language = NoteLanguage(self._world.lexicon(self._split))
         reader = WorldReader(base=agent, language=language).knowing(self._world.truth(episode))
         answers = await answer_probes(reader, episode, trajectory)
         score = Scoring().score(episode, replace(trajectory, answers=answers))
         reports = [trace.report for trace in trajectory.traces]
-        earned: Reward = self._reward(outcome_of(episode, trajectory.end, scores=score.probes, reports=reports))
+        earned: Reward = self._reward(
+            outcome_of(episode, trajectory.end, scores=score.probes, reports=reports)
+        )
         info = {
             "episode": episode.id,
             "score": score.reward,
@@ -205,7 +239,9 @@ class _Desk:
         self.replies = 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The next action, for a call in one of the roles; what the others' model says, for any other."""
+        """The next action, for a call in one of the roles; what the others' model says,
+        for any other.
+        """
         if request.role not in self._roles:
             return await self._others.complete(request)
         self._reply = asyncio.get_running_loop().create_future()
@@ -225,19 +261,29 @@ class _Desk:
 
 
 def make(
-    world: str = "synthetic", *, level: str = "tiny", knobs: Mapping[str, Any] | None = None, **gym: Any
+    world: str = "synthetic",
+    *,
+    level: str = "tiny",
+    knobs: Mapping[str, Any] | None = None,
+    **gym: Any,
 ) -> MemoryGym:
-    """A world by the name of its entry point, opened with its `knobs`, as a Gymnasium environment; `gym` as in `MemoryGym`."""
+    """A world by the name of its entry point, opened with its `knobs`, as a Gymnasium
+    environment; `gym` as in `MemoryGym`.
+    """
     opened = cast("Any", load("environments", world))(level=level, **(knobs or {}))
     return MemoryGym(opened, **gym)
 
 
 def register() -> None:
-    """Make `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like known; harmless when repeated."""
+    """Make `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like known; harmless
+    when repeated.
+    """
     for name, world in WORLDS.items():
         for level in LEVELS:
             name_of_it = f"memagent/{name}-{level}-v0"
             if name_of_it not in gymnasium.registry:
                 gymnasium.register(  # pyright: ignore[reportUnknownMemberType]
-                    name_of_it, entry_point="environments.gym_adapter:make", kwargs={"world": world, "level": level}
+                    name_of_it,
+                    entry_point="environments.gym_adapter:make",
+                    kwargs={"world": world, "level": level},
                 )

@@ -1,9 +1,11 @@
 """What an episode is and what playing it leaves behind.
 
-An `Episode` is dated sessions and the probes asked about them; it is plain data and survives JSON unchanged. A `Trajectory` is one agent's
-way through it: the memory before and after every session (snapshots are values, so keeping them all costs little) and the answers. A
-`Score` is plain data again. The surprise: a trajectory holds live snapshots and is therefore a dataclass, not a record; what is worth
-keeping of it on disk is its score.
+An `Episode` is dated sessions and the probes asked about them; it is plain data and
+survives JSON unchanged. A `Trajectory` is one agent's way through it: the memory before
+and after every session (snapshots are values, so keeping them all costs little) and the
+answers. A `Score` is plain data again. The surprise: a trajectory holds live snapshots
+and is therefore a dataclass, not a record; what is worth keeping of it on disk is its
+score.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Probe(Record):
     id: Id
     question: Annotated[Text, Field(min_length=1)]
     answers: tuple[Text, ...] = ()
-    """Accepted answers; the best match counts. Empty where the right behaviour is to give none."""
+    """Accepted answers; the best match counts. Empty where the right behaviour is to give
+    none.
+    """
     evidence_turn_ids: tuple[Id, ...] = ()
     """Turns that together hold the answer."""
     unresolved_evidence: tuple[Text, ...] = ()
@@ -37,7 +41,9 @@ class Probe(Record):
     category: Text = ""
     """The benchmark's own number or name."""
     after_session: Id | None = None
-    """The session right after which it is asked; None for the end of the episode, however long that is."""
+    """The session right after which it is asked; None for the end of the episode, however
+    long that is.
+    """
     asked_at: Moment | None = None
     """When it is asked; None for the date of the last session heard."""
     unanswerable: bool = False
@@ -51,7 +57,9 @@ class Probe(Record):
 
 
 class Episode(Record):
-    """Dated sessions in order and the probes about them; ids are unique and references lead somewhere."""
+    """Dated sessions in order and the probes about them; ids are unique and references
+    lead somewhere.
+    """
 
     id: Id
     sessions: Annotated[tuple[Session, ...], Field(min_length=1)]
@@ -66,10 +74,15 @@ class Episode(Record):
         ):
             if twice := _repeated(ids):
                 raise ValueError(f"{what} ids occur twice: {', '.join(twice[:5])}")
-        turns, sessions = {turn.id for turn in self.turns}, {session.id for session in self.sessions}
+        turns, sessions = (
+            {turn.id for turn in self.turns},
+            {session.id for session in self.sessions},
+        )
         for probe in self.probes:
             if lost := [turn_id for turn_id in probe.evidence_turn_ids if turn_id not in turns]:
-                raise ValueError(f"evidence of probe {probe.id!r} names turns that are not there: {', '.join(lost)}")
+                raise ValueError(
+                    f"evidence of probe {probe.id!r} names turns that are not there: {', '.join(lost)}"
+                )
             if probe.after_session is not None and probe.after_session not in sessions:
                 raise ValueError(
                     f"probe {probe.id!r} is asked after session {probe.after_session!r}, which is not there"
@@ -107,7 +120,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """One agent's way through an episode. With a `failure` it ends early, and what it has is still true."""
+    """One agent's way through an episode.
+
+    With a `failure` it ends early, and what it has is still true.
+    """
 
     episode_id: str
     start: MemorySnapshot
@@ -132,7 +148,11 @@ class Trajectory:
 
 
 class ProbeScore(Record):
-    """How one probe went. Measures that do not apply are None: recall without gold evidence, F1 where abstaining is right."""
+    """How one probe went.
+
+    Measures that do not apply are None: recall without gold evidence, F1 where
+    abstaining is right.
+    """
 
     probe_id: Id
     category: Text = ""
@@ -158,11 +178,15 @@ class ProbeScore(Record):
     bleu1: float | None = None
     exact: float | None = None
     judged: dict[Text, bool | None] = Field(default_factory=dict[str, bool | None])
-    """Whether a model judge calls the answer right, by the judge's prompt; None where the judge failed. Empty without a judge."""
+    """Whether a model judge calls the answer right, by the judge's prompt; None where the
+    judge failed. Empty without a judge.
+    """
     lost: int = 0
     """Gold evidence turns that no stored item cites."""
     uncovered: int = 0
-    """Gold evidence turns whose words no item that cites them covers; `lost` ones included."""
+    """Gold evidence turns whose words no item that cites them covers; `lost` ones
+    included.
+    """
     overwritten: bool = False
     """Whether it asks for a value that replaced another; only generated worlds know."""
     usage: Usage = Usage()
@@ -172,7 +196,9 @@ class ProbeScore(Record):
 
     @property
     def reward(self) -> float | None:
-        """F1 where there is an answer to give, else 1 for abstaining and 0 for not; None for a failure."""
+        """F1 where there is an answer to give, else 1 for abstaining and 0 for not;
+        None for a failure.
+        """
         if self.failure is not None:
             return None
         return float(self.abstained) if self.unanswerable else self.f1

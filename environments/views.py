@@ -1,6 +1,7 @@
 """Views of an episode: shorter or narrower ones, made anew; the episode itself never changes.
 
-A probe stays only while all its evidence does, so that no view asks what it no longer tells.
+A probe stays only while all its evidence does, so that no view asks what it no longer
+tells.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from environments.worlds.truth import Truth
 
 
 def truncate(episode: Episode, sessions: int) -> Episode:
-    """The first `sessions` sessions and the probes they can answer; the episode itself when it is not longer.
+    """The first `sessions` sessions and the probes they can answer; the episode itself
+    when it is not longer.
 
-    Probes without evidence (most unanswerable ones) stay when they are asked at the end. Raises `EnvironmentFault` below 1.
+    Probes without evidence (most unanswerable ones) stay when they are asked at the
+    end. Raises `EnvironmentFault` below 1.
     """
     if sessions < 1:
         raise EnvironmentFault(f"an episode has at least 1 session, not {sessions}")
@@ -25,10 +28,15 @@ def truncate(episode: Episode, sessions: int) -> Episode:
 
 
 def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
-    """The named sessions in their order and the probes they can answer. Raises `EnvironmentFault` for an unknown name or none."""
+    """The named sessions in their order and the probes they can answer.
+
+    Raises `EnvironmentFault` for an unknown name or none.
+    """
     wanted = set(session_ids)
     if unknown := wanted - {session.id for session in episode.sessions}:
-        raise EnvironmentFault(f"episode {episode.id!r} has no session {', '.join(sorted(unknown))}")
+        raise EnvironmentFault(
+            f"episode {episode.id!r} has no session {', '.join(sorted(unknown))}"
+        )
     kept = tuple(session for session in episode.sessions if session.id in wanted)
     if not kept:
         raise EnvironmentFault(f"no session of episode {episode.id!r} is selected")
@@ -39,7 +47,9 @@ def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
             probe.after_session is None or probe.after_session in wanted
         )
 
-    return episode.model_copy(update={"sessions": kept, "probes": tuple(filter(askable, episode.probes))})
+    return episode.model_copy(
+        update={"sessions": kept, "probes": tuple(filter(askable, episode.probes))}
+    )
 
 
 def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
@@ -48,7 +58,9 @@ def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
 
 
 def select_asks(episode: Episode, truth: Truth, asks: Collection[str]) -> Episode:
-    """The same episode of a known world with the questions of these kinds alone (`now`, `who` ...); with all when no kind is given."""
+    """The same episode of a known world with the questions of these kinds alone (`now`,
+    `who` ...); with all when no kind is given.
+    """
     if not asks:
         return episode
     wanted = {probe.probe_id for probe in truth.probes if probe.ask in asks}

@@ -1,10 +1,13 @@
-"""A chat app with long-term memory: one page, one endpoint, an agent a user. Answers cite what they rest on.
+"""A chat app with long-term memory: one page, one endpoint, an agent a user.
+
+Answers cite what they rest on.
 
     pip install "memagent[service]"
     python examples/chat_app.py                                 # http://127.0.0.1:8380, answers quote the memory
     python examples/chat_app.py --model openai/gpt-4o-mini      # a model answers from the memory
 
-Everybody who knows the address may talk: it is an example to build on, with a name as the user's id and no password.
+Everybody who knows the address may talk: it is an example to build on, with a name as
+the user's id and no password.
 """
 
 from __future__ import annotations
@@ -92,9 +95,15 @@ def chat_app(path: str, *, model: str | None = None) -> FastAPI:
 
 def main() -> None:
     """Serve it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db", default=str(Path.home() / "memagent-chat.db"), help="file of the memory")
-    parser.add_argument("--model", help="any model that litellm knows; its key comes from the environment")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--db", default=str(Path.home() / "memagent-chat.db"), help="file of the memory"
+    )
+    parser.add_argument(
+        "--model", help="any model that litellm knows; its key comes from the environment"
+    )
     parser.add_argument("--port", type=int, default=8380)
     args = parser.parse_args()
     uvicorn.run(chat_app(args.db, model=args.model), host="127.0.0.1", port=args.port)

@@ -1,4 +1,6 @@
-"""A guided run on the light core: a conversation of two friends is remembered, then asked about. No model, no key, no network.
+"""A guided run on the light core: a conversation of two friends is remembered, then asked about.
+
+No model, no key, no network.
 
 python examples/demo.py
 """
@@ -16,17 +18,24 @@ from memagent.readers import read_conversation
 
 DATA = Path(__file__).parent / "data"
 ASKED = ("q5", "q2", "q9", "q10", "q15")
-"""A date told as "last Saturday", a plain fact, the same fact now and then, and one that nobody ever told."""
+"""A date told as "last Saturday", a plain fact, the same fact now and then, and one that
+nobody ever told.
+"""
 
 
 def main() -> None:
-    """Remember the conversation in a fresh store, ask five questions, and show where an answer came from."""
+    """Remember the conversation in a fresh store, ask five questions, and show where an
+    answer came from.
+    """
     conversation = read_conversation(DATA / "two_friends.txt")
     gold = {
         one["id"].partition(":")[2]: one
         for one in json.loads((DATA / "two_friends.questions.json").read_text(encoding="utf-8"))
     }
-    with tempfile.TemporaryDirectory() as folder, Agent(path=Path(folder) / "memory.db", user_id="friends") as agent:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Agent(path=Path(folder) / "memory.db", user_id="friends") as agent,
+    ):
         began = time.perf_counter()
         counts: dict[str, int] = {}
         for session in conversation.sessions:

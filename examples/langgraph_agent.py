@@ -1,4 +1,6 @@
-"""A LangGraph agent that remembers over threads: recall, answer, remember. A function stands for the model; no key, no server.
+"""A LangGraph agent that remembers over threads: recall, answer, remember.
+
+A function stands for the model; no key, no server.
 
 python examples/langgraph_agent.py
 """
@@ -40,7 +42,10 @@ def main() -> None:
         builder.add_edge("remember", END)
         store = MemoryStore(agent)
         graph = builder.compile(checkpointer=InMemorySaver(), store=store)
-        for thread, text in (("monday", "My dog Rex is allergic to chicken."), ("friday", "What is Rex allergic to?")):
+        for thread, text in (
+            ("monday", "My dog Rex is allergic to chicken."),
+            ("friday", "What is Rex allergic to?"),
+        ):
             config: Any = {"configurable": {"thread_id": thread}}
             told = graph.invoke({"messages": [HumanMessage(text)]}, config)
             sys.stdout.write(f"{thread}: {text}\n  {told['messages'][-1].text}\n")

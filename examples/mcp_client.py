@@ -1,4 +1,6 @@
-"""An MCP client that starts `memagent mcp` and uses a memory through its tools. Needs  pip install "memagent[mcp]".
+"""An MCP client that starts `memagent mcp` and uses a memory through its tools.
+
+Needs  pip install "memagent[mcp]".
 
 python examples/mcp_client.py [STORE]
 """
@@ -17,9 +19,13 @@ from mcp import Client, StdioServerParameters, stdio_client
 async def talk(store: Path) -> None:
     """Add two memories, search, ask, and take the last change back."""
     options = ["--path", str(store), "--user", "ana"]
-    server = StdioServerParameters(command=sys.executable, args=["-m", "memagent.cli.app", "mcp", *options])
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "memagent.cli.app", "mcp", *options]
+    )
     async with Client(stdio_client(server)) as client:
-        sys.stdout.write(f"tools: {', '.join(tool.name for tool in (await client.list_tools()).tools)}\n")
+        sys.stdout.write(
+            f"tools: {', '.join(tool.name for tool in (await client.list_tools()).tools)}\n"
+        )
 
         async def call(tool: str, **arguments: Any) -> Any:
             result = await client.call_tool(tool, arguments)

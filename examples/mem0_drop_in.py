@@ -29,14 +29,20 @@ def main() -> None:
         note = memory.add("Ana prefers tea", user_id="ana", infer=False)["results"][0]
         memory.update(note["id"], text="Ana prefers coffee")
         for change in memory.history(note["id"]):
-            sys.stdout.write(f"{change['event']}: {change['old_memory']} -> {change['new_memory']}\n")
+            sys.stdout.write(
+                f"{change['event']}: {change['old_memory']} -> {change['new_memory']}\n"
+            )
 
-        found = memory.search("What is Rex allergic to?", filters={"user_id": "ana", "category": "pets"}, top_k=1)
+        found = memory.search(
+            "What is Rex allergic to?", filters={"user_id": "ana", "category": "pets"}, top_k=1
+        )
         best = found["results"][0]
         sys.stdout.write(f"found, said on {best['created_at'][:10]}: {best['memory']}\n")
 
         memory.delete(note["id"])
-        sys.stdout.write(f"{len(memory.get_all(filters={'user_id': 'ana'})['results'])} memories are left\n")
+        sys.stdout.write(
+            f"{len(memory.get_all(filters={'user_id': 'ana'})['results'])} memories are left\n"
+        )
 
 
 if __name__ == "__main__":

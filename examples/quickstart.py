@@ -1,4 +1,6 @@
-"""The ten lines that most programs need: remember, ask, change, look back. No model, no key, no server.
+"""The ten lines that most programs need: remember, ask, change, look back.
+
+No model, no key, no server.
 
 python examples/quickstart.py
 """
@@ -16,13 +18,21 @@ def main() -> None:
     with Agent(path=":memory:", user_id="ana") as agent:
         agent.remember(
             [
-                {"name": "Ana", "content": "I moved to Lisbon yesterday and already love the light."},
+                {
+                    "name": "Ana",
+                    "content": "I moved to Lisbon yesterday and already love the light.",
+                },
                 {"name": "Ana", "content": "My dog Rex is allergic to chicken."},
             ],
             at=datetime(2024, 3, 4, tzinfo=UTC),
         )
         agent.remember(
-            [{"name": "Ana", "content": "I don't live in Lisbon any more, I moved to Porto last week."}],
+            [
+                {
+                    "name": "Ana",
+                    "content": "I don't live in Lisbon any more, I moved to Porto last week.",
+                }
+            ],
             at=datetime(2024, 6, 2, tzinfo=UTC),
         )
         for question in (
@@ -32,11 +42,15 @@ def main() -> None:
             "Which car does Ana drive?",
         ):
             answer = agent.ask(question)
-            cited = ", ".join(f"{one.speaker}, {one.said_at:%d %b %Y}" for one in answer.citations if one.said_at)
+            cited = ", ".join(
+                f"{one.speaker}, {one.said_at:%d %b %Y}" for one in answer.citations if one.said_at
+            )
             sys.stdout.write(f"{question}\n  {answer.text}{f'  [{cited}]' if cited else ''}\n")
 
         past = agent.memory.as_of(AsOf(said=datetime(2024, 4, 1, tzinfo=UTC)))
-        sys.stdout.write(f"In April the memory held {len(past.get_all())} items, now {len(agent.memory.get_all())}.\n")
+        sys.stdout.write(
+            f"In April the memory held {len(past.get_all())} items, now {len(agent.memory.get_all())}.\n"
+        )
         note = agent.memory.add("Ana prefers tea", subject="Ana")
         agent.memory.update(note.id, "Ana prefers coffee")
         agent.memory.undo()

@@ -1,6 +1,7 @@
 """The typed client against a running service: `memagent serve` in one terminal, this in another.
 
-Without arguments it starts a service of its own on a temporary store, so that it runs anywhere.
+Without arguments it starts a service of its own on a temporary store, so that it runs
+anywhere.
 """
 
 from __future__ import annotations
@@ -43,8 +44,12 @@ def own_service() -> Iterator[str]:
 def talk(url: str) -> None:
     with Client(url, user_id="ana") as client:
         memory = client.memory
-        cat = memory.add("Ana adopted a grey cat called Bolt", said_at=datetime(2023, 5, 8, tzinfo=UTC))
-        client.remember([{"role": "user", "name": "Ana", "content": "Bolt had to go to the vet on Thursday."}])
+        cat = memory.add(
+            "Ana adopted a grey cat called Bolt", said_at=datetime(2023, 5, 8, tzinfo=UTC)
+        )
+        client.remember(
+            [{"role": "user", "name": "Ana", "content": "Bolt had to go to the vet on Thursday."}]
+        )
         print("found:", [hit.text for hit in client.search("What is the cat called?", k=2)])
         print("answer:", client.ask("Where did Bolt have to go?").text)
 

@@ -1,7 +1,8 @@
 """memagent: a language-model agent with a long-term memory that is learned, cited and auditable.
 
-The names below are the public face. They are resolved on first use (PEP 562), so `import memagent` runs in milliseconds, loads no
-vendor library, reads no environment variable and opens no socket. `from memagent import Agent` is all most programs need.
+The names below are the public face. They are resolved on first use (PEP 562), so
+`import memagent` runs in milliseconds, loads no vendor library, reads no environment
+variable and opens no socket. `from memagent import Agent` is all most programs need.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ _HOMES = {
     "designs.base": "MemoryDesign",
     "memory.bank": "MemoryBank",
 }
-_HOME_OF = {name: f"memagent.{module}" for module, names in _HOMES.items() for name in names.split()}
+_HOME_OF = {
+    name: f"memagent.{module}" for module, names in _HOMES.items() for name in names.split()
+}
 
 
 def __getattr__(name: str) -> object:

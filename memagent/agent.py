@@ -1,7 +1,9 @@
 """`Agent`: the synchronous face of `AsyncAgent` for scripts, notebooks and command lines.
 
-One event loop in one background thread runs the very same coroutines; there is no second implementation. It works where a loop is running
-already (Jupyter), starts anew in a forked child, passes Ctrl-C on to the running call, and drains what is pending before the process ends.
+One event loop in one background thread runs the very same coroutines; there is no
+second implementation. It works where a loop is running already (Jupyter), starts anew
+in a forked child, passes Ctrl-C on to the running call, and drains what is pending
+before the process ends.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from memagent.async_agent import AsyncAgent, Graphs, exchange_session
 from memagent.build import Store, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Answer, AsOf, Filter, Hit, Question
-from memagent.core.errors import ConfigError, InputError, StoreError, StoreLocked, StoreReadOnly, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    StoreError,
+    StoreLocked,
+    StoreReadOnly,
+    fault_in,
+)
 from memagent.core.graph_document import GraphFormat
 from memagent.core.recipes import Recipe
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
@@ -49,9 +58,10 @@ _log = logging.getLogger(__name__)
 class Agent:
     """An agent with a memory, for synchronous code.
 
-    `Agent()` needs no model, no key and no server: it keeps what it is told in a SQLite file in the user's data directory and answers by
-    quoting the best evidence. `Agent(model="openai/gpt-4o-mini")` lets a language model decide what to keep and how to answer. Use it as a
-    context manager, or call `close()`.
+    `Agent()` needs no model, no key and no server: it keeps what it is told in a SQLite
+    file in the user's data directory and answers by quoting the best evidence.
+    `Agent(model="openai/gpt-4o-mini")` lets a language model decide what to keep and
+    how to answer. Use it as a context manager, or call `close()`.
     """
 
     def __init__(
@@ -66,7 +76,10 @@ class Agent:
         read_only: bool = False,
         settings: AgentSettings | None = None,
     ) -> None:
-        """`path` None is the user's data directory, `":memory:"` keeps nothing. Raises `ConfigError`, `StoreLocked`, `StoreError`."""
+        """`path` None is the user's data directory, `":memory:"` keeps nothing.
+
+        Raises `ConfigError`, `StoreLocked`, `StoreError`.
+        """
         try:
             self._scope = Scope(user_id=user_id)
         except ValidationError as exc:
@@ -86,12 +99,17 @@ class Agent:
         self._open(read_only=read_only)
         _OPEN.add(self)
 
-    # -- the agent -------------------------------------------------------------------------------------------------
+    # -- the agent ---------------------------------------------------------------------
 
     def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
-        """Answer from memory, with citations; abstains when nothing fits. Raises `ModelError`."""
+        """Answer from memory, with citations; abstains when nothing fits.
+
+        Raises `ModelError`.
+        """
         asked = as_question(question)
-        return self._run(lambda agent: agent.ask(asked.model_copy(update={"as_of": as_of}) if as_of else asked))
+        return self._run(
+            lambda agent: agent.ask(asked.model_copy(update={"as_of": as_of}) if as_of else asked)
+        )
 
     @overload
     def remember(
@@ -105,16 +123,27 @@ class Agent:
 
     @overload
     def remember(
-        self, what: Said, *, at: datetime | None = None, session_id: str | None = None, background: Literal[True]
+        self,
+        what: Said,
+        *,
+        at: datetime | None = None,
+        session_id: str | None = None,
+        background: Literal[True],
     ) -> Future[IngestReport]: ...
 
     def remember(
-        self, what: Said, *, at: datetime | None = None, session_id: str | None = None, background: bool = False
+        self,
+        what: Said,
+        *,
+        at: datetime | None = None,
+        session_id: str | None = None,
+        background: bool = False,
     ) -> IngestReport | Future[IngestReport]:
         """Store turns and let the design remember them.
 
-        With `background=True` the turns are stored durably and the rest follows while you go on; `flush()` waits for it. `at` defaults
-        to now. Raises `InputError` for turns that cannot be stored.
+        With `background=True` the turns are stored durably and the rest follows while
+        you go on; `flush()` waits for it. `at` defaults to now. Raises `InputError` for
+        turns that cannot be stored.
         """
         agent, _ = self._live()
         session = as_session(what, at=at, session_id=session_id, now=agent.clock())
@@ -143,15 +172,21 @@ class Agent:
         recipe: Recipe | str | None = None,
         max_tokens: int | None = None,
     ) -> list[Hit]:
-        """At most k memories for a text, best first, by a recipe (its name or a `Recipe`) and within a budget of tokens."""
-        return self._run(lambda agent: agent.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens))
+        """At most k memories for a text, best first, by a recipe (its name or a
+        `Recipe`) and within a budget of tokens.
+        """
+        return self._run(
+            lambda agent: agent.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
+        )
 
     def resume(self) -> list[IngestReport]:
         """Remember what earlier runs stored but did not finish."""
         return self._run(lambda agent: agent.resume())
 
     def flush(self) -> list[IngestReport]:
-        """Wait for everything remembered in the background; raises what went wrong there, if anything did, once all is through."""
+        """Wait for everything remembered in the background; raises what went wrong
+        there, if anything did, once all is through.
+        """
         pending = self._waiting()
         wait(pending)
         done = set(map(id, pending))
@@ -164,7 +199,10 @@ class Agent:
         return self.memory.snapshot()
 
     def with_model(self, model: ChatModel | str | None) -> Agent:
-        """Another agent on the same memory with another model. Raises `ConfigError` for a memory that is nowhere but in this agent."""
+        """Another agent on the same memory with another model.
+
+        Raises `ConfigError` for a memory that is nowhere but in this agent.
+        """
         if self._open_args["path"] == ":memory:":
             raise ConfigError(
                 "a memory at ':memory:' cannot be shared between agents; give a path, or use AsyncAgent.with_model"
@@ -201,7 +239,10 @@ class Agent:
         return agent.design
 
     def close(self) -> None:
-        """Finish what is running and pending, then release the store; harmless when repeated. Raises what `flush` raises."""
+        """Finish what is running and pending, then release the store; harmless when repeated.
+
+        Raises what `flush` raises.
+        """
         if self._closed:
             return
         thread, store = self._thread, self._store
@@ -228,13 +269,15 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent(user_id={self.user_id!r}, closed={self._closed})"
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------
 
     def _open(self, *, read_only: bool) -> None:
         """Open the store and make the agent, in place of those open now."""
         store = open_store(self._settings, **self._open_args, read_only=read_only)
         try:
-            self._agent = store.agent(self._scope, model=self._model, design=self._design, tools=self._tools)
+            self._agent = store.agent(
+                self._scope, model=self._model, design=self._design, tools=self._tools
+            )
         except BaseException:
             store.close()
             raise
@@ -271,7 +314,9 @@ class Agent:
                 raise
         with self._guard:
             if self._locked_out:
-                self._open(read_only=False)  # raises StoreLocked as long as the other process writes
+                self._open(
+                    read_only=False
+                )  # raises StoreLocked as long as the other process writes
                 self._locked_out = False
         return self._run(make)
 
@@ -285,20 +330,26 @@ class Agent:
         return future
 
     def _waiting(self) -> list[Future[IngestReport]]:
-        """What was remembered in the background since the last flush; refused where waiting for it would never end."""
+        """What was remembered in the background since the last flush; refused where
+        waiting for it would never end.
+        """
         if self._thread is not None:
             self._thread.refuse_own()
         with self._guard:
             return list(self._pending)
 
     def _forget(self) -> None:
-        """In a forked child: leave thread and connections to the parent, whom closing them here would harm."""
+        """In a forked child: leave thread and connections to the parent, whom closing
+        them here would harm.
+        """
         _INHERITED.append((self._store, self._agent, self._thread))
         self._store = self._agent = self._thread = None
         self._pending, self._guard, self._locked_out = [], threading.RLock(), False
 
 
-async def _after(before: Future[IngestReport] | None, agent: AsyncAgent, session: Session) -> IngestReport:
+async def _after(
+    before: Future[IngestReport] | None, agent: AsyncAgent, session: Session
+) -> IngestReport:
     """Remember a session once the one before it is through, whatever became of that."""
     if before is not None and not before.done():
         await asyncio.wait([asyncio.wrap_future(before)])
@@ -329,7 +380,10 @@ class SyncMemory:
         ttl: timedelta | None = None,
         expires_at: datetime | None = None,
     ) -> MemoryItem:
-        """Remember a text as it is, for good or until it expires. Raises `InputError`."""
+        """Remember a text as it is, for good or until it expires.
+
+        Raises `InputError`.
+        """
         return self._do(
             lambda memory: memory.add(
                 text,
@@ -346,7 +400,9 @@ class SyncMemory:
             )
         )
 
-    def add_many(self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None) -> list[MemoryItem]:
+    def add_many(
+        self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
+    ) -> list[MemoryItem]:
         """Remember many texts in one durable write."""
         return self._do(lambda memory: memory.add_many(texts, kind=kind, subject=subject))
 
@@ -360,9 +416,13 @@ class SyncMemory:
         recipe: Recipe | str | None = None,
         max_tokens: int | None = None,
     ) -> list[Hit]:
-        """At most k items for a text, now or at a point in time, by a recipe and within a budget of tokens."""
+        """At most k items for a text, now or at a point in time, by a recipe and within
+        a budget of tokens.
+        """
         return self._do(
-            lambda memory: memory.search(text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+            lambda memory: memory.search(
+                text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens
+            )
         )
 
     def get(self, item_id: str) -> MemoryItem:
@@ -370,10 +430,16 @@ class SyncMemory:
         return self._do(lambda memory: memory.get(item_id))
 
     def get_all(
-        self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
+        self,
+        *,
+        where: Filter | None = None,
+        include_deleted: bool = False,
+        limit: int | None = None,
     ) -> list[MemoryItem]:
         """Items that pass the filter, oldest said first."""
-        return self._do(lambda memory: memory.get_all(where=where, include_deleted=include_deleted, limit=limit))
+        return self._do(
+            lambda memory: memory.get_all(where=where, include_deleted=include_deleted, limit=limit)
+        )
 
     def sessions(self) -> list[Session]:
         """Stored sessions with their raw turns, oldest first."""
@@ -441,8 +507,14 @@ class SyncMemory:
         as_of: AsOf | None = None,
         include_hidden: bool = True,
     ) -> GraphExport:
-        """The event graph as a self-contained page, node-link JSON or GraphML; also written to `path`."""
-        return self._do(lambda memory: memory.export_graph(path, format, as_of=as_of, include_hidden=include_hidden))
+        """The event graph as a self-contained page, node-link JSON or GraphML; also
+        written to `path`.
+        """
+        return self._do(
+            lambda memory: memory.export_graph(
+                path, format, as_of=as_of, include_hidden=include_hidden
+            )
+        )
 
     def import_(self, path: str | Path) -> ExportReport:
         """Read an export into this memory, which must be empty."""
@@ -477,7 +549,8 @@ def _forget_open_agents() -> None:
         agent._forget()  # pyright: ignore[reportPrivateUsage]
 
 
-# `atexit` comes too late: thread pools refuse work by then, and what is pending may need one. Threading's hook runs, newest first, before.
+# `atexit` comes too late: thread pools refuse work by then, and what is pending may
+# need one. Threading's hook runs, newest first, before.
 import_module("concurrent.futures.thread")
 getattr(threading, "_register_atexit", atexit.register)(_close_open_agents)
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,9 @@
 """The agent: a design, a model, a memory bank and tools, as one small frozen value.
 
-Serving, evaluation and rollouts hold this same class and call the same methods; `with_model` and `at` give copies that share what they
-can. `remember` stores the raw turns before any model is asked, then runs the ingest graph chunk by chunk and picks up where an
-earlier try stopped. `ask` runs the answer graph.
+Serving, evaluation and rollouts hold this same class and call the same methods;
+`with_model` and `at` give copies that share what they can. `remember` stores the raw
+turns before any model is asked, then runs the ingest graph chunk by chunk and picks up
+where an earlier try stopped. `ask` runs the answer graph.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from memagent.memory.facade import Memory
 from memagent.memory.incoming import as_question
 from memagent.memory.timetravel import as_of
 from memagent.protocols import ChatModel, Clock, Embedder
-from memagent.tracing import Attributes, Span, answer_figures, messages_content, operation_span, usage_figures, within
+from memagent.tracing import (
+    Attributes,
+    Span,
+    answer_figures,
+    messages_content,
+    operation_span,
+    usage_figures,
+    within,
+)
 
 if TYPE_CHECKING:
     from memagent.events.networkx_view import FrozenEventGraph
@@ -38,7 +47,9 @@ _AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
-    """The agent's two compiled LangGraph graphs; give either an `AgentContext` from `AsyncAgent.context`."""
+    """The agent's two compiled LangGraph graphs; give either an `AgentContext` from
+    `AsyncAgent.context`.
+    """
 
     @property
     def ingest(self) -> Any:
@@ -70,12 +81,16 @@ class AsyncAgent:
     capture_content: bool = False
     """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
     recipe: Recipe | None = None
-    """How to search when a question or a search names no recipe; None leaves it to the design, and to `balanced` for `search`."""
+    """How to search when a question or a search names no recipe; None leaves it to the
+    design, and to `balanced` for `search`.
+    """
 
     @property
     def memory(self) -> Memory:
         """Direct verbs on the memory."""
-        return Memory(self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content)
+        return Memory(
+            self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
+        )
 
     @property
     def embedder(self) -> Embedder:
@@ -89,7 +104,9 @@ class AsyncAgent:
 
     @property
     def event_graph(self) -> FrozenEventGraph:
-        """The event graph as a frozen networkx graph over the memory as last read or written; O(1), nothing is copied."""
+        """The event graph as a frozen networkx graph over the memory as last read or
+        written; O(1), nothing is copied.
+        """
         from memagent.events.networkx_view import as_networkx
 
         return as_networkx(self.bank.state.graph)
@@ -123,8 +140,10 @@ class AsyncAgent:
     async def remember(self, session: Session) -> IngestReport:
         """Store a session's turns, then let the design remember them, chunk by chunk.
 
-        A model failure ends the run with the failure in the report: the turns are stored, and the next call with the same session
-        goes on with the first chunk that is not done. Raises `InputError` for a session that clashes with a stored one.
+        A model failure ends the run with the failure in the report: the turns are
+        stored, and the next call with the same session goes on with the first chunk
+        that is not done. Raises `InputError` for a session that clashes with a stored
+        one.
         """
         with operation_span("upsert_memory", capture=self.capture_content) as one:
             report = await self._remember(session)
@@ -159,7 +178,10 @@ class AsyncAgent:
 
         try:
             state = await run_graph(
-                self.graphs.ingest, {"session": session, "chunk": chunk}, context=self.context, tracing=self.tracing
+                self.graphs.ingest,
+                {"session": session, "chunk": chunk},
+                context=self.context,
+                tracing=self.tracing,
             )
         except ModelError as failure:
             return ChunkReport(
@@ -171,24 +193,33 @@ class AsyncAgent:
         return _chunk_report(chunk, state)
 
     async def ask(self, question: Question | str) -> Answer:
-        """Answer a question from memory, with citations; abstains when nothing fits. Raises `ModelError` when the model fails."""
+        """Answer a question from memory, with citations; abstains when nothing fits.
+
+        Raises `ModelError` when the model fails.
+        """
         from memagent.graphs.running import run_graph
 
         with self._asking() as one:
             agent, asked = await self._placed(question)
             graph = agent.graphs.answer
-            state = await run_graph(graph, {"question": asked}, context=agent.context, tracing=self.tracing)
+            state = await run_graph(
+                graph, {"question": asked}, context=agent.context, tracing=self.tracing
+            )
             answer: Answer = state["answer"]
             _tell_answer(one, asked, answer)
             return answer
 
     async def stream(self, question: Question | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The answer graph's steps as they finish: (node, what it put into the state); the last is `cite` with the answer."""
+        """The answer graph's steps as they finish: (node, what it put into the state);
+        the last is `cite` with the answer.
+        """
         from memagent.graphs.running import stream_graph
 
         agent, asked = await self._placed(question)
         one = self._asking()
-        steps = stream_graph(agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing)
+        steps = stream_graph(
+            agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
+        )
         async with aclosing(within(one, steps)) as stream:
             async for node, values in stream:
                 if isinstance(found := values.get("answer"), Answer):
@@ -214,18 +245,23 @@ class AsyncAgent:
         return replace(self, bank=await as_of(self.bank, asked.as_of)), asked
 
     async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory, then remember the exchange; the answer's own words are kept but never read as new facts."""
+        """Answer from memory, then remember the exchange; the answer's own words are
+        kept but never read as new facts.
+        """
         answer = await self.ask(text)
         await self.remember(exchange_session(text, answer, at=self.clock(), speaker=speaker))
         return answer
 
     async def unfinished(self) -> list[Session]:
-        """Stored sessions of which some chunk was never remembered (a crash or a model failure), oldest first."""
+        """Stored sessions of which some chunk was never remembered (a crash or a model
+        failure), oldest first.
+        """
         state = await self.bank.sync()
         return [
             session
             for session in await self.memory.sessions()
-            if len(state.done.get(session.id, ())) < len(split_session(session, chunk_turns=self.design.chunk_turns))
+            if len(state.done.get(session.id, ()))
+            < len(split_session(session, chunk_turns=self.design.chunk_turns))
         ]
 
     async def resume(self) -> list[IngestReport]:
@@ -241,8 +277,12 @@ class AsyncAgent:
         recipe: Recipe | str | None = None,
         max_tokens: int | None = None,
     ) -> list[Hit]:
-        """At most k items for a text, best first; `recipe` (by name or value) and `max_tokens` as in `Memory.search`."""
-        return await self.memory.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
+        """At most k items for a text, best first; `recipe` (by name or value) and
+        `max_tokens` as in `Memory.search`.
+        """
+        return await self.memory.search(
+            text, k=k, where=where, recipe=recipe, max_tokens=max_tokens
+        )
 
 
 def _report_figures(report: IngestReport, design: str) -> Attributes:
@@ -274,13 +314,21 @@ def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = 
     """A question and its answer as a session of two turns; the second is marked as recalled."""
     session_id = content_id("ses", at.isoformat(), speaker, text)
     said = Turn(id=f"{session_id}:1", speaker=speaker, text=text)
-    replied = Turn(id=f"{session_id}:2", speaker="assistant", text=answer.text, trust=Trust.ASSISTANT, recalled=True)
+    replied = Turn(
+        id=f"{session_id}:2",
+        speaker="assistant",
+        text=answer.text,
+        trust=Trust.ASSISTANT,
+        recalled=True,
+    )
     return Session(id=session_id, at=at, turns=(said, replied))
 
 
 def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
     commit: Commit = state["commit"]
-    parts: Sequence[Proposal[Any]] = [part for name in ("facts", "proposal") if (part := state.get(name)) is not None]
+    parts: Sequence[Proposal[Any]] = [
+        part for name in ("facts", "proposal") if (part := state.get(name)) is not None
+    ]
     responses = tuple(response for part in parts for response in part.responses)
     facts: Proposal[Any] | None = state.get("facts")
     spent: Usage = state.get("usage", Usage())
@@ -289,7 +337,9 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
         session_id=chunk.session_id,
         index=chunk.index,
         facts=facts.values if facts is not None else (),
-        shown_ids=tuple(dict.fromkeys(hit.id for related in state.get("related", ()) for hit in related.hits)),
+        shown_ids=tuple(
+            dict.fromkeys(hit.id for related in state.get("related", ()) for hit in related.hits)
+        ),
         applied=commit.ops,
         rejected=commit.rejected,
         parse=tuple(status for part in parts for status in part.parse),

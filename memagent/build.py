@@ -1,7 +1,7 @@
 """The composition root: the only place that turns settings into objects.
 
-A `Store` owns resources (the journal's database, its cache of vectors) and may serve many users; `Store.agent` builds an agent for one
-of them.
+A `Store` owns resources (the journal's database, its cache of vectors) and may serve
+many users; `Store.agent` builds an agent for one of them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def default_path() -> Path:
 
 @dataclass(slots=True)
 class Store:
-    """An open store: journal, embedder and index, shared by the agents of many users. Close it when done."""
+    """An open store: journal, embedder and index, shared by the agents of many users.
+
+    Close it when done.
+    """
 
     settings: AgentSettings
     journal: Journal
@@ -134,8 +137,9 @@ def open_store(
 ) -> Store:
     """Open the store the settings name; `path` and `embedder` win over them.
 
-    `path` is a SQLite file, a `postgresql://` URL, or `":memory:"`, which keeps nothing.
-    Raises `StoreLocked` when another process writes to a SQLite file, `ConfigError` when it was embedded by another embedder (skipped with
+    `path` is a SQLite file, a `postgresql://` URL, or `":memory:"`, which keeps
+    nothing. Raises `StoreLocked` when another process writes to a SQLite file,
+    `ConfigError` when it was embedded by another embedder (skipped with
     `check_embedder=False`, for embedding it again).
     """
     settings = settings or AgentSettings()
@@ -147,7 +151,14 @@ def open_store(
         from memagent.journal.in_memory import MemoryJournal
 
         cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
-        return Store(settings, MemoryJournal(clock=clock), cached, clock=clock, make_index=index, reranker=reranker)
+        return Store(
+            settings,
+            MemoryJournal(clock=clock),
+            cached,
+            clock=clock,
+            make_index=index,
+            reranker=reranker,
+        )
     journal = (
         open_postgres(kept, read_only=read_only, clock=clock)
         if isinstance(kept, PostgresSettings)
@@ -163,16 +174,26 @@ def open_store(
     return Store(settings, journal, chosen, read_only, clock, index, reranker, journal.close)
 
 
-def _kept_in(store: StoreSettings, path: str | Path | None) -> SqliteSettings | PostgresSettings | None:
-    """The settings of the database, None for a memory that is not kept; the rest of the settings' own holds for a path of their kind."""
+def _kept_in(
+    store: StoreSettings, path: str | Path | None
+) -> SqliteSettings | PostgresSettings | None:
+    """The settings of the database, None for a memory that is not kept; the rest of the
+    settings' own holds for a path of their kind.
+    """
     if path is None:
         return store if isinstance(store, SqliteSettings | PostgresSettings) else None
     if path == ":memory:":
         return None
     if is_server(path):
         same_kind = isinstance(store, PostgresSettings)
-        return store.model_copy(update={"url": str(path)}) if same_kind else PostgresSettings(url=str(path))
-    return (store if isinstance(store, SqliteSettings) else SqliteSettings()).model_copy(update={"path": Path(path)})
+        return (
+            store.model_copy(update={"url": str(path)})
+            if same_kind
+            else PostgresSettings(url=str(path))
+        )
+    return (store if isinstance(store, SqliteSettings) else SqliteSettings()).model_copy(
+        update={"path": Path(path)}
+    )
 
 
 def is_server(path: object) -> bool:
@@ -190,7 +211,9 @@ def open_postgres(
     """The journal on a PostgreSQL server, its tables made when absent."""
     from memagent.journal.postgres.journal import PostgresJournal
 
-    return PostgresJournal(settings.url, read_only=read_only, pool=settings.pool, scrub=settings.scrub, clock=clock)
+    return PostgresJournal(
+        settings.url, read_only=read_only, pool=settings.pool, scrub=settings.scrub, clock=clock
+    )
 
 
 def open_sqlite(
@@ -203,11 +226,18 @@ def open_sqlite(
     """The journal in a SQLite file, made with its directory when absent; None is the default path."""
     from memagent.journal.sqlite.journal import SqlJournal
 
-    return SqlJournal((path or default_path()).expanduser(), read_only=read_only, synchronous=synchronous, clock=clock)
+    return SqlJournal(
+        (path or default_path()).expanduser(),
+        read_only=read_only,
+        synchronous=synchronous,
+        clock=clock,
+    )
 
 
 def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:
-    """The embedder with vectors kept in memory, and in the database when making one costs more than reading one."""
+    """The embedder with vectors kept in memory, and in the database when making one
+    costs more than reading one.
+    """
     from memagent.embed.cached import CachedEmbedder
     from memagent.embed.hashing import HashEmbedder
     from memagent.embed.static import StaticEmbedder
@@ -269,7 +299,10 @@ def _checked_embedder(made: object, what: str) -> Embedder:
 
 
 def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
-    """A reranker from an object or from settings. Raises `ConfigError` for what is none."""
+    """A reranker from an object or from settings.
+
+    Raises `ConfigError` for what is none.
+    """
     if isinstance(choice, Reranker):
         return choice
     if isinstance(choice, CrossEncoderSettings):
@@ -285,32 +318,46 @@ def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
 
 
 def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> ChatModel | None:
-    """The chat model of an agent with its retries and budget, roles routed; None when nothing is configured."""
+    """The chat model of an agent with its retries and budget, roles routed; None when
+    nothing is configured.
+    """
     if choice is not None and not isinstance(choice, str):
         return choice
     base = settings.model
     if choice is not None:
-        base = base.model_copy(update={"model": choice}) if base is not None else ModelSettings(model=choice)
+        base = (
+            base.model_copy(update={"model": choice})
+            if base is not None
+            else ModelSettings(model=choice)
+        )
     if base is None:
         if settings.roles:
-            raise ConfigError("settings name models for roles but no `model` for the others; set model.model")
+            raise ConfigError(
+                "settings name models for roles but no `model` for the others; set model.model"
+            )
         return None
     model = _configured(base)
     if not settings.roles:
         return model
     from memagent.llm.wrappers import RoutedModel
 
-    return RoutedModel({role: _configured(one) for role, one in settings.roles.items()}, default=model)
+    return RoutedModel(
+        {role: _configured(one) for role, one in settings.roles.items()}, default=model
+    )
 
 
 def _plugged_in(choice: str) -> ChatModel | None:
-    """The model that a plug-in makes of "name:rest" (`hf:runs/first/best`), or None when no plug-in has that name."""
+    """The model that a plug-in makes of "name:rest" (`hf:runs/first/best`), or None
+    when no plug-in has that name.
+    """
     name, colon, rest = choice.partition(":")
     if not colon or not rest or name == "litellm" or name not in available("models"):
         return None
     made: object = cast("Any", load("models", name))(rest)
     if not isinstance(made, ChatModel):
-        raise ConfigError(f"model plug-in {name!r} made {type(made).__name__}, which has no complete(request)")
+        raise ConfigError(
+            f"model plug-in {name!r} made {type(made).__name__}, which has no complete(request)"
+        )
     return made
 
 
@@ -320,7 +367,10 @@ def _configured(settings: ModelSettings) -> ChatModel:
     model = _plugged_in(settings.model) or _litellm(settings)
     if (settings.max_calls, settings.max_tokens, settings.max_usd) != (None, None, None):
         model = BudgetedModel(
-            model, max_calls=settings.max_calls, max_tokens=settings.max_tokens, max_usd=settings.max_usd
+            model,
+            max_calls=settings.max_calls,
+            max_tokens=settings.max_tokens,
+            max_usd=settings.max_usd,
         )
     return RetryingModel(model, attempts=settings.attempts)
 
@@ -355,9 +405,11 @@ def build_design(choice: MemoryDesign | str, *, has_model: bool) -> MemoryDesign
 
 
 def prompt_set_digest(design: MemoryDesign | str) -> str:
-    """One digest (64 hex digits) over the names and digests of all prompts a design uses; it changes with any word of any of them.
+    """One digest (64 hex digits) over the names and digests of all prompts a design
+    uses; it changes with any word of any of them.
 
-    A design without prompts has the digest of the empty set. Raises `UnknownPlugin` for an unknown name.
+    A design without prompts has the digest of the empty set. Raises `UnknownPlugin` for
+    an unknown name.
     """
     found = build_design(design, has_model=True)
     lines = (f"{name} {digest}\n" for name, digest in found.prompt_digests.items())
@@ -371,7 +423,9 @@ def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:
     def make(scope: Scope) -> VectorIndex:
         return cast(
             "VectorIndex",
-            factory.connect(settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope),
+            factory.connect(
+                settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope
+            ),
         )
 
     return make

@@ -1,7 +1,8 @@
 """Settings, as frozen records; no logic. Units are in the names.
 
-`load_settings` is the one place where a file or the environment is read: a TOML file (`memagent.toml`), then variables that start with
-`MEMAGENT_` (`MEMAGENT_STORE__PATH`, `MEMAGENT_MODEL__MODEL`), which win. Unknown keys are errors.
+`load_settings` is the one place where a file or the environment is read: a TOML file
+(`memagent.toml`), then variables that start with `MEMAGENT_` (`MEMAGENT_STORE__PATH`,
+`MEMAGENT_MODEL__MODEL`), which win. Unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class SentenceTransformerSettings(Settings):
 
 
 class PluginEmbedderSettings(Settings):
-    """An embedder from a plug-in: an entry-point name or `package.module:attribute`, called with `options`."""
+    """An embedder from a plug-in: an entry-point name or `package.module:attribute`,
+    called with `options`.
+    """
 
     type: Literal["plugin"] = "plugin"
     name: str
@@ -80,14 +83,18 @@ class CrossEncoderSettings(Settings):
 
 
 class PluginRerankerSettings(Settings):
-    """A reranker from a plug-in: an entry-point name or `package.module:attribute`, called with `options`."""
+    """A reranker from a plug-in: an entry-point name or `package.module:attribute`,
+    called with `options`.
+    """
 
     type: Literal["plugin"] = "plugin"
     name: str
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-RerankerSettings = Annotated[CrossEncoderSettings | PluginRerankerSettings, Field(discriminator="type")]
+RerankerSettings = Annotated[
+    CrossEncoderSettings | PluginRerankerSettings, Field(discriminator="type")
+]
 
 
 class ModelSettings(Settings):
@@ -129,14 +136,20 @@ class PostgresSettings(Settings):
 
     type: Literal["postgres"] = "postgres"
     url: str = Field(repr=False)
-    """`postgresql://user@host:5432/database`; a password is better kept in `PGPASSWORD` or `~/.pgpass`."""
+    """`postgresql://user@host:5432/database`; a password is better kept in `PGPASSWORD` or
+    `~/.pgpass`.
+    """
     pool: Annotated[int, Field(ge=1, le=64)] = 4
     """Connections that a process keeps for reading at most; one more writes."""
     scrub: Literal["vacuum", "rewrite"] = "vacuum"
-    """After an erasure: free the space of what was deleted, or write the tables anew without it, which shuts others out meanwhile."""
+    """After an erasure: free the space of what was deleted, or write the tables anew
+    without it, which shuts others out meanwhile.
+    """
 
 
-StoreSettings = Annotated[SqliteSettings | MemoryStoreSettings | PostgresSettings, Field(discriminator="type")]
+StoreSettings = Annotated[
+    SqliteSettings | MemoryStoreSettings | PostgresSettings, Field(discriminator="type")
+]
 
 
 class QdrantSettings(Settings):
@@ -170,18 +183,26 @@ class ServiceSettings(Settings):
     idempotency_days: Annotated[float, Field(gt=0)] = 7.0
     """How long the first response to an idempotency key is known."""
     drain_s: Annotated[float, Field(ge=0)] = 20.0
-    """How long requests and jobs may go on when the service is asked to stop; jobs go on at the next start."""
+    """How long requests and jobs may go on when the service is asked to stop; jobs go on
+    at the next start.
+    """
     hosts: tuple[str, ...] = ()
-    """Names, beside those of loopback, by which requests without a key may call the service (the Host header)."""
+    """Names, beside those of loopback, by which requests without a key may call the
+    service (the Host header).
+    """
     runs_folder: Path | None = None
-    """Folder whose sub-folders hold the runs that the dashboard shows under Runs; None shows none."""
+    """Folder whose sub-folders hold the runs that the dashboard shows under Runs; None
+    shows none.
+    """
 
 
 class AgentSettings(Settings):
     """Everything an agent is built from."""
 
     design: str = "auto"
-    """Name of a memory design, or `package.module:attribute`; `auto` is `memory_r2` with a model and `verbatim` without."""
+    """Name of a memory design, or `package.module:attribute`; `auto` is `memory_r2` with a
+    model and `verbatim` without.
+    """
     embedder: EmbedderSettings = StaticEmbedderSettings()
     model: ModelSettings | None = None
     roles: dict[Role, ModelSettings] = Field(default_factory=dict[Role, ModelSettings])
@@ -190,25 +211,34 @@ class AgentSettings(Settings):
     store: StoreSettings = SqliteSettings()
     index: QdrantSettings | None = None
     recipe: RecipeField | None = None
-    """How to search where nobody says: `fast`, `balanced`, `deep`, or a table of a recipe's knobs. None leaves answers to the design."""
+    """How to search where nobody says: `fast`, `balanced`, `deep`, or a table of a
+    recipe's knobs. None leaves answers to the design.
+    """
     reranker: RerankerSettings | None = None
     """Puts the best hits in order, in searches by a recipe that asks for it."""
     tracing: bool = False
     """Whether LangSmith may trace the graphs; off, whatever its variables say."""
     capture_content: bool = False
-    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers. Off: names and numbers alone."""
+    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers.
+    Off: names and numbers alone.
+    """
     service: ServiceSettings = ServiceSettings()
     """Limits of the REST service."""
 
 
 def load_settings(path: Path | None = None) -> AgentSettings:
-    """Settings from a TOML file (optional) and `MEMAGENT_*` variables. Raises `ConfigError` naming the field and what is wrong."""
+    """Settings from a TOML file (optional) and `MEMAGENT_*` variables.
+
+    Raises `ConfigError` naming the field and what is wrong.
+    """
     values: dict[str, Any] = {}
     if path is not None:
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as exc:
-            raise ConfigError(f"settings file {path} cannot be read: {exc.strerror or exc}") from exc
+            raise ConfigError(
+                f"settings file {path} cannot be read: {exc.strerror or exc}"
+            ) from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
     # A kind chosen by a variable replaces the file's choice, it does not mix with it.
@@ -229,7 +259,12 @@ def load_settings(path: Path | None = None) -> AgentSettings:
 
         @classmethod
         def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], init_settings: Any, env_settings: Any, *others: Any, **named: Any
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: Any,
+            env_settings: Any,
+            *others: Any,
+            **named: Any,
         ) -> tuple[Any, ...]:
             return env_settings, init_settings
 
@@ -237,7 +272,8 @@ def load_settings(path: Path | None = None) -> AgentSettings:
         loaded = _FromEnvironment(**values)
     except ValidationError as exc:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in exc.errors()
+            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+            for error in exc.errors()
         )
         raise ConfigError(f"wrong settings{f' in {path}' if path else ''}: {problems}") from exc
     return AgentSettings.model_validate(loaded.model_dump())

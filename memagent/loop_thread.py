@@ -1,6 +1,7 @@
 """An event loop in a thread of its own, for synchronous code that calls coroutines.
 
-Calls come from any thread, `stop` waits for those that run, and none can be left hanging: a call that comes too late is refused.
+Calls come from any thread, `stop` waits for those that run, and none can be left
+hanging: a call that comes too late is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class LoopThread:
     def refuse_own(self) -> None:
         """Raise `StoreError` in this very thread, where waiting for it would never end."""
         if threading.current_thread() is self._thread:
-            raise StoreError("an Agent was called from its own event loop; use AsyncAgent inside coroutines")
+            raise StoreError(
+                "an Agent was called from its own event loop; use AsyncAgent inside coroutines"
+            )
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine. Raises `StoreError` once the thread is ending."""
@@ -76,7 +79,9 @@ class LoopThread:
             self.loop.close()
 
     async def _wind_up(self) -> None:
-        """Cancel whatever else runs here (a call that Ctrl-C ended, a vendor's worker), then stop the loop."""
+        """Cancel whatever else runs here (a call that Ctrl-C ended, a vendor's worker),
+        then stop the loop.
+        """
         rest = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
         for task in rest:
             task.cancel()

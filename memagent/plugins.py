@@ -1,10 +1,12 @@
 """Plug-ins by name: one road for our built-ins and for everyone else's.
 
-A plug-in is a Python object that some installed distribution declares under an entry-point group `memagent.<group>`, or any object
-named outright as `package.module:attribute`. `load` imports it and hands it over unchanged; whoever asked checks that it fits, and the
-shipped `check_*` kits prove that it behaves. Nothing registers itself on import and nothing is cached: the installed metadata is the only
-table. The one surprise: an editable install keeps the table it was installed with, so a plug-in added later is unknown until the
-distribution is installed again.
+A plug-in is a Python object that some installed distribution declares under an
+entry-point group `memagent.<group>`, or any object named outright as
+`package.module:attribute`. `load` imports it and hands it over unchanged; whoever asked
+checks that it fits, and the shipped `check_*` kits prove that it behaves. Nothing
+registers itself on import and nothing is cached: the installed metadata is the only
+table. The one surprise: an editable install keeps the table it was installed with, so a
+plug-in added later is unknown until the distribution is installed again.
 """
 
 from __future__ import annotations
@@ -18,13 +20,24 @@ from typing import Literal, get_args
 
 from memagent.core.errors import ConfigError, UnknownPlugin, boundary
 
-Group = Literal["designs", "models", "embedders", "rerankers", "indexes", "journals", "environments", "techniques"]
+Group = Literal[
+    "designs",
+    "models",
+    "embedders",
+    "rerankers",
+    "indexes",
+    "journals",
+    "environments",
+    "techniques",
+]
 """What can be plugged in; the entry-point group is `memagent.` and this word."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 """Every group, in the order a reader meets them."""
 
 _CHECK_PATH = "Check the spelling, and that its package is installed."
-_REINSTALL = "If it was added after an editable install, run `pip install -e .` in its project again."
+_REINSTALL = (
+    "If it was added after an editable install, run `pip install -e .` in its project again."
+)
 
 
 def available(group: Group) -> tuple[str, ...]:
@@ -36,7 +49,8 @@ def available(group: Group) -> tuple[str, ...]:
 
 
 def load(group: Group, name: str) -> object:
-    """Import the plug-in `name` of `group`, or the object at the dotted path `package.module:attribute`.
+    """Import the plug-in `name` of `group`, or the object at the dotted path
+    `package.module:attribute`.
 
     Raises:
         UnknownPlugin: nothing is declared under that name, or what is declared (or the path) leads nowhere.
@@ -49,17 +63,23 @@ def load(group: Group, name: str) -> object:
     if not targets:
         raise UnknownPlugin(_unknown(group, name, known=sorted({point.name for point in declared})))
     if len(targets) > 1:
-        claims = "; ".join(f"{_owner(point)} says {value}" for value, point in sorted(targets.items()))
+        claims = "; ".join(
+            f"{_owner(point)} says {value}" for value, point in sorted(targets.items())
+        )
         raise ConfigError(
             f"{group} plug-in {name!r} is declared twice: {claims}. Uninstall one, or give the dotted path."
         )
     value, point = targets.popitem()
-    return _import(value, label=f"{group} plug-in {name!r} ({value}, from {_owner(point)})", remedy=_REINSTALL)
+    return _import(
+        value, label=f"{group} plug-in {name!r} ({value}, from {_owner(point)})", remedy=_REINSTALL
+    )
 
 
 def _declared(group: str) -> list[EntryPoint]:
     if group not in GROUPS:
-        raise ConfigError(f"no plug-in group {group!r}{_maybe(group, GROUPS)}; the groups are {', '.join(GROUPS)}")
+        raise ConfigError(
+            f"no plug-in group {group!r}{_maybe(group, GROUPS)}; the groups are {', '.join(GROUPS)}"
+        )
     return list(entry_points(group=f"memagent.{group}"))
 
 
@@ -71,18 +91,26 @@ def _import(path: str, *, label: str, remedy: str) -> object:
         with boundary(ConfigError, f"importing {label}"):
             module = import_module(module_name)
     except ConfigError as exc:
-        if isinstance(exc.__cause__, ModuleNotFoundError) and _leads_to(module_name, exc.__cause__.name):
-            raise UnknownPlugin(f"{label}: there is no module {exc.__cause__.name!r}. {remedy}") from exc.__cause__
+        if isinstance(exc.__cause__, ModuleNotFoundError) and _leads_to(
+            module_name, exc.__cause__.name
+        ):
+            raise UnknownPlugin(
+                f"{label}: there is no module {exc.__cause__.name!r}. {remedy}"
+            ) from exc.__cause__
         raise
     try:
         return attrgetter(attribute)(module)
     except AttributeError as exc:
         near = _maybe(attribute, [word for word in vars(module) if not word.startswith("_")])
-        raise UnknownPlugin(f"{label}: module {module_name!r} has no {attribute!r}{near}. {remedy}") from exc
+        raise UnknownPlugin(
+            f"{label}: module {module_name!r} has no {attribute!r}{near}. {remedy}"
+        ) from exc
 
 
 def _leads_to(module_name: str, missing: str | None) -> bool:
-    """Whether the module that was not found is the one asked for or a parent of it, rather than something it imports."""
+    """Whether the module that was not found is the one asked for or a parent of it,
+    rather than something it imports.
+    """
     return missing is not None and (module_name == missing or module_name.startswith(f"{missing}."))
 
 

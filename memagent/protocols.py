@@ -1,6 +1,9 @@
-"""The seams: structural protocols of one to four methods. Nothing to inherit; `memagent.testing` ships a checker for each.
+"""The seams: structural protocols of one to four methods.
 
-Shapes: N texts, D dimensions. Vectors are float32 and of unit length, so a dot product is a cosine.
+Nothing to inherit; `memagent.testing` ships a checker for each.
+
+Shapes: N texts, D dimensions. Vectors are float32 and of unit length, so a dot product
+is a cosine.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ class ChatModel(Protocol):
     """A model that answers one request."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer the request. Raises a `ModelError`; malformed text is an answer, not an error."""
+        """Answer the request.
+
+        Raises a `ModelError`; malformed text is an answer, not an error.
+        """
         ...
 
 
@@ -52,7 +58,9 @@ class NamedModel(Protocol):
     """A model that tells what it is called, for traces and figures; optional."""
 
     def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer the request, `provider/model` where there is a provider."""
+        """Name of the model that would answer the request, `provider/model` where there
+        is a provider.
+        """
         ...
 
 
@@ -71,7 +79,10 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Vectors (N, D) in the order of the texts. Raises `EmbeddingError`; never answers with a zero row."""
+        """Vectors (N, D) in the order of the texts.
+
+        Raises `EmbeddingError`; never answers with a zero row.
+        """
         ...
 
 
@@ -85,7 +96,10 @@ class Reranker(Protocol):
         ...
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """One finite number a text, higher is better, in the order of the texts; [] for none. Raises a `ModelError`."""
+        """One finite number a text, higher is better, in the order of the texts; [] for none.
+
+        Raises a `ModelError`.
+        """
         ...
 
 
@@ -115,7 +129,10 @@ class VectorIndex(Protocol):
     """A nearest-neighbour index over active items of one scope."""
 
     async def upsert(self, rows: Sequence[IndexRow]) -> None:
-        """Write rows; idempotent by (item id, version). Raises `EmbeddingError` on a wrong width."""
+        """Write rows; idempotent by (item id, version).
+
+        Raises `EmbeddingError` on a wrong width.
+        """
         ...
 
     async def remove(self, ids: Sequence[str]) -> None:
@@ -134,22 +151,40 @@ class EventGraph(Protocol):
         """Assign the delta's nodes and edges; idempotent."""
         ...
 
-    async def walk(self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]) -> list[Hit]:
-        """Nodes within `hops` edges of the seeds, either way along the relations, nearest first, ties by id; seeds left out."""
+    async def walk(
+        self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]
+    ) -> list[Hit]:
+        """Nodes within `hops` edges of the seeds, either way along the relations,
+        nearest first, ties by id; seeds left out.
+        """
         ...
 
 
 class Journal(Protocol):
-    """The append-only truth, one log a scope, sequences from 1 without gaps. Thread-safe."""
+    """The append-only truth, one log a scope, sequences from 1 without gaps.
+
+    Thread-safe.
+    """
 
     async def append(self, scope: Scope, entry: Entry, *, expect: int) -> JournalRow:
-        """Append durably as `expect + 1`. Raises `VersionConflict` when the head is not `expect`; `StoreError` otherwise."""
+        """Append durably as `expect + 1`.
+
+        Raises `VersionConflict` when the head is not `expect`; `StoreError` otherwise.
+        """
         ...
 
     async def append_many(
-        self, scope: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime] | None = None
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
     ) -> list[JournalRow]:
-        """Append several entries as one, all or nothing; `recorded_at` keeps the dates of an import. Raises as `append`."""
+        """Append several entries as one, all or nothing; `recorded_at` keeps the dates of an import.
+
+        Raises as `append`.
+        """
         ...
 
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
@@ -157,7 +192,10 @@ class Journal(Protocol):
         ...
 
     async def head(self, scope: Scope) -> int:
-        """Sequence of the last row, 0 when the scope is empty. Cheap: called before every read."""
+        """Sequence of the last row, 0 when the scope is empty.
+
+        Cheap: called before every read.
+        """
         ...
 
     async def scopes(self) -> list[Scope]:

@@ -1,10 +1,13 @@
-"""Spans of what the agent does, by OpenTelemetry's conventions for generative AI, where the program has set tracing up.
+"""Spans of what the agent does, by OpenTelemetry's conventions for generative AI, where
+the program has set tracing up.
 
-The home of opentelemetry, which is never loaded from here before the program has loaded it: no SDK means no spans, and every call below
-then gives one shared object that does nothing. Names and counts are told, words are not: no text, no id that a caller chose, no user. An
-agent with `capture_content` adds texts to its spans, and to those below them. Errors are told by their class, since a message may repeat
-what somebody said. The surprise: a stream's span is current only while a step of the stream runs, because a generator may be closed in
-another context than the one it was begun in.
+The home of opentelemetry, which is never loaded from here before the program has loaded
+it: no SDK means no spans, and every call below then gives one shared object that does
+nothing. Names and counts are told, words are not: no text, no id that a caller chose,
+no user. An agent with `capture_content` adds texts to its spans, and to those below
+them. Errors are told by their class, since a message may repeat what somebody said. The
+surprise: a stream's span is current only while a step of the stream runs, because a
+generator may be closed in another context than the one it was begun in.
 """
 
 from __future__ import annotations
@@ -27,7 +30,18 @@ from collections.abc import (
 from contextlib import contextmanager
 from contextvars import Context, Token
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+)
 
 from memagent.core.answers import Answer, Hit, Query
 from memagent.core.exchange import Message, Usage
@@ -49,13 +63,18 @@ T = TypeVar("T")
 
 _CAPTURE: Final = "memagent.capture_content"
 _MADE_ID: Final = re.compile(r"[a-z]{1,6}_[0-9a-f]{20,64}")
-"""The shape of the ids that this library makes; others were chosen by somebody and may say something."""
+"""The shape of the ids that this library makes; others were chosen by somebody and may say
+something.
+"""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _NOT_FAILURES: Final = (asyncio.CancelledError, GeneratorExit)
 
 
 class Span:
-    """A span that nobody sees: what there is without tracing. A context manager, once."""
+    """A span that nobody sees: what there is without tracing.
+
+    A context manager, once.
+    """
 
     __slots__ = ()
     recording: bool = False
@@ -65,7 +84,10 @@ class Span:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         return None
 
@@ -84,7 +106,9 @@ class Span:
         """Call the span something else."""
 
     def fail(self, error: str) -> None:
-        """Mark the span as failed, by the name of a class of errors or a status; never by a message."""
+        """Mark the span as failed, by the name of a class of errors or a status; never
+        by a message.
+        """
 
     def end(self, exc: BaseException | None = None) -> None:
         """End a span that was not entered."""
@@ -111,7 +135,10 @@ class _Live(Span):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._token is not None:
             self._otel.detach(self._token)
@@ -161,7 +188,9 @@ def _tracer() -> Tracer | None:
     provider = find()
     if provider is not _seen[0]:
         none = isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider))
-        version = getattr(sys.modules["memagent"], "__version__", None)  # the package's front is above this layer
+        version = getattr(
+            sys.modules["memagent"], "__version__", None
+        )  # the package's front is above this layer
         _seen = provider, None if none else provider.get_tracer("memagent", version)
     return _seen[1]
 
@@ -179,7 +208,8 @@ def span(
     parent: Any = None,
     attributes: Attributes | None = None,
 ) -> Span:
-    """A span below the present one, or below `parent`; `capture` lets it and those below it tell texts.
+    """A span below the present one, or below `parent`; `capture` lets it and those
+    below it tell texts.
 
     `attributes` are there when a sampler decides; what is known later is `put`.
     """
@@ -200,7 +230,9 @@ def span(
 
 
 def operation_span(operation: str, *, capture: bool = False) -> Span:
-    """A span of one of the operations that the conventions name: `search_memory`, `upsert_memory`, `invoke_agent`, ..."""
+    """A span of one of the operations that the conventions name: `search_memory`,
+    `upsert_memory`, `invoke_agent`, ...
+    """
     if _tracer() is None:
         return NO_SPAN
     return span(operation, capture=capture, attributes={"gen_ai.operation.name": operation})
@@ -241,11 +273,13 @@ def step(node: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     return told
 
 
-# -- across processes and tasks ------------------------------------------------------------------------------------
+# -- across processes and tasks --------------------------------------------------------
 
 
 def caller_span(name: str, carrier: Mapping[str, str]) -> Span:
-    """The span of a request from outside, below the caller's own where `carrier` names one (`traceparent`), else the present one."""
+    """The span of a request from outside, below the caller's own where `carrier` names
+    one (`traceparent`), else the present one.
+    """
     if _tracer() is None:
         return NO_SPAN
     from opentelemetry import context, propagate
@@ -280,7 +314,9 @@ def answered(one: Span, *, method: str, route: str, status: int, request_id: str
 
 
 def trace_id() -> str | None:
-    """The id (32 hex digits) of the trace that the present span belongs to, for log lines; None without one."""
+    """The id (32 hex digits) of the trace that the present span belongs to, for log
+    lines; None without one.
+    """
     if _tracer() is None:
         return None
     from opentelemetry import trace
@@ -290,7 +326,9 @@ def trace_id() -> str | None:
 
 
 def carried() -> Context:
-    """A new context for a task that outlives its caller: it has nothing of the caller's but the place in the trace."""
+    """A new context for a task that outlives its caller: it has nothing of the caller's
+    but the place in the trace.
+    """
     fresh = Context()
     if _tracer() is not None:
         from opentelemetry import context
@@ -299,7 +337,7 @@ def carried() -> Context:
     return fresh
 
 
-# -- what is told --------------------------------------------------------------------------------------------------
+# -- what is told ----------------------------------------------------------------------
 
 
 def usage_figures(usage: Usage) -> Attributes:
@@ -320,7 +358,11 @@ def made_id(name: str, value: str | None) -> Attributes:
 def search_figures(recipe: Recipe | None, found: int, *, k: int | None = None) -> Attributes:
     """A search in numbers; `recipe` None is the design's own way."""
     plain = recipe.model_copy(update={"max_tokens": None}) if recipe is not None else None
-    name = "design" if plain is None else next((name for name, one in RECIPES.items() if one == plain), "custom")
+    name = (
+        "design"
+        if plain is None
+        else next((name for name, one in RECIPES.items() if one == plain), "custom")
+    )
     return {
         "memagent.recipe": name,
         "gen_ai.memory.record.count": found,
@@ -339,14 +381,21 @@ def answer_figures(answer: Answer) -> Attributes:
 
 def messages_content(name: str, messages: Iterable[Message]) -> Attributes:
     """Messages as the conventions write them, for `Span.content`."""
-    rows = [{"role": one.role, "parts": [{"type": "text", "content": one.content}]} for one in messages]
+    rows = [
+        {"role": one.role, "parts": [{"type": "text", "content": one.content}]} for one in messages
+    ]
     return {name: json.dumps(rows, ensure_ascii=False)}
 
 
 def records_content(found: Iterable[MemoryItem | Hit]) -> Attributes:
     """Memories as the conventions write them, for `Span.content`."""
     rows = [
-        {"id": one.id, "content": one.text, **({"score": one.score} if isinstance(one, Hit) else {})} for one in found
+        {
+            "id": one.id,
+            "content": one.text,
+            **({"score": one.score} if isinstance(one, Hit) else {}),
+        }
+        for one in found
     ]
     return {"gen_ai.memory.records": json.dumps(rows, ensure_ascii=False)}
 
@@ -366,8 +415,12 @@ V = TypeVar("V", bound=_Verbs)
 
 def verb(
     operation: str,
-) -> Callable[[Callable[Concatenate[V, P], Awaitable[T]]], Callable[Concatenate[V, P], Coroutine[Any, Any, T]]]:
-    """A direct verb on a memory, with a span of the operation; the number of memories is what the verb gives, else one."""
+) -> Callable[
+    [Callable[Concatenate[V, P], Awaitable[T]]], Callable[Concatenate[V, P], Coroutine[Any, Any, T]]
+]:
+    """A direct verb on a memory, with a span of the operation; the number of memories
+    is what the verb gives, else one.
+    """
 
     def decorate(
         method: Callable[Concatenate[V, P], Awaitable[T]],
@@ -406,5 +459,7 @@ def result_figures(result: object) -> Attributes:
         return {"gen_ai.memory.record.count": int(result)}
     if isinstance(result, list):
         return {"gen_ai.memory.record.count": len(items)}
-    named = made_id("gen_ai.memory.record.id", result.id if isinstance(result, MemoryItem) else None)
+    named = made_id(
+        "gen_ai.memory.record.id", result.id if isinstance(result, MemoryItem) else None
+    )
     return {"gen_ai.memory.record.count": 1, **named}

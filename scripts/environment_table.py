@@ -1,9 +1,10 @@
 """How readers of known memory do in every generated environment, as a Markdown table.
 
-Rows are environments, columns are who plays. A cell is the mean reward (token F1; where abstaining is right, whether it was) with a 95 %
-bootstrap interval over episodes. The designs answer by quoting, so they have beside it the share of gold turns among the first five that
-they found (R@5). With `--into` the table replaces what stands between the page's marks `<!-- environments -->` and
-`<!-- /environments -->`.
+Rows are environments, columns are who plays. A cell is the mean reward (token F1; where
+abstaining is right, whether it was) with a 95 % bootstrap interval over episodes. The
+designs answer by quoting, so they have beside it the share of gold turns among the
+first five that they found (R@5). With `--into` the table replaces what stands between
+the page's marks `<!-- environments -->` and `<!-- /environments -->`.
 
     python scripts/environment_table.py --into docs/environments.md
 """
@@ -34,8 +35,19 @@ from memagent.core.snapshot import EMPTY
 from memagent.plugins import available, load
 
 World = Synthetic | Generated
-PLAYERS = ("empty", "oracle", "append_first", "append_all", "last_write", "random", "verbatim", "compass_rules")
-"""Who plays: readers with perfect ears, one that guesses, and two designs that need no model."""
+PLAYERS = (
+    "empty",
+    "oracle",
+    "append_first",
+    "append_all",
+    "last_write",
+    "random",
+    "verbatim",
+    "compass_rules",
+)
+"""Who plays: readers with perfect ears, one that guesses, and two designs that need no
+model.
+"""
 DESIGNS = ("verbatim", "compass_rules")
 
 
@@ -54,7 +66,9 @@ def worlds(level: Level, seed: int) -> list[World]:
 
 def player(name: str, store: Store, world: World, episode: Episode) -> MemoryAgent:
     """One of `PLAYERS` with an empty memory."""
-    base = store.agent(Scope(user_id="table"), design=name if name in DESIGNS else "verbatim").at(EMPTY)
+    base = store.agent(Scope(user_id="table"), design=name if name in DESIGNS else "verbatim").at(
+        EMPTY
+    )
     if name in DESIGNS:
         return base
     heard = cast("Any", "append_all" if name == "random" else name)
@@ -76,14 +90,21 @@ async def played(name: str, store: Store, world: World, count: int) -> list[tupl
 def table(level: Level, *, episodes: int, seeds: Sequence[int], only: Sequence[str] = ()) -> str:
     """The table with a line that says what it is of, and the slopes of the stream of tasks."""
     store = open_store(path=":memory:")
-    lines = [_row(["environment", *(f"`{name}`" for name in PLAYERS)]), _row(["---"] * (len(PLAYERS) + 1))]
+    lines = [
+        _row(["environment", *(f"`{name}`" for name in PLAYERS)]),
+        _row(["---"] * (len(PLAYERS) + 1)),
+    ]
     slopes: list[str] = []
     for variants in zip(*(worlds(level, seed) for seed in seeds), strict=True):
         if only and variants[0].name not in only:
             continue
         cells: list[str] = []
         for name in PLAYERS:
-            pairs = [pair for world in variants for pair in asyncio.run(played(name, store, world, episodes))]
+            pairs = [
+                pair
+                for world in variants
+                for pair in asyncio.run(played(name, store, world, episodes))
+            ]
             scores = [score for _, score in pairs]
             cells.append(_cell(scores) + (_recall(scores) if name in DESIGNS else ""))
             if isinstance(variants[0], TaskStream):
@@ -100,7 +121,8 @@ def table(level: Level, *, episodes: int, seeds: Sequence[int], only: Sequence[s
 
 def _cell(scores: Sequence[Score]) -> str:
     groups: list[list[Part]] = [
-        [(reward, 1.0) for probe in score.probes if (reward := probe.reward) is not None] for score in scores
+        [(reward, 1.0) for probe in score.probes if (reward := probe.reward) is not None]
+        for score in scores
     ]
     mean, interval = ratio(part for group in groups for part in group), ratio_interval(groups)
     if mean is None:
@@ -126,10 +148,14 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with a new table between its marks; raises `ValueError` when they are not there once."""
+    """The page with a new table between its marks; raises `ValueError` when they are
+    not there once.
+    """
     marks = re.compile(r"(<!-- environments -->\n).*?(<!-- /environments -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
-        raise ValueError("the page needs <!-- environments --> and <!-- /environments --> once, on lines of their own")
+        raise ValueError(
+            "the page needs <!-- environments --> and <!-- /environments --> once, on lines of their own"
+        )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 
 
@@ -139,14 +165,18 @@ def main() -> int:
     parser.add_argument("--level", choices=get_args(Level), default="standard")
     parser.add_argument("--episodes", type=int, default=4, help="episodes a seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--only", nargs="+", default=[], help="environments by name; all when none is given")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="environments by name; all when none is given"
+    )
     parser.add_argument("--into", type=Path, help="Markdown page with the two marks")
     given = parser.parse_args()
     text = table(given.level, episodes=given.episodes, seeds=given.seeds, only=given.only)
     if given.into is None:
         print(text, end="")
     else:
-        given.into.write_text(replaced(given.into.read_text(encoding="utf-8"), text), encoding="utf-8")
+        given.into.write_text(
+            replaced(given.into.read_text(encoding="utf-8"), text), encoding="utf-8"
+        )
     return 0
 
 

@@ -1,7 +1,9 @@
-"""Print the constraints file for an environment: `python scripts/freeze.py ENVIRONMENT_PYTHON > constraints.txt`.
+"""Print the constraints file for an environment: `python scripts/freeze.py
+ENVIRONMENT_PYTHON > constraints.txt`.
 
-Every installed distribution is pinned exactly, save memagent itself and pip. Local version labels (`+cpu`) are dropped, so
-that a pin fits whichever build of that version a machine gets.
+Every installed distribution is pinned exactly, save memagent itself and pip. Local
+version labels (`+cpu`) are dropped, so that a pin fits whichever build of that version
+a machine gets.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ print("\\n".join(f"{d.name}=={d.version}" for d in distributions()))
 
 def pins(python: str) -> list[str]:
     """Lines `name==version` for the environment of that interpreter, sorted by normalised name."""
-    listed = subprocess.run([python, "-c", _LIST], check=True, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(
+        [python, "-c", _LIST], check=True, capture_output=True, text=True
+    ).stdout.split()
     versions: dict[str, str] = {}
     for line in listed:
         name, _, version = line.partition("==")
         versions[re.sub(r"[-_.]+", "-", name).lower()] = version.partition("+")[0]
-    return [f"{name}=={version}" for name, version in sorted(versions.items()) if name not in _LEFT_OUT]
+    return [
+        f"{name}=={version}" for name, version in sorted(versions.items()) if name not in _LEFT_OUT
+    ]
 
 
 if __name__ == "__main__":

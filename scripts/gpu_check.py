@@ -1,11 +1,13 @@
-"""One command that says whether training works on this machine's GPU: bf16, one adapter a role, one update, and how wide to sample.
+"""One command that says whether training works on this machine's GPU: bf16, one adapter
+a role, one update, and how wide to sample.
 
     python scripts/gpu_check.py                       a model of four million parameters made here
     python scripts/gpu_check.py --model FOLDER        your own model, a folder or a hub id
     python scripts/gpu_check.py --device cpu          the same on the processor, without bf16: whether the script itself works
 
-Without a GPU it says so and ends with status 0, so that it may stand in any pipeline; `--require` makes that status 1. A failed check is
-status 1 always. Results go to standard output as JSON, progress to standard error.
+Without a GPU it says so and ends with status 0, so that it may stand in any pipeline;
+`--require` makes that status 1. A failed check is status 1 always. Results go to
+standard output as JSON, progress to standard error.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def say(line: str) -> None:
 
 
 def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
-    """A warm start and one update of both roles, each with an adapter of its own; the figures of the update."""
+    """A warm start and one update of both roles, each with an adapter of its own; the
+    figures of the update.
+    """
     from train.run.runs import train_run
     from train.run.settings import checked_run
 
@@ -61,12 +65,20 @@ def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
         values["warmup"] = {"episodes": 16, "sessions": 2, "epochs": 1}
     began = perf_counter()
     train_run(checked_run(values), say=say)
-    logs = [json.loads(line)["logs"] for line in (folder / "stage0" / "log.jsonl").read_text().splitlines()]
+    logs = [
+        json.loads(line)["logs"]
+        for line in (folder / "stage0" / "log.jsonl").read_text().splitlines()
+    ]
     update = next(one for one in logs if "loss" in one)
     shown = {
-        name: update.get(name) for name in ("loss", "grad_norm", "kl", "rows/real", "tokens/completion", "step_time")
+        name: update.get(name)
+        for name in ("loss", "grad_norm", "kl", "rows/real", "tokens/completion", "step_time")
     }
-    return {**shown, "adapters": _adapters(folder / "stage0" / "best"), "seconds": round(perf_counter() - began, 1)}
+    return {
+        **shown,
+        "adapters": _adapters(folder / "stage0" / "best"),
+        "seconds": round(perf_counter() - began, 1),
+    }
 
 
 def _adapters(folder: Path) -> list[str]:
@@ -85,11 +97,18 @@ def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str,
     source = model or str(folder / "init")
     loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
     loaded = loaded.to("cuda" if gpu else "cpu").eval()
-    engine = TransformersEngine(loaded, eos_ids=[-1], pad_id=0)  # no end token: every reply has its full length
+    engine = TransformersEngine(
+        loaded, eos_ids=[-1], pad_id=0
+    )  # no end token: every reply has its full length
     rows: list[dict[str, Any]] = []
     for width in WIDTHS:
         jobs = [
-            Job(key=str(row), prompt_ids=tuple(5 + (row + at) % 40 for at in range(PROMPT)), max_tokens=REPLY, seed=row)
+            Job(
+                key=str(row),
+                prompt_ids=tuple(5 + (row + at) % 40 for at in range(PROMPT)),
+                max_tokens=REPLY,
+                seed=row,
+            )
             for row in range(width)
         ]
         try:
@@ -103,7 +122,11 @@ def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str,
         except torch.cuda.OutOfMemoryError:
             say(f"width {width}: does not fit")
             break
-        row = {"width": width, "tokens_per_s": round(width * REPLY / seconds, 1), "seconds": round(seconds, 3)}
+        row = {
+            "width": width,
+            "tokens_per_s": round(width * REPLY / seconds, 1),
+            "seconds": round(seconds, 3),
+        }
         if gpu:
             row["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
         say("  ".join(f"{name} {value}" for name, value in row.items()))
@@ -123,7 +146,9 @@ def main() -> int:
     gpu = asked.device == "cuda"
     if gpu and not torch.cuda.is_available():
         print(json.dumps({"gpu": None, "torch": torch.__version__, "checked": False}))
-        say("no GPU: torch sees no CUDA device here, so nothing was checked (--device cpu checks the script itself)")
+        say(
+            "no GPU: torch sees no CUDA device here, so nothing was checked (--device cpu checks the script itself)"
+        )
         return int(asked.require)
     from train.run.logs import hush
 
@@ -142,7 +167,13 @@ def main() -> int:
         problems.append("the update had no gradient")
     if update["adapters"] != ["answerer", "manager"]:
         problems.append(f"adapters of both roles were to be saved; there are {update['adapters']}")
-    found = {"gpu": name if gpu else None, "bf16": bf16, "torch": torch.__version__, "update": update, "widths": table}
+    found = {
+        "gpu": name if gpu else None,
+        "bf16": bf16,
+        "torch": torch.__version__,
+        "update": update,
+        "widths": table,
+    }
     print(json.dumps({**found, "checked": True, "problems": problems}, indent=1))
     for problem in problems:
         say(f"failed: {problem}")

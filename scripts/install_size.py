@@ -1,8 +1,10 @@
-"""How much disk the light core takes: install it into a fresh environment, print the size of each package, fail over a limit.
+"""How much disk the light core takes: install it into a fresh environment, print the
+size of each package, fail over a limit.
 
-The environment is made without pip and setuptools, which belong to whoever installs, so all that lies in site-packages afterwards is ours
-and what we depend on, compiled files included, as pip leaves it. A size is what `du` counts: allocated blocks, in MB of 2**20 bytes.
-The plain sum of file lengths, always smaller, is printed beside the total.
+The environment is made without pip and setuptools, which belong to whoever installs, so
+all that lies in site-packages afterwards is ours and what we depend on, compiled files
+included, as pip leaves it. A size is what `du` counts: allocated blocks, in MB of 2**20
+bytes. The plain sum of file lengths, always smaller, is printed beside the total.
 """
 
 from __future__ import annotations
@@ -22,14 +24,26 @@ MB = 2**20
 
 
 def install(target: Path, *, requirement: str, constraints: Path) -> Path:
-    """Make an environment at `target`, install the requirement into it, and give its site-packages folder.
+    """Make an environment at `target`, install the requirement into it, and give its
+    site-packages folder.
 
     Raises `subprocess.CalledProcessError` when pip fails.
     """
     venv.create(target, with_pip=False)
     python = target / "bin" / "python"
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", str(constraints), requirement],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            "-qq",
+            "-c",
+            str(constraints),
+            requirement,
+        ],
         check=True,
         cwd=ROOT,
     )
@@ -43,7 +57,9 @@ def allocated(path: Path) -> int:
 
 
 def by_package(site: Path) -> Counter[str]:
-    """Allocated bytes for each distribution; folders and what no distribution claims are under '(folders and rest)'."""
+    """Allocated bytes for each distribution; folders and what no distribution claims
+    are under '(folders and rest)'.
+    """
     sizes: Counter[str] = Counter()
     claimed: set[Path] = set()
     for distribution in distributions(path=[str(site)]):
@@ -51,33 +67,61 @@ def by_package(site: Path) -> Counter[str]:
             if path not in claimed:
                 claimed.add(path)
                 sizes[distribution.name] += allocated(path)
-    sizes["(folders and rest)"] = sum(allocated(path) for path in [site, *site.rglob("*")] if path not in claimed)
+    sizes["(folders and rest)"] = sum(
+        allocated(path) for path in [site, *site.rglob("*")] if path not in claimed
+    )
     return sizes
 
 
 def _files(distribution: Distribution, site: Path) -> list[Path]:
-    """The distribution's files inside site-packages; a console script beside it is a few hundred bytes and not counted."""
+    """The distribution's files inside site-packages; a console script beside it is a
+    few hundred bytes and not counted.
+    """
     listed = (Path(str(distribution.locate_file(entry))) for entry in distribution.files or ())
-    return [path for path in listed if path.is_relative_to(site) and ".." not in path.parts and path.is_file()]
+    return [
+        path
+        for path in listed
+        if path.is_relative_to(site) and ".." not in path.parts and path.is_file()
+    ]
 
 
 def main() -> int:
     """Print the table; 1 when the total is over the limit."""
-    parser = argparse.ArgumentParser(description="Measure the installed size of memagent's light core.")
-    parser.add_argument("--limit-mb", type=float, default=250.0, help="fail over this many MB (default: 250)")
-    parser.add_argument("--requirement", default=".", help="what to install (default: this checkout)")
+    parser = argparse.ArgumentParser(
+        description="Measure the installed size of memagent's light core."
+    )
+    parser.add_argument(
+        "--limit-mb", type=float, default=250.0, help="fail over this many MB (default: 250)"
+    )
+    parser.add_argument(
+        "--requirement", default=".", help="what to install (default: this checkout)"
+    )
     parser.add_argument("--constraints", type=Path, default=ROOT / "constraints.txt")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memagent-size-") as folder:
-        site = install(Path(folder), requirement=options.requirement, constraints=options.constraints)
+        site = install(
+            Path(folder), requirement=options.requirement, constraints=options.constraints
+        )
         sizes = by_package(site)
         lengths = sum(path.lstat().st_size for path in site.rglob("*") if path.is_file())
-        unwanted = sorted(name for name in ("torch", "litellm", "sentence_transformers") if (site / name).exists())
+        unwanted = sorted(
+            name for name in ("torch", "litellm", "sentence_transformers") if (site / name).exists()
+        )
     total = sum(sizes.values())
     for name, size in sizes.most_common():
         print(f"{size / MB:8.1f} MB  {name}")
-    print(f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone {lengths / MB:.1f} MB)")
-    print(json.dumps({"core_mb": round(total / MB, 1), "limit_mb": options.limit_mb, "packages": len(sizes) - 1}))
+    print(
+        f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone {lengths / MB:.1f} MB)"
+    )
+    print(
+        json.dumps(
+            {
+                "core_mb": round(total / MB, 1),
+                "limit_mb": options.limit_mb,
+                "packages": len(sizes) - 1,
+            }
+        )
+    )
     if unwanted:
         print(f"the light core brought {', '.join(unwanted)}", file=sys.stderr)
     return int(bool(unwanted) or total > options.limit_mb * MB)

@@ -1,4 +1,6 @@
-"""The ten largest files, classes and functions, in lines: a smell test read in every CI run, never a limit to split a file for."""
+"""The ten largest files, classes and functions, in lines: a smell test read in every CI
+run, never a limit to split a file for.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ def measure(path: Path) -> Iterator[tuple[str, Row]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             kind = "classes" if isinstance(node, ast.ClassDef) else "functions"
-            yield kind, ((node.end_lineno or node.lineno) - node.lineno + 1, f"{place}:{node.lineno} {node.name}")
+            yield (
+                kind,
+                (
+                    (node.end_lineno or node.lineno) - node.lineno + 1,
+                    f"{place}:{node.lineno} {node.name}",
+                ),
+            )
 
 
 def main(folders: list[str]) -> None:

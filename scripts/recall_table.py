@@ -1,7 +1,9 @@
-"""Evidence recall of a `memagent-eval` report as Markdown: every arm by category, then the single conversations shown apart.
+"""Evidence recall of a `memagent-eval` report as Markdown: every arm by category, then
+the single conversations shown apart.
 
-A cell holds recall at each k of the report, joined by slashes. With `--into` the tables replace what stands between the page's two marks
-`<!-- recall NAME -->` and `<!-- /recall NAME -->`, so that a page is renewed by one command.
+A cell holds recall at each k of the report, joined by slashes. With `--into` the tables
+replace what stands between the page's two marks `<!-- recall NAME -->` and `<!--
+/recall NAME -->`, so that a page is renewed by one command.
 
     python scripts/recall_table.py runs/static/report.json --into docs/measurements.md --name static
 """
@@ -23,7 +25,9 @@ def recall_tables(report: Report) -> str:
     apart = list(dict.fromkeys(name for arm in report.arms for name in arm.alone))
     config, conversations = report.config, max(arm.episodes for arm in report.arms)
     by_model = f"model {config.model}" if config.model else "no model"
-    second = f", second of `five_way`: {config.second_embedder}" if "five_way" in config.arms else ""
+    second = (
+        f", second of `five_way`: {config.second_embedder}" if "five_way" in config.arms else ""
+    )
     head = f"{config.benchmark}, {conversations} conversations, {by_model}, embedder {config.embedder_id}{second}."
     parts = [head, _table(report)]
     for name in apart:
@@ -33,8 +37,12 @@ def recall_tables(report: Report) -> str:
 
 
 def replaced(page: str, name: str, tables: str) -> str:
-    """The page with new tables between the marks of this name; raises `ValueError` when they are not there once."""
-    marks = re.compile(rf"(<!-- recall {re.escape(name)} -->\n).*?(<!-- /recall {re.escape(name)} -->)", re.DOTALL)
+    """The page with new tables between the marks of this name; raises `ValueError` when
+    they are not there once.
+    """
+    marks = re.compile(
+        rf"(<!-- recall {re.escape(name)} -->\n).*?(<!-- /recall {re.escape(name)} -->)", re.DOTALL
+    )
     if len(marks.findall(page)) != 1:
         raise ValueError(
             f"the page needs <!-- recall {name} --> and <!-- /recall {name} --> once, on lines of their own"
@@ -45,8 +53,13 @@ def replaced(page: str, name: str, tables: str) -> str:
 def _table(report: Report, *, episode: str | None = None) -> str:
     ks, categories = report.config.ks, list(report.counts)
     counts = [name if episode else f"{name} (n={count})" for name, count in report.counts.items()]
-    lines = [_row([f"@{'/'.join(map(str, ks))}", *counts, "answerable"]), _row(["---"] * (len(counts) + 2))]
-    lines += [_row([f"`{arm.arm}`", *recall_cells(arm, ks, categories, episode)]) for arm in report.arms]
+    lines = [
+        _row([f"@{'/'.join(map(str, ks))}", *counts, "answerable"]),
+        _row(["---"] * (len(counts) + 2)),
+    ]
+    lines += [
+        _row([f"`{arm.arm}`", *recall_cells(arm, ks, categories, episode)]) for arm in report.arms
+    ]
     return "\n".join(lines)
 
 
@@ -58,7 +71,9 @@ def main() -> int:
     """Print the tables, or put them into a page."""
     parser = argparse.ArgumentParser(description="Recall tables of a report as Markdown.")
     parser.add_argument("report", type=Path, help="report.json of a run")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="replace the tables of a page instead of printing")
+    parser.add_argument(
+        "--into", type=Path, metavar="PAGE", help="replace the tables of a page instead of printing"
+    )
     parser.add_argument("--name", default="static", help="which marks of the page")
     chosen = parser.parse_args()
     tables = recall_tables(Report.model_validate_json(chosen.report.read_bytes()))

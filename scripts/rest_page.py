@@ -1,4 +1,5 @@
-"""docs/rest.md from docs/openapi.json: every operation with its parameters, bodies and responses, and every schema.
+"""docs/rest.md from docs/openapi.json: every operation with its parameters, bodies and
+responses, and every schema.
 
 python scripts/rest_page.py
 """
@@ -60,7 +61,8 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
     yield "| --- | --- | --- |"
     for status, response in operation.get("responses", {}).items():
         kinds = " or ".join(
-            f"{_type(content.get('schema', {}))} as {kind}" for kind, content in response.get("content", {}).items()
+            f"{_type(content.get('schema', {}))} as {kind}"
+            for kind, content in response.get("content", {}).items()
         )
         yield f"| {status} | {_line(kinds)} | {_line(response.get('description', ''))} |"
     yield ""

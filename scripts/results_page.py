@@ -3,8 +3,9 @@
     python examples/experiments/credit.py --out runs/credit --summary docs/results/credit.json
     python scripts/results_page.py
 
-Each `docs/results/NAME.json` fills what stands between `<!-- results NAME -->` and `<!-- /results NAME -->` and draws
-`docs/results/NAME.svg`: validation F1 over generated tokens, mean of the seeds with the range of their middle 95 %.
+Each `docs/results/NAME.json` fills what stands between `<!-- results NAME -->` and
+`<!-- /results NAME -->` and draws `docs/results/NAME.svg`: validation F1 over generated
+tokens, mean of the seeds with the range of their middle 95 %.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ STYLE = (
 
 
 def tables(summary: Mapping[str, Any]) -> str:
-    """One table a test length: means over seeds with 95 % bootstrap intervals where there is room for them."""
+    """One table a test length: means over seeds with 95 % bootstrap intervals where
+    there is room for them.
+    """
     parts: list[str] = []
     for length, arms in sorted(summary["test"].items(), key=lambda one: int(one[0])):
         parts.append(f"Test at {length} sessions:\n")
@@ -60,11 +63,17 @@ def _row(arm: str, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         if value is None:
             cells.append("-")
         elif name in ("f1", "overwritten"):
-            cells.append(f"{value['mean']:.3f} [{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]")
+            cells.append(
+                f"{value['mean']:.3f} [{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]"
+            )
         else:
             cells.append(f"{value['mean']:.2f}")
     over = entry.get("over_base")
-    cells.append(f"{over['mean']:+.3f} [{over['interval'][0]:+.3f}, {over['interval'][1]:+.3f}]" if over else "")
+    cells.append(
+        f"{over['mean']:+.3f} [{over['interval'][0]:+.3f}, {over['interval'][1]:+.3f}]"
+        if over
+        else ""
+    )
     return cells
 
 
@@ -76,7 +85,11 @@ def curves(summary: Mapping[str, Any]) -> str:
         last = min(points[-1][0] for points in runs)
         marks = [last * step / 20 for step in range(21)]
         at = [[_held(points, mark) for points in runs] for mark in marks]
-        bands = [(mark, *bootstrap(values)) for mark, values in zip(marks, at, strict=True)] if len(runs) > 1 else ()
+        bands = (
+            [(mark, *bootstrap(values)) for mark, values in zip(marks, at, strict=True)]
+            if len(runs) > 1
+            else ()
+        )
         means = [(mark, fmean(values)) for mark, values in zip(marks, at, strict=True)]
         lines.append(Line(name=arm, points=means, bands=bands, colour=place))
     picture = line_plot(lines, title="validation F1 over generated tokens")
@@ -115,11 +128,16 @@ def main() -> int:
             continue
         marks = re.compile(rf"(<!-- results {name} -->\n).*?(<!-- /results {name} -->)", re.DOTALL)
         if len(marks.findall(page)) != 1:
-            print(f"docs/results.md needs <!-- results {name} --> and <!-- /results {name} --> once", file=sys.stderr)
+            print(
+                f"docs/results.md needs <!-- results {name} --> and <!-- /results {name} --> once",
+                file=sys.stderr,
+            )
             return 1
         picture = path.with_suffix(".svg")
         picture.write_text(curves(summary), encoding="utf-8")
-        shown = f"{tables(summary)}\n![Validation F1 over generated tokens](results/{picture.name})\n"
+        shown = (
+            f"{tables(summary)}\n![Validation F1 over generated tokens](results/{picture.name})\n"
+        )
         page = marks.sub(lambda found, shown=shown: f"{found[1]}{shown}{found[2]}", page)
     PAGE.write_text(page, encoding="utf-8")
     return 0

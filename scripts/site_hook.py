@@ -1,4 +1,6 @@
-"""A hook of the documentation site: links out of `docs/` become the names of the files, since the site does not hold them."""
+"""A hook of the documentation site: links out of `docs/` become the names of the files,
+since the site does not hold them.
+"""
 
 from __future__ import annotations
 

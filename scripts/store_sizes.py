@@ -1,8 +1,11 @@
-"""What a memory costs: bytes in SQLite, in PostgreSQL, in an open process and in Qdrant, and the processor time to replay, search and add.
+"""What a memory costs: bytes in SQLite, in PostgreSQL, in an open process and in
+Qdrant, and the processor time to replay, search and add.
 
-Two shapes of memory are measured: `added` (a fact by itself, one commit each) and `told` (a turn of a session, remembered by the design
-`verbatim`, so the turn is stored and an item of it is indexed with its neighbours). Texts are random words, 70 characters on average. Times
-are processor time, so other work on the machine matters little. A server of PostgreSQL is started for it where its programs are installed.
+Two shapes of memory are measured: `added` (a fact by itself, one commit each) and
+`told` (a turn of a session, remembered by the design `verbatim`, so the turn is stored
+and an item of it is indexed with its neighbours). Texts are random words, 70 characters
+on average. Times are processor time, so other work on the machine matters little. A
+server of PostgreSQL is started for it where its programs are installed.
 
     python scripts/store_sizes.py --users 40 --memories 250
 """
@@ -32,7 +35,9 @@ from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = ("added", "told")
 LETTERS = random.Random(7)
-WORDS = ["".join(LETTERS.choices("aeiounrtslmdkbgpfhv", k=LETTERS.randint(3, 9))) for _ in range(4_000)]
+WORDS = [
+    "".join(LETTERS.choices("aeiounrtslmdkbgpfhv", k=LETTERS.randint(3, 9))) for _ in range(4_000)
+]
 """Made up, so that texts compress about as far as real ones."""
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 SESSION_TURNS = 20
@@ -58,7 +63,9 @@ async def fill(store: Store, shape: str, *, users: int, memories: int) -> None:
                 Turn(id=f"D{number}:{at}", speaker=("Ana", "Ben")[at % 2], text=sentence(dice))
                 for at in range(SESSION_TURNS)
             )
-            await agent.remember(Session(id=f"s{number}", at=DAY + timedelta(days=number), turns=turns))
+            await agent.remember(
+                Session(id=f"s{number}", at=DAY + timedelta(days=number), turns=turns)
+            )
 
 
 def resident_bytes() -> int:
@@ -67,10 +74,17 @@ def resident_bytes() -> int:
 
 
 async def opened(store: Store, *, users: int) -> dict[str, float]:
-    """Open every user's memory in this process and search it, first cold and then warm; then add to it."""
-    queries = [Query(text=text, recipe=BALANCED) for text in (" ".join(WORDS[:3]), " ".join(WORDS[5:9]), WORDS[12])]
+    """Open every user's memory in this process and search it, first cold and then warm;
+    then add to it.
+    """
+    queries = [
+        Query(text=text, recipe=BALANCED)
+        for text in (" ".join(WORDS[:3]), " ".join(WORDS[5:9]), WORDS[12])
+    ]
     banks = [store.bank(Scope(user_id=f"user {user}")) for user in range(users + 1)]
-    await banks.pop().search(queries[0], k=10)  # a user without memories: what is loaded once is loaded now
+    await banks.pop().search(
+        queries[0], k=10
+    )  # a user without memories: what is loaded once is loaded now
     before, began = resident_bytes(), time.process_time()
     for bank in banks:
         await bank.search(queries[0], k=10)
@@ -84,7 +98,9 @@ async def opened(store: Store, *, users: int) -> dict[str, float]:
     dice = random.Random(2)
     began = time.process_time()
     for bank in banks:
-        await bank.commit(OpBatch(accepted=(Add(fact=Fact(text=sentence(dice))),)), source=SourceRef(actor="user"))
+        await bank.commit(
+            OpBatch(accepted=(Add(fact=Fact(text=sentence(dice))),)), source=SourceRef(actor="user")
+        )
     add_s = (time.process_time() - began) / len(banks)
     payload = _payload_bytes(banks[0])
     return {
@@ -114,7 +130,10 @@ def _payload_bytes(bank: Any) -> float:
 def child(place: str, users: int) -> dict[str, float]:
     """`opened` in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, "--opened", place, "--users", str(users)], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "--opened", place, "--users", str(users)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(done.stdout)
 
@@ -127,7 +146,9 @@ def measure(shape: str, *, users: int, memories: int) -> dict[str, float]:
         asyncio.run(fill(store, shape, users=users, memories=memories))
         store.close()
         found = child(str(file), users)
-        found["sqlite_bytes"] = sum(one.stat().st_size for one in Path(folder).iterdir()) / found["items"]
+        found["sqlite_bytes"] = (
+            sum(one.stat().st_size for one in Path(folder).iterdir()) / found["items"]
+        )
         sys.path.insert(0, str(ROOT / "tests"))
         try:
             kit = import_module("postgres_kit")
@@ -167,7 +188,8 @@ def main() -> int:
     for shape in given.shapes:
         found = measure(shape, users=given.users, memories=given.memories)
         sys.stdout.write(
-            json.dumps({"shape": shape, **{name: round(value, 2) for name, value in found.items()}}) + "\n"
+            json.dumps({"shape": shape, **{name: round(value, 2) for name, value in found.items()}})
+            + "\n"
         )
     return 0
 

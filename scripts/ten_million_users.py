@@ -1,10 +1,14 @@
-"""What serving millions of users takes: load, caches, workers, databases, cost, and the minutes after a node has died.
+"""What serving millions of users takes: load, caches, workers, databases, cost, and the
+minutes after a node has died.
 
-A model, not a measurement: users' activity has a heavy tail (Pareto), the day has a peak, requests come in visits, and a worker keeps the
-memories used last. What share of visits finds its memory open follows from Che's approximation of an LRU cache over sizes that differ; a
-plain LRU simulation checks it (`--check`). What one memory costs comes from `scripts/store_sizes.py` and is given as arguments, and so are
-prices. Numpy alone, seeded, seconds to run. The surprise: without routing by user every worker sees every user, the caches hold the same
-memories over and over, and replaying them costs more than serving.
+A model, not a measurement: users' activity has a heavy tail (Pareto), the day has a
+peak, requests come in visits, and a worker keeps the memories used last. What share of
+visits finds its memory open follows from Che's approximation of an LRU cache over sizes
+that differ; a plain LRU simulation checks it (`--check`). What one memory costs comes
+from `scripts/store_sizes.py` and is given as arguments, and so are prices. Numpy alone,
+seeded, seconds to run. The surprise: without routing by user every worker sees every
+user, the caches hold the same memories over and over, and replaying them costs more
+than serving.
 
     python scripts/ten_million_users.py --into docs/scaling.md
 """
@@ -44,11 +48,15 @@ class Inputs:
     most_requests_day: float = 2_000.0
     write_share: float = 0.2
     visit_requests: float = 8.0
-    """Requests that come together; all but the first find the memory open where users are routed."""
+    """Requests that come together; all but the first find the memory open where users are
+    routed.
+    """
     depth: float = 0.8
     """How far a region's hourly load swings about its mean."""
     kept_days: float = 365.0
-    """How long memories have been gathered; what a user writes in it is the size of the memory."""
+    """How long memories have been gathered; what a user writes in it is the size of the
+    memory.
+    """
     most_memories: float = 20_000.0
     # what it costs, by scripts/store_sizes.py and benchmarks/service.py
     resident_bytes: float = 25_000.0
@@ -99,14 +107,19 @@ def crowd(given: Inputs) -> Crowd:
     kept = count > 0
     a_day = sums[kept] / count[kept]
     hours = np.arange(0.0, 24.0, 0.25)
-    load = sum(share * (1.0 + given.depth * np.cos((hours - 20.0 - late) * pi / 12.0)) for share, late in _REGIONS)
+    load = sum(
+        share * (1.0 + given.depth * np.cos((hours - 20.0 - late) * pi / 12.0))
+        for share, late in _REGIONS
+    )
     peak = float(np.max(load) / np.mean(load))
     memories = np.clip(a_day * given.write_share * given.kept_days, 1.0, given.most_memories)
     return Crowd(count[kept], a_day * peak / _DAY_S, memories, peak)
 
 
 def holding_time(count: Floats, rate: Floats, size: Floats, room: float) -> float:
-    """Seconds that an unused entry stays in an LRU cache of `room` bytes (Che's approximation); inf when everything fits."""
+    """Seconds that an unused entry stays in an LRU cache of `room` bytes (Che's
+    approximation); inf when everything fits.
+    """
     if float((count * size).sum()) <= room:
         return inf
     low, high = 0.0, 1.0
@@ -114,7 +127,11 @@ def holding_time(count: Floats, rate: Floats, size: Floats, room: float) -> floa
         high *= 2.0
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if float((count * size * -np.expm1(-rate * middle)).sum()) < room else (low, middle)
+        low, high = (
+            (middle, high)
+            if float((count * size * -np.expm1(-rate * middle)).sum()) < room
+            else (low, middle)
+        )
     return low
 
 
@@ -141,7 +158,8 @@ def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
         workers = nodes * given.cores
         room = nodes * given.ram_gb * 1e9 * given.cache_share
         size = users.memories * given.resident_bytes
-        # Routed, the caches hold a user once and visits count; else each worker holds what passes by it, and requests count.
+        # Routed, the caches hold a user once and visits count; else each worker holds
+        # what passes by it, and requests count.
         visits = users.rate / given.visit_requests if routed else users.rate
         if routed:
             held = holding_time(users.count, visits, size, room)
@@ -151,7 +169,10 @@ def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
             hits = -np.expm1(-visits / workers * held) if held != inf else np.ones_like(visits)
         opened = users.count * visits * (1.0 - hits)
         replay = float((opened * users.memories).sum()) * given.replay_us / 1e6
-        each = given.request_cpu_ms / 1e3 + (1.0 - given.write_share) * users.memories * given.search_us / 1e6
+        each = (
+            given.request_cpu_ms / 1e3
+            + (1.0 - given.write_share) * users.memories * given.search_us / 1e6
+        )
         serve = float((users.count * users.rate * each).sum())
         share = 1.0 - float(opened.sum()) / float((users.count * users.rate).sum())
         return Plan(nodes, share, held, replay, serve, hits, visits)
@@ -161,7 +182,11 @@ def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
         low, high = high + 1, high * 2
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _busy(given, with_nodes(middle)) <= given.utilisation else (middle + 1, high)
+        low, high = (
+            (low, middle)
+            if _busy(given, with_nodes(middle)) <= given.utilisation
+            else (middle + 1, high)
+        )
     return with_nodes(high)
 
 
@@ -171,7 +196,9 @@ def _busy(given: Inputs, found: Plan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The time after one node of a routed fleet has died at the peak, its users spread over the others."""
+    """The time after one node of a routed fleet has died at the peak, its users spread
+    over the others.
+    """
 
     banks: float
     """Open memories that were lost."""
@@ -214,7 +241,9 @@ def spread(given: Inputs, users: Crowd, shards: int) -> float:
 
 
 def simulated_hits(rates: Floats, sizes: Floats, room: float, *, visits: int, seed: int) -> float:
-    """Share of visits that a plain LRU cache of `room` bytes serves, after a warm-up; the check of `holding_time`."""
+    """Share of visits that a plain LRU cache of `room` bytes serves, after a warm-up;
+    the check of `holding_time`.
+    """
     dice = np.random.default_rng(seed)
     order: list[int] = dice.choice(len(rates), size=visits, p=rates / rates.sum()).tolist()
     cache: OrderedDict[int, None] = OrderedDict()
@@ -242,7 +271,7 @@ def check(seed: int = 0) -> tuple[float, float]:
     return expected, simulated_hits(rates, sizes, room, visits=400_000, seed=seed)
 
 
-# -- the table ---------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------
 
 
 def column(given: Inputs) -> dict[str, str]:
@@ -256,12 +285,17 @@ def column(given: Inputs) -> dict[str, str]:
     stored_gb = memories * given.stored_bytes / 1e9
     order = np.argsort(users.rate)[::-1]
     top = float(
-        np.interp(given.users / 1e3, np.cumsum(users.count[order]), np.cumsum((users.count * users.rate)[order]))
+        np.interp(
+            given.users / 1e3,
+            np.cumsum(users.count[order]),
+            np.cumsum((users.count * users.rate)[order]),
+        )
     )
     hottest = int(order[0])
     lost = failure(given, users, routed)
     dollars = (
-        730.0 * (routed.nodes * given.node_hour + databases * given.database_hour) + 2.0 * stored_gb * given.gb_month
+        730.0 * (routed.nodes * given.node_hour + databases * given.database_hour)
+        + 2.0 * stored_gb * given.gb_month
     )
     return {
         "requests a second, mean / peak": f"{per_s / users.peak:,.0f} / {per_s:,.0f}",
@@ -280,7 +314,9 @@ def column(given: Inputs) -> dict[str, str]:
         "busiest worker over the mean, by hash": f"{spread(given, users, routed.nodes * given.cores):.2f}",
         "durable writes a second at the peak": f"{writes:,.0f}",
         "PostgreSQL servers, by hash of the user": f"{databases:,}",
-        "stored, without copies": f"{stored_gb:,.0f} GB" if stored_gb < 1e4 else f"{stored_gb / 1e3:,.1f} TB",
+        "stored, without copies": f"{stored_gb:,.0f} GB"
+        if stored_gb < 1e4
+        else f"{stored_gb / 1e3:,.1f} TB",
         "a node dies: memories to open anew": "all" if lost is None else f"{lost.banks:,.0f}",
         "a node dies: journal rows a second more": "-" if lost is None else _short(lost.rows_s),
         "a node dies: longest wait / back to usual": "until it is back"
@@ -319,41 +355,65 @@ def table(given: Inputs, sizes: Sequence[int]) -> str:
     """The table as Markdown, its inputs in a line above it."""
     columns = [column(replace(given, users=size)) for size in sizes]
     told = ", ".join(
-        f"`{field.name}` {getattr(given, field.name):,g}" for field in fields(Inputs) if field.name != "users"
+        f"`{field.name}` {getattr(given, field.name):,g}"
+        for field in fields(Inputs)
+        if field.name != "users"
     )
-    lines = [f"Inputs: {told}.", "", "| | " + " | ".join(f"{_short(size)} users" for size in sizes) + " |"]
+    lines = [
+        f"Inputs: {told}.",
+        "",
+        "| | " + " | ".join(f"{_short(size)} users" for size in sizes) + " |",
+    ]
     lines.append("| --- |" + " --- |" * len(sizes))
-    lines += [f"| {name} | " + " | ".join(one[name] for one in columns) + " |" for name in columns[0]]
+    lines += [
+        f"| {name} | " + " | ".join(one[name] for one in columns) + " |" for name in columns[0]
+    ]
     return "\n".join(lines) + "\n"
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with a new table between its marks; raises `ValueError` when they are not there once."""
+    """The page with a new table between its marks; raises `ValueError` when they are
+    not there once.
+    """
     marks = re.compile(r"(<!-- ten million -->\n).*?(<!-- /ten million -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
-        raise ValueError("the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of their own")
+        raise ValueError(
+            "the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of their own"
+        )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 
 
 def main() -> int:
     """Print the table, or put it into a page."""
-    parser = argparse.ArgumentParser(description="What serving millions of users takes, as a Markdown table.")
+    parser = argparse.ArgumentParser(
+        description="What serving millions of users takes, as a Markdown table."
+    )
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="numbers of users"
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[100_000, 1_000_000, 10_000_000],
+        help="numbers of users",
     )
     parser.add_argument("--into", type=Path, help="Markdown page with the two marks")
     parser.add_argument(
-        "--check", action="store_true", help="compare the cache formula with a simulated cache, and end"
+        "--check",
+        action="store_true",
+        help="compare the cache formula with a simulated cache, and end",
     )
     for field in fields(Inputs):
         if field.name != "users":
             kind: Any = int if field.type == "int" else float
-            parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
+            parser.add_argument(
+                f"--{field.name.replace('_', '-')}", type=kind, default=field.default
+            )
     given = vars(parser.parse_args())
     sizes, into = given.pop("sizes"), given.pop("into")
     if given.pop("check"):
         formula, simulated = check(given["seed"])
-        print(f"share of visits served from the cache: formula {formula:.4f}, simulated {simulated:.4f}")
+        print(
+            f"share of visits served from the cache: formula {formula:.4f}, simulated {simulated:.4f}"
+        )
         return 0
     text = table(Inputs(**given), sizes)
     if into is None:

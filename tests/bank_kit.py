@@ -37,13 +37,22 @@ def session(number: int, *, turns: int = 4) -> Session:
 def source(number: int, index: int = 0) -> SourceRef:
     """Where a commit on a session's chunk comes from."""
     return SourceRef(
-        session_id=f"s{number}", chunk_id=f"s{number}#{index}", chunk_index=index, turn_ids=(f"D{number}:1",)
+        session_id=f"s{number}",
+        chunk_id=f"s{number}#{index}",
+        chunk_index=index,
+        turn_ids=(f"D{number}:1",),
     )
 
 
-def fact(text: str, *, turn: str = "D1:1", subject: str | None = "Ana", day: int | None = None) -> Fact:
+def fact(
+    text: str, *, turn: str = "D1:1", subject: str | None = "Ana", day: int | None = None
+) -> Fact:
     """A fact from a turn, on a day."""
-    valid = TimeSpan(start=DAY + timedelta(days=day), end=DAY + timedelta(days=day + 1)) if day is not None else None
+    valid = (
+        TimeSpan(start=DAY + timedelta(days=day), end=DAY + timedelta(days=day + 1))
+        if day is not None
+        else None
+    )
     return Fact(text=text, subject=subject, source_turn_ids=(turn,), valid=valid)
 
 
@@ -64,7 +73,11 @@ async def filled(items: int = 6) -> MemoryBank:
     await bank.commit(
         batch(
             *(
-                Add(fact=fact(f"Ana likes {WORDS[i % len(WORDS)]} {i}", turn=f"D1:{i % 4 + 1}", day=i))
+                Add(
+                    fact=fact(
+                        f"Ana likes {WORDS[i % len(WORDS)]} {i}", turn=f"D1:{i % 4 + 1}", day=i
+                    )
+                )
                 for i in range(items)
             )
         ),
@@ -80,7 +93,9 @@ def ids(commit: Commit) -> list[str]:
 
 @st.composite
 def op_plans(draw: st.DrawFn, *, most: int = 12) -> list[list[tuple[str, int, str, int | None]]]:
-    """Batches of abstract ops (kind, which item, words, day); `realise` turns them into real ones for a bank's present items."""
+    """Batches of abstract ops (kind, which item, words, day); `realise` turns them into
+    real ones for a bank's present items.
+    """
     one = st.tuples(
         st.sampled_from(["ADD", "ADD", "UPDATE", "DELETE", "NOOP"]),
         st.integers(0, 30),

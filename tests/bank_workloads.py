@@ -1,7 +1,9 @@
-"""What a process does to a whole memory before it is killed: every kind of write, each acknowledged with the digest that it led to.
+"""What a process does to a whole memory before it is killed: every kind of write, each
+acknowledged with the digest that it led to.
 
-Lines are JSON: ["opened", seq, digest], then for each step ["begin", kind] and, once it was acknowledged, ["done", seq, digest]; at last
-["closed"]. Items of a batch are "batch <token> part <n> of <count>" and never lose these words, so a torn batch shows.
+Lines are JSON: ["opened", seq, digest], then for each step ["begin", kind] and, once it
+was acknowledged, ["done", seq, digest]; at last ["closed"]. Items of a batch are "batch
+<token> part <n> of <count>" and never lose these words, so a torn batch shows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,18 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.errors import MemoryNotFound, StoreError
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
-from memagent.core.records import Event, EventEdge, Fact, ItemStats, Relation, Scope, Session, SourceRef, TimeSpan, Turn
+from memagent.core.records import (
+    Event,
+    EventEdge,
+    Fact,
+    ItemStats,
+    Relation,
+    Scope,
+    Session,
+    SourceRef,
+    TimeSpan,
+    Turn,
+)
 from memagent.core.snapshot import GraphDelta
 from memagent.embed.hashing import HashEmbedder
 from memagent.protocols import Matrix
@@ -32,7 +45,9 @@ PRELOADED = (
     "memagent.journal.postgres.journal "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"
 )
-"""Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""
+"""Loaded on demand elsewhere; loaded here so that a forked process does not spend its time
+on it.
+"""
 for _name in PRELOADED.split():
     import_module(_name)
 with suppress(ImportError):
@@ -40,7 +55,9 @@ with suppress(ImportError):
 ANA = Scope(user_id="ana")
 SESSION_TURNS = 10
 EXPORT = "export.jsonl"
-THINGS = "kettle anchor violin ladder compass teapot saddle lantern mirror hammer basket pillow".split()
+THINGS = (
+    "kettle anchor violin ladder compass teapot saddle lantern mirror hammer basket pillow".split()
+)
 Say = Callable[[str], None]
 
 
@@ -71,7 +88,11 @@ async def _live(say: Say, path: str, folder: Path, cycle: int, erase: bool) -> N
 def session_of(token: str) -> Session:
     """A session of two chunks whose turns are all worth keeping."""
     turns = tuple(
-        Turn(id=f"{token}:{n}", speaker=("Ana", "Bo")[n % 2], text=f"I packed {THINGS[n]} {token}x{n} for the trip")
+        Turn(
+            id=f"{token}:{n}",
+            speaker=("Ana", "Bo")[n % 2],
+            text=f"I packed {THINGS[n]} {token}x{n} for the trip",
+        )
         for n in range(SESSION_TURNS)
     )
     return Session(id=token, at=datetime(2024, 3, 4, tzinfo=UTC), turns=turns)
@@ -89,7 +110,9 @@ async def _batch(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> No
     for part in range(count):
         start = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=rng.randrange(300))
         valid = TimeSpan(start=start, end=start + timedelta(days=1))
-        ops.append(Add(fact=Fact(text=f"batch {token} part {part} of {count}", subject="Ana", valid=valid)))
+        ops.append(
+            Add(fact=Fact(text=f"batch {token} part {part} of {count}", subject="Ana", valid=valid))
+        )
     changed, gone = rng.sample(known, 2) if len(known) >= 2 else (None, None)
     if changed is not None and gone is not None:
         words = agent.bank.state.items[changed].text.partition(" (")[0]
@@ -99,7 +122,9 @@ async def _batch(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> No
 
 
 async def _add(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
-    await agent.memory.add(f"Ana keeps the {rng.choice(THINGS)} {token} in the garage", subject="Ana")
+    await agent.memory.add(
+        f"Ana keeps the {rng.choice(THINGS)} {token} in the garage", subject="Ana"
+    )
 
 
 async def _undo(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
@@ -118,7 +143,9 @@ async def _graph(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> No
 
 async def _learn(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     known = sorted(agent.bank.state.items)
-    await agent.bank.learn([(item_id, ItemStats(q_value=rng.random(), uses=1)) for item_id in known[:3]])
+    await agent.bank.learn(
+        [(item_id, ItemStats(q_value=rng.random(), uses=1)) for item_id in known[:3]]
+    )
 
 
 async def _restore(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
@@ -165,7 +192,9 @@ ENTRIES_OF: dict[str, tuple[str, ...]] = {
     "export": (),
     "erase": ("erased",),
 }
-"""The entries that each step appends, in order; a step that was cut off leaves a beginning of them."""
+"""The entries that each step appends, in order; a step that was cut off leaves a beginning
+of them.
+"""
 
 
 def digest_of(say: Say, *, path: str) -> None:

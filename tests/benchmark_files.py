@@ -1,4 +1,6 @@
-"""Two tiny benchmarks written for the tests: LoCoMo's format with all five categories, LongMemEval's with all six types and `_abs`."""
+"""Two tiny benchmarks written for the tests: LoCoMo's format with all five categories,
+LongMemEval's with all six types and `_abs`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def write_locomo(folder: Path) -> Path:
             ]
         qa: list[dict[str, object]] = []
         for question, answer, evidence, category in _QUESTIONS[name]:
-            entry: dict[str, object] = {"question": question, "evidence": evidence, "category": category}
+            entry: dict[str, object] = {
+                "question": question,
+                "evidence": evidence,
+                "category": category,
+            }
             entry |= {"adversarial_answer": "something"} if answer is None else {"answer": answer}
             qa.append(entry)
         data = {"sample_id": name, "conversation": held, "qa": qa}
@@ -71,7 +77,11 @@ def write_longmemeval(folder: Path) -> Path:
     for number, kind in enumerate([*TYPES, "multi-session"], start=1):
         absent = number > len(TYPES)
         told = [
-            {"role": "user", "content": f"My locker number is {100 + number}.", "has_answer": not absent},
+            {
+                "role": "user",
+                "content": f"My locker number is {100 + number}.",
+                "has_answer": not absent,
+            },
             {"role": "assistant", "content": "Noted, I will keep that in mind."},
         ]
         other = [
@@ -82,7 +92,9 @@ def write_longmemeval(folder: Path) -> Path:
             {
                 "question_id": f"q{number}_abs" if absent else f"q{number}",
                 "question_type": kind,
-                "question": "Which violin did I lend to Marta?" if absent else "What is my locker number?",
+                "question": "Which violin did I lend to Marta?"
+                if absent
+                else "What is my locker number?",
                 "answer": "You never mentioned a violin." if absent else 100 + number,
                 "question_date": "2023/06/01 (Thu) 10:00",
                 "haystack_session_ids": [f"s{number}a", f"s{number}b"],

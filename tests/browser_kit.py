@@ -1,4 +1,6 @@
-"""What the tests of pages share: one Chromium for a module, and a tab that writes down what a page must not do."""
+"""What the tests of pages share: one Chromium for a module, and a tab that writes down
+what a page must not do.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,20 @@ WIDTHS = (360, 768, 1440)
 def chromium() -> Iterator[Any]:
     """The system's Chromium; the test is skipped where there is none, or no playwright."""
     program = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
     )
     if program is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     with api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        browser = play.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+        )
         try:
             yield browser
         finally:
@@ -40,8 +49,12 @@ class Tab:
 
 
 @contextmanager
-def opened(browser: Any, file: Path, *, width: int = 1440, height: int = 900, scheme: str = "light") -> Iterator[Tab]:
-    """The file in a fresh tab; on leaving, it must have said nothing on the console, asked for nothing and opened no dialog."""
+def opened(
+    browser: Any, file: Path, *, width: int = 1440, height: int = 900, scheme: str = "light"
+) -> Iterator[Tab]:
+    """The file in a fresh tab; on leaving, it must have said nothing on the console,
+    asked for nothing and opened no dialog.
+    """
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 900
     )
@@ -49,7 +62,9 @@ def opened(browser: Any, file: Path, *, width: int = 1440, height: int = 900, sc
     own = file.resolve().as_uri()
     tab.page.on("console", lambda said: tab.faults.append(f"console {said.type}: {said.text}"))
     tab.page.on("pageerror", lambda error: tab.faults.append(f"error: {error}"))
-    tab.page.on("request", lambda asked: asked.url == own or tab.faults.append(f"request: {asked.url}"))
+    tab.page.on(
+        "request", lambda asked: asked.url == own or tab.faults.append(f"request: {asked.url}")
+    )
 
     def refuse(dialog: Any) -> None:
         tab.faults.append(f"dialog: {dialog.message}")

@@ -1,4 +1,6 @@
-"""What the tests of the command line share: running it here or in a process of its own, and reading what it says."""
+"""What the tests of the command line share: running it here or in a process of its own,
+and reading what it says.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ _MADE: dict[str, bytes] = {}
 
 
 def made_store(folder: Path) -> Path:
-    """A settings file and a store with the small chat in it, in the working folder; made once, then copied."""
+    """A settings file and a store with the small chat in it, in the working folder;
+    made once, then copied.
+    """
     if not _MADE:
         (folder / "chat.txt").write_text(CHAT, encoding="utf-8")
         assert run("init", "--path", "store.db").exit_code == 0

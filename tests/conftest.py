@@ -1,7 +1,10 @@
-"""What every test runs under: no network beyond loopback, one thread for numeric libraries, named hypothesis profiles, data if present.
+"""What every test runs under: no network beyond loopback, one thread for numeric
+libraries, named hypothesis profiles, data if present.
 
-The guard is a CPython audit hook, so it sees every connection and every name look-up that Python code makes in this process, whatever
-library makes it. An attempt raises `NetworkBlocked` and is written down: a library that swallows the exception still fails the test.
+The guard is a CPython audit hook, so it sees every connection and every name look-up
+that Python code makes in this process, whatever library makes it. An attempt raises
+`NetworkBlocked` and is written down: a library that swallows the exception still fails
+the test.
 """
 
 from __future__ import annotations
@@ -56,7 +59,11 @@ def _is_loopback(host: object) -> bool:
 def _guard(event: str, args: tuple[object, ...]) -> None:
     if event in _SENDS:
         sock, address = args[0], args[1]
-        if not isinstance(sock, socket.socket) or sock.family not in _INTERNET or not isinstance(address, tuple):
+        if (
+            not isinstance(sock, socket.socket)
+            or sock.family not in _INTERNET
+            or not isinstance(address, tuple)
+        ):
             return
         host = address[0]
     elif event in _LOOK_UPS:
@@ -73,7 +80,9 @@ sys.addaudithook(_guard)
 
 @pytest.fixture
 def network_attempts() -> list[str]:
-    """Attempts to leave this machine made during the test, which answers for them itself: 'event host' each."""
+    """Attempts to leave this machine made during the test, which answers for them
+    itself: 'event host' each.
+    """
     _ATTEMPTS.clear()
     return _ATTEMPTS
 
@@ -89,11 +98,15 @@ def _stay_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def locomo_dir() -> Path:
-    """Folder of LoCoMo conversations, the user's own copy: $LOCOMO_DIR, or shared/data/locomo beside the checkout."""
+    """Folder of LoCoMo conversations, the user's own copy: $LOCOMO_DIR, or
+    shared/data/locomo beside the checkout.
+    """
     chosen = os.environ.get("LOCOMO_DIR")
     folder = Path(chosen) if chosen else ROOT.parent / "shared" / "data" / "locomo"
     if not any(folder.glob("*.json")):
-        pytest.skip(f"no LoCoMo data: set LOCOMO_DIR to a folder that holds its JSON (looked in {folder})")
+        pytest.skip(
+            f"no LoCoMo data: set LOCOMO_DIR to a folder that holds its JSON (looked in {folder})"
+        )
     return folder
 
 

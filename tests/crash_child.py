@@ -1,9 +1,13 @@
-"""Processes to be killed: a server that has imported everything forks a fresh process for each order and reports what became of it.
+"""Processes to be killed: a server that has imported everything forks a fresh process
+for each order and reports what became of it.
 
-Run as a script it reads orders from stdin, one JSON object a line: `workload` ("module:function"), `args` (its keyword arguments), `point`
-and `visit` (die at that crash point), `kill_after_s` (be killed from outside then). A workload is called as `workload(say, **args)`, where
-`say` writes one line through the pipe before it returns: what was said was acknowledged before the process died. A fork costs a hundredth
-of a start, and it is as real a process: its own id, its own locks, killed by the kernel. The server itself never opens a store.
+Run as a script it reads orders from stdin, one JSON object a line: `workload`
+("module:function"), `args` (its keyword arguments), `point` and `visit` (die at that
+crash point), `kill_after_s` (be killed from outside then). A workload is called as
+`workload(say, **args)`, where `say` writes one line through the pipe before it returns:
+what was said was acknowledged before the process died. A fork costs a hundredth of a
+start, and it is as real a process: its own id, its own locks, killed by the kernel. The
+server itself never opens a store.
 
 `CrashServer` is the other end, for tests.
 """
@@ -40,7 +44,10 @@ class Death:
 
 
 class CrashServer:
-    """Runs workloads in processes that get killed. `modules` are imported once, before any fork."""
+    """Runs workloads in processes that get killed.
+
+    `modules` are imported once, before any fork.
+    """
 
     def __init__(self, *modules: str) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), *modules]
@@ -58,7 +65,13 @@ class CrashServer:
         **args: object,
     ) -> Death:
         """Fork a process for the workload and wait for its end."""
-        order = {"workload": workload, "args": args, "point": point, "visit": visit, "kill_after_s": kill_after_s}
+        order = {
+            "workload": workload,
+            "args": args,
+            "point": point,
+            "visit": visit,
+            "kill_after_s": kill_after_s,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -75,7 +88,10 @@ class CrashServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -97,7 +113,10 @@ def _serve() -> None:
             os.close(errors_in)
             _work(order, errors_out)
         os.close(errors_out)
-        if order["kill_after_s"] is not None and not select.select([errors_in], [], [], order["kill_after_s"])[0]:
+        if (
+            order["kill_after_s"] is not None
+            and not select.select([errors_in], [], [], order["kill_after_s"])[0]
+        ):
             os.kill(pid, signal.SIGKILL)
         with os.fdopen(errors_in, encoding="utf-8") as pipe:
             trace = pipe.read()
@@ -124,7 +143,10 @@ def _work(order: dict[str, Any], errors_out: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+    sys.path[:0] = [
+        str(Path(__file__).resolve().parent),
+        str(Path(__file__).resolve().parent.parent),
+    ]
     for _name in sys.argv[1:]:
         import_module(_name)
     _serve()

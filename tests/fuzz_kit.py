@@ -1,4 +1,6 @@
-"""How many made-up calls the leak tests make: their own numbers add up to 9,200, times MEMAGENT_FUZZ_SCALE (11 gives 100,000)."""
+"""How many made-up calls the leak tests make: their own numbers add up to 9,200, times
+MEMAGENT_FUZZ_SCALE (11 gives 100,000).
+"""
 
 from __future__ import annotations
 

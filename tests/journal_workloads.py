@@ -1,7 +1,9 @@
-"""What a process does to a journal before it is killed: every kind of write, each acknowledged by a line, each line checkable afterwards.
+"""What a process does to a journal before it is killed: every kind of write, each
+acknowledged by a line, each line checkable afterwards.
 
-Lines are JSON: ["row", scope, seq, token], ["batch", scope, first seq, token, count], ["erased", scope, seq]. A token is the payload; the
-rows of a batch are "token/number/count", so a torn batch shows.
+Lines are JSON: ["row", scope, seq, token], ["batch", scope, first seq, token, count],
+["erased", scope, seq]. A token is the payload; the rows of a batch are
+"token/number/count", so a torn batch shows.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from memagent.journal.postgres import journal as postgres_journal
 from memagent.protocols import Vector
 
 PRELOADED = (embedding_cache, postgres_journal, upgrade)
-"""Loaded on demand elsewhere; loaded here so that a forked process does not spend its time on it."""
+"""Loaded on demand elsewhere; loaded here so that a forked process does not spend its time
+on it.
+"""
 with suppress(ImportError):
     import_module("psycopg")
 EMBEDDER = "crash/1"
@@ -45,7 +49,9 @@ def token_of(entry: Entry) -> str:
 
 def vector_of(digest: str) -> Vector:
     """The one right vector for a text digest."""
-    return np.frombuffer(hashlib.sha256(digest.encode()).digest(), dtype=np.uint8).astype(np.float32)
+    return np.frombuffer(hashlib.sha256(digest.encode()).digest(), dtype=np.uint8).astype(
+        np.float32
+    )
 
 
 def write_everything(say: Say, *, path: str, cycle: int, erase: bool) -> None:
@@ -77,7 +83,9 @@ async def _write_everything(say: Say, path: str, cycle: int, erase: bool) -> Non
             for step in range(STEPS):
                 count, token = 2 + step % 5, f"c{cycle}b{step}"
                 entries = [entry_of(f"{token}/{number}/{count}") for number in range(count)]
-                written = await journal.append_many(scope, entries, expect=await journal.head(scope))
+                written = await journal.append_many(
+                    scope, entries, expect=await journal.head(scope)
+                )
                 tell("batch", user, written[0].seq, token, count)
 
         async def vectors() -> None:

@@ -1,6 +1,8 @@
-"""LangGraph stores for the conformance kit: ours and LangGraph's own, each made empty, with a way to let time pass.
+"""LangGraph stores for the conformance kit: ours and LangGraph's own, each made empty,
+with a way to let time pass.
 
-`python tests/langgraph_stores.py` prints the table of docs/langgraph.md for the stores whose packages are installed.
+`python tests/langgraph_stores.py` prints the table of docs/langgraph.md for the stores
+whose packages are installed.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ Made = tuple[Callable[[], BaseStore], Callable[[BaseStore, float], None] | None]
 def embed(texts: list[str]) -> list[list[float]]:
     """Vectors for LangGraph's own stores."""
     words = [re.findall(r"\w+", text.lower()) for text in texts]
-    return [np.sum([hashed_direction(word, DIM) for word in one or [""]], axis=0).tolist() for one in words]
+    return [
+        np.sum([hashed_direction(word, DIM) for word in one or [""]], axis=0).tolist()
+        for one in words
+    ]
 
 
 INDEX: Any = {"dims": DIM, "embed": embed}
@@ -71,7 +76,10 @@ def in_memory() -> Generator[Made]:
 
 @contextmanager
 def sqlite() -> Generator[Made]:
-    """LangGraph's SqliteStore. Raises `ImportError` without its package, or where SQLite can load no extension."""
+    """LangGraph's SqliteStore.
+
+    Raises `ImportError` without its package, or where SQLite can load no extension.
+    """
     import sqlite3
 
     if not hasattr(sqlite3.Connection, "enable_load_extension"):
@@ -87,12 +95,16 @@ def sqlite() -> Generator[Made]:
         def make() -> BaseStore:
             connection = connect(":memory:", check_same_thread=False, isolation_level=None)
             opened.append(connection)
-            store = SqliteStore(connection, index=INDEX, ttl={"refresh_on_read": True, "omit_expired": True})
+            store = SqliteStore(
+                connection, index=INDEX, ttl={"refresh_on_read": True, "omit_expired": True}
+            )
             store.setup()
             return store
 
         def elapse(store: Any, seconds: float) -> None:
-            store.conn.execute(f"UPDATE store SET expires_at = DATETIME(expires_at, '-{int(seconds)} seconds')")
+            store.conn.execute(
+                f"UPDATE store SET expires_at = DATETIME(expires_at, '-{int(seconds)} seconds')"
+            )
             store.sweep_ttl()
 
         yield make, elapse
@@ -104,7 +116,10 @@ def sqlite() -> Generator[Made]:
 
 @contextmanager
 def postgres() -> Generator[Made]:
-    """LangGraph's PostgresStore without an index, on a server of the tests. Raises `ImportError` without package or server."""
+    """LangGraph's PostgresStore without an index, on a server of the tests.
+
+    Raises `ImportError` without package or server.
+    """
     import psycopg  # type: ignore[import-not-found]
     import psycopg.rows  # type: ignore[import-not-found]
     from langgraph.store.postgres import PostgresStore  # type: ignore[import-not-found]
@@ -118,24 +133,36 @@ def postgres() -> Generator[Made]:
 
         def make() -> BaseStore:
             url = stack.enter_context(server.schema())
-            connection: Any = psycopg.connect(url, autocommit=True, row_factory=cast("Any", psycopg.rows.dict_row))
+            connection: Any = psycopg.connect(
+                url, autocommit=True, row_factory=cast("Any", psycopg.rows.dict_row)
+            )
             stack.callback(connection.close)
             store = PostgresStore(connection, ttl={"refresh_on_read": True, "omit_expired": True})
             store.setup()
             return store
 
         def elapse(store: Any, seconds: float) -> None:
-            store.conn.execute(f"UPDATE store SET expires_at = expires_at - interval '{int(seconds)} seconds'")
+            store.conn.execute(
+                f"UPDATE store SET expires_at = expires_at - interval '{int(seconds)} seconds'"
+            )
 
         yield make, elapse
 
 
-STORES = {"memagent": ours, "InMemoryStore": in_memory, "SqliteStore": sqlite, "PostgresStore": postgres}
+STORES = {
+    "memagent": ours,
+    "InMemoryStore": in_memory,
+    "SqliteStore": sqlite,
+    "PostgresStore": postgres,
+}
 SEARCHES = {"memagent", "InMemoryStore", "SqliteStore"}
 
 
 def faults_of(name: str) -> dict[str, str | None]:
-    """What the kit finds in a store. Raises `ImportError` where it cannot be made here."""
+    """What the kit finds in a store.
+
+    Raises `ImportError` where it cannot be made here.
+    """
     with STORES[name]() as (make, elapse):
         return asyncio.run(langgraph_store_faults(make, searches=name in SEARCHES, elapse=elapse))
 
@@ -148,7 +175,10 @@ def main() -> None:
             found[name] = faults_of(name)
     sys.stdout.write(f"| promise | {' | '.join(found)} |\n|---|{'---|' * len(found)}\n")
     for promise in found["memagent"]:
-        cells = ["-" if promise not in one else "yes" if one[promise] is None else "no" for one in found.values()]
+        cells = [
+            "-" if promise not in one else "yes" if one[promise] is None else "no"
+            for one in found.values()
+        ]
         sys.stdout.write(f"| {promise} | {' | '.join(cells)} |\n")
     for name, faults in found.items():
         for promise, fault in faults.items():

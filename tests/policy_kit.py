@@ -1,4 +1,6 @@
-"""The real agent with a tiny policy: the short design, episodes of `training_kit`, and an engine that says sensible things by rule."""
+"""The real agent with a tiny policy: the short design, episodes of `training_kit`, and
+an engine that says sensible things by rule.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,19 @@ def answer(request: ModelRequest) -> str:
 def brief_agent() -> AsyncAgent:
     """An agent of the design `memory_r2_brief` in memory, whose own model answers by `answer`."""
     store = open_store(path=":memory:", embedder="hashing")
-    return store.agent(Scope(user_id="train"), model=FunctionModel(answer), design="memory_r2_brief")
+    return store.agent(
+        Scope(user_id="train"), model=FunctionModel(answer), design="memory_r2_brief"
+    )
 
 
 class RuleEngine:
-    """Notes each turn and adds each fact with the chance `keep`, drawn from the job's seed; answers Rome or Oslo by a coin."""
+    """Notes each turn and adds each fact with the chance `keep`, drawn from the job's
+    seed; answers Rome or Oslo by a coin.
+    """
 
-    def __init__(self, tokenizer: Any, *, keep: float = 0.6, spoil: Callable[[Job, str], bool] | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, *, keep: float = 0.6, spoil: Callable[[Job, str], bool] | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         self.keep = keep
         self.spoil = spoil
@@ -66,14 +74,20 @@ class RuleEngine:
         if "note" in prompt:
             said: Any = {
                 "facts": [
-                    {"source": one, "text": "ana lives in rome" if one == "0" else "ben lives in oslo"} for one in kept
+                    {
+                        "source": one,
+                        "text": "ana lives in rome" if one == "0" else "ben lives in oslo",
+                    }
+                    for one in kept
                 ]
             }
         elif "decide" in prompt:
             said = {"ops": [{"fact": int(one), "op": "add"} for one in kept]}
         else:
             said = {"citations": ["0"], "answer": draws.choice(["rome", "oslo"]), "abstain": False}
-        ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)["input_ids"]
+        ids = self.tokenizer(json.dumps(said, separators=(",", ":")), add_special_tokens=False)[
+            "input_ids"
+        ]
         ids = [*ids, self.tokenizer.eos_token_id]
         return Sampled(completion_ids=tuple(ids), logprobs=(-1.0,) * len(ids), ended=True)
 

@@ -1,8 +1,10 @@
-"""A PostgreSQL server for the tests: a cluster of their own in a temporary folder, or the one $MEMAGENT_TEST_POSTGRES_URL names.
+"""A PostgreSQL server for the tests: a cluster of their own in a temporary folder, or
+the one $MEMAGENT_TEST_POSTGRES_URL names.
 
-Each test gets a schema of its own, owned by an ordinary role, so that row-level security holds. The server listens on a socket in its
-folder alone, keeps fsync on, and is ended with the session. $MEMAGENT_TEST_POSTGRES_URL has to allow making schemas and must not name a
-superuser.
+Each test gets a schema of its own, owned by an ordinary role, so that row-level
+security holds. The server listens on a socket in its folder alone, keeps fsync on, and
+is ended with the session. $MEMAGENT_TEST_POSTGRES_URL has to allow making schemas and
+must not name a superuser.
 """
 
 from __future__ import annotations
@@ -49,16 +51,23 @@ _SETTINGS = {
 
 
 def binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`, the newest version first; None when they are not installed."""
+    """The folder of `initdb` and `postgres`, the newest version first; None when they
+    are not installed.
+    """
     found = shutil.which("initdb")
     if found is not None and shutil.which("postgres") is not None:
         return Path(found).resolve().parent
     folders = [
-        folder for pattern in _BINARIES for folder in Path("/").glob(pattern[1:]) if (folder / "initdb").exists()
+        folder
+        for pattern in _BINARIES
+        for folder in Path("/").glob(pattern[1:])
+        if (folder / "initdb").exists()
     ]
     return max(
         folders,
-        key=lambda folder: [int(part) for part in folder.parent.name.split("-")[-1].split(".") if part.isdigit()],
+        key=lambda folder: [
+            int(part) for part in folder.parent.name.split("-")[-1].split(".") if part.isdigit()
+        ],
         default=None,
     )
 
@@ -105,10 +114,20 @@ class Postgres:
     def start(self) -> None:
         """Start a server that is ours, and wait until it answers."""
         assert self.folder is not None
-        settings = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in _SETTINGS.items())
+        settings = " ".join(
+            f"-c {name}={value or chr(39) * 2}" for name, value in _SETTINGS.items()
+        )
         options = f"{settings} -k {self.folder.parent}"
         self.program(
-            "pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder.parent / "log"), "-o", options, "start"
+            "pg_ctl",
+            "-D",
+            str(self.folder),
+            "-w",
+            "-l",
+            str(self.folder.parent / "log"),
+            "-o",
+            options,
+            "start",
         )
 
     def stop(self, how: str = "fast") -> None:
@@ -127,26 +146,39 @@ def _run(program: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [str(program), *arguments]
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         command = ["runuser", "-u", "postgres", "--", *command]
-    return subprocess.run(command, check=True, capture_output=True, cwd="/", env={**os.environ, "LC_ALL": "C"})
+    return subprocess.run(
+        command, check=True, capture_output=True, cwd="/", env={**os.environ, "LC_ALL": "C"}
+    )
 
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """The server named by the variable, or one of our own for as long as the block lasts. Skips the test where there is neither."""
-    pytest.importorskip("psycopg", reason='PostgreSQL tests need psycopg: pip install "memagent[postgres]"')
+    """The server named by the variable, or one of our own for as long as the block lasts.
+
+    Skips the test where there is neither.
+    """
+    pytest.importorskip(
+        "psycopg", reason='PostgreSQL tests need psycopg: pip install "memagent[postgres]"'
+    )
     named = os.environ.get(URL_VARIABLE)
     if named:
         yield Postgres(named)
         return
     programs = binaries()
     if programs is None:
-        pytest.skip(f"no PostgreSQL: install its server (apt-get install postgresql), or set {URL_VARIABLE}")
+        pytest.skip(
+            f"no PostgreSQL: install its server (apt-get install postgresql), or set {URL_VARIABLE}"
+        )
     if os.geteuid() == 0:
         try:
             owner = pwd.getpwnam("postgres")
         except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres to run it as")
-    folder = Path(tempfile.mkdtemp(prefix="memagent-pg-", dir="/tmp"))  # a socket's path has to be short
+            pytest.skip(
+                "PostgreSQL does not run as root, and there is no user postgres to run it as"
+            )
+    folder = Path(
+        tempfile.mkdtemp(prefix="memagent-pg-", dir="/tmp")
+    )  # a socket's path has to be short
     try:
         if os.geteuid() == 0:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -172,7 +204,9 @@ def running_postgres() -> Iterator[Postgres]:
             import psycopg
 
             with psycopg.connect(admin, autocommit=True) as connection:
-                connection.execute(f"CREATE ROLE tester LOGIN PASSWORD '{PASSWORD}' CREATEDB".encode())
+                connection.execute(
+                    f"CREATE ROLE tester LOGIN PASSWORD '{PASSWORD}' CREATEDB".encode()
+                )
                 connection.execute("CREATE DATABASE tests OWNER tester")
             url = f"postgresql://tester:{PASSWORD}@/tests?host={quote(str(folder))}"
             yield Postgres(url, admin.replace("/postgres?", "/tests?"), data, programs)
@@ -183,10 +217,14 @@ def running_postgres() -> Iterator[Postgres]:
 
 
 def rows_of(url: str, statement: str, *settings: str) -> list[tuple[Any, ...]]:
-    """What a plain connection sees in one transaction, after naming digests in it or nothing at all."""
+    """What a plain connection sees in one transaction, after naming digests in it or
+    nothing at all.
+    """
     import psycopg
 
     with psycopg.connect(url) as connection:
         if settings:
-            connection.execute("SELECT set_config('memagent.scopes', %s, true)", [",".join(settings)])
+            connection.execute(
+                "SELECT set_config('memagent.scopes', %s, true)", [",".join(settings)]
+            )
         return connection.execute(statement.encode()).fetchall()

@@ -1,9 +1,12 @@
-"""A Qdrant server for the tests: HTTP on loopback, the routes our index uses, bodies checked by the client's own models.
+"""A Qdrant server for the tests: HTTP on loopback, the routes our index uses, bodies
+checked by the client's own models.
 
-Behind it is the client's in-memory mode. Faults are told beforehand: `server.fail("503", on="upsert", times=2)`. Every request is kept,
-with the route it took and its body, so that a test can ask whether each one named its tenant. The surprise: writes that do not wait,
-searches that are not exact, and routes that the index has no business with are refused, as no real server would.
-`CONTRACTS` is what is asked of every way to reach Qdrant: in memory, over this server, over a real one.
+Behind it is the client's in-memory mode. Faults are told beforehand:
+`server.fail("503", on="upsert", times=2)`. Every request is kept, with the route it
+took and its body, so that a test can ask whether each one named its tenant. The
+surprise: writes that do not wait, searches that are not exact, and routes that the
+index has no business with are refused, as no real server would. `CONTRACTS` is what is
+asked of every way to reach Qdrant: in memory, over this server, over a real one.
 """
 
 from __future__ import annotations
@@ -30,9 +33,22 @@ from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
 from memagent.vectors.projection import Applied, row_check
 
 Kind = Literal[
-    "429", "500", "503", "401", "400", "silent", "dropped", "lost answer", "partial", "slow", "shape", "garbage"
+    "429",
+    "500",
+    "503",
+    "401",
+    "400",
+    "silent",
+    "dropped",
+    "lost answer",
+    "partial",
+    "slow",
+    "shape",
+    "garbage",
 ]
-Route = Literal["exists", "get", "create", "drop", "index", "upsert", "delete", "query", "scroll", "count"]
+Route = Literal[
+    "exists", "get", "create", "drop", "index", "upsert", "delete", "query", "scroll", "count"
+]
 WRITES: tuple[Route, ...] = ("create", "index", "upsert", "delete")
 SLOW_S = 0.05
 _NAME = r"/collections/(?P<name>[^/]+)"
@@ -102,7 +118,9 @@ class QdrantServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     store: Any = None
 
-    def fail(self, kind: Kind, *, on: Route | None = None, times: int = 1, retry_after: str | None = None) -> None:
+    def fail(
+        self, kind: Kind, *, on: Route | None = None, times: int = 1, retry_after: str | None = None
+    ) -> None:
         """Let the next `times` requests of a route go wrong."""
         self.faults.append(Fault(kind, on, times, retry_after))
 
@@ -121,7 +139,9 @@ class QdrantServer:
         with self.lock:
             if not self.store.collection_exists(collection):
                 return []
-            return self.store.scroll(collection, limit=100_000, with_payload=True, with_vectors=True)[0]
+            return self.store.scroll(
+                collection, limit=100_000, with_payload=True, with_vectors=True
+            )[0]
 
     def taken(self, route: Route) -> Fault | None:
         """The fault that a request of a route meets."""
@@ -132,10 +152,13 @@ class QdrantServer:
                     return fault
         return None
 
-    # -- what the routes do ----------------------------------------------------------------------------------------
+    # -- what the routes do ------------------------------------------------------------
 
     def answer(self, request: Request, *, part: float = 1.0) -> Any:
-        """Carry a request out, writes of points only in part if told so. Raises what the client's models and local mode raise."""
+        """Carry a request out, writes of points only in part if told so.
+
+        Raises what the client's models and local mode raise.
+        """
         from qdrant_client.http import models
 
         name, body, store = request.collection, request.body, self.store
@@ -145,7 +168,9 @@ class QdrantServer:
                 return {"exists": store.collection_exists(name)}
             if request.route == "create":
                 asked = models.CreateCollection.model_validate(body)
-                return store.create_collection(name, vectors_config=asked.vectors, hnsw_config=asked.hnsw_config)
+                return store.create_collection(
+                    name, vectors_config=asked.vectors, hnsw_config=asked.hnsw_config
+                )
             if not store.collection_exists(name):
                 raise LookupError(name)
             match request.route:
@@ -168,7 +193,9 @@ class QdrantServer:
                     doomed = store.scroll(name, scroll_filter=asked.filter, limit=100_000)[0]
                     doomed = doomed[: int(len(doomed) * part)]
                     if doomed:
-                        store.delete(name, models.PointIdsList(points=[point.id for point in doomed]))
+                        store.delete(
+                            name, models.PointIdsList(points=[point.id for point in doomed])
+                        )
                     return _done()
                 case "count":
                     asked = models.CountRequest.model_validate(body)
@@ -186,7 +213,10 @@ class QdrantServer:
                     )
                     return {"points": [_point(one) for one in found], "next_page_offset": following}
                 case "query":
-                    return [self._searched(name, one) for one in models.QueryRequestBatch.model_validate(body).searches]
+                    return [
+                        self._searched(name, one)
+                        for one in models.QueryRequestBatch.model_validate(body).searches
+                    ]
 
     def _searched(self, name: str, asked: Any) -> Any:
         if asked.query is not None:
@@ -199,7 +229,12 @@ class QdrantServer:
             with_payload=asked.with_payload,
             with_vectors=asked.with_vector or False,
         )
-        return {"points": [_point(one) for one in [*(self.foreign if asked.query is not None else ()), *found.points]]}
+        return {
+            "points": [
+                _point(one)
+                for one in [*(self.foreign if asked.query is not None else ()), *found.points]
+            ]
+        }
 
 
 def _done() -> dict[str, Any]:
@@ -224,9 +259,13 @@ def _handler(server: QdrantServer) -> type[BaseHTTPRequestHandler]:
                 server.refused.append(f"{self.command} {parts.path} is no route of ours")
                 self.reply(404, {"status": {"error": "no such route"}})
                 return
-            request = Request(route, found["name"], json.loads(raw) if raw else None, self.headers.get("api-key"))
+            request = Request(
+                route, found["name"], json.loads(raw) if raw else None, self.headers.get("api-key")
+            )
             server.requests.append(request)
-            if route in ("upsert", "delete", "index") and parse_qs(parts.query).get("wait") != ["true"]:
+            if route in ("upsert", "delete", "index") and parse_qs(parts.query).get("wait") != [
+                "true"
+            ]:
                 server.refused.append(f"{route} does not wait")
                 self.reply(400, {"status": {"error": "writes wait"}})
             elif server.api_key is not None and request.api_key != server.api_key:
@@ -295,13 +334,22 @@ def _handler(server: QdrantServer) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def running_qdrant() -> Generator[QdrantServer]:
-    """A server on loopback for as long as the block lasts. Skips the test without the extra `qdrant`."""
-    client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
-    server = QdrantServer(store=client_module.QdrantClient(location=":memory:", force_disable_check_same_thread=True))
+    """A server on loopback for as long as the block lasts.
+
+    Skips the test without the extra `qdrant`.
+    """
+    client_module = pytest.importorskip(
+        "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
+    )
+    server = QdrantServer(
+        store=client_module.QdrantClient(location=":memory:", force_disable_check_same_thread=True)
+    )
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     http.daemon_threads = True
     server.url = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server
@@ -313,7 +361,7 @@ def running_qdrant() -> Generator[QdrantServer]:
         server.store.close()
 
 
-# -- what is asked of every way to reach Qdrant ------------------------------------------------------------------------
+# -- what is asked of every way to reach Qdrant ----------------------------------------
 
 MakeIndex = Callable[[int, Scope, str], Any]
 """An index of a width for a scope in a collection."""
@@ -355,7 +403,9 @@ async def keeps_tenants_apart(make: MakeIndex, collection: str) -> None:
 
 
 async def knows_what_is_applied(make: MakeIndex, collection: str) -> None:
-    """The mark, the inventory, and that nothing replaces or removes what came from a later sequence."""
+    """The mark, the inventory, and that nothing replaces or removes what came from a
+    later sequence.
+    """
     index = make(16, Scope(user_id="ana"), collection)
     items, vectors = sample_items(4), unit_vectors(4, 16, seed=5)
     rows = [IndexRow(item, vector) for item, vector in zip(items, vectors, strict=True)]
@@ -368,8 +418,13 @@ async def knows_what_is_applied(make: MakeIndex, collection: str) -> None:
     changed = IndexRow(items[0].model_copy(update={"text": "changed", "version": 2}), vectors[3])
     later = Applied(9, 2, "1" * 32)
     await index.write([changed], [items[1].id], applied=later)
-    await index.write([rows[0], rows[3]], [items[2].id, items[0].id], applied=Applied(7, 4, "2" * 32))
-    assert await index.applied() == (later, 2)  # the older writer added one and took one out, and that was all
+    await index.write(
+        [rows[0], rows[3]], [items[2].id, items[0].id], applied=Applied(7, 4, "2" * 32)
+    )
+    assert await index.applied() == (
+        later,
+        2,
+    )  # the older writer added one and took one out, and that was all
     stored = {items[0].id: row_check(changed), items[3].id: row_check(rows[3])}
     assert await index.inventory() == stored
     await index.clear()

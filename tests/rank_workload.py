@@ -1,4 +1,6 @@
-"""One of two processes that train together over gloo: run as a script it trains on its own rows and writes the gradients it applied."""
+"""One of two processes that train together over gloo: run as a script it trains on its
+own rows and writes the gradients it applied.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def main(folder: Path, rank: int) -> None:
     class Note(TrainerCallback):
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             named = kwargs["model"].named_parameters()
-            noted.update({name.removeprefix("module."): one.grad.numpy().copy() for name, one in named})
+            noted.update(
+                {name.removeprefix("module."): one.grad.numpy().copy() for name, one in named}
+            )
 
     tokenizer = tiny_tokenizer()
     for case in CASES:
@@ -40,7 +44,9 @@ def main(folder: Path, rank: int) -> None:
         trainer.train()
         assert trainer.accelerator.num_processes == 2
         episodes = ",".join(trainer.experience.asked[0][0])  # type: ignore[attr-defined]
-        np.savez(folder / f"{case.replace(' ', '_')}_{rank}.npz", episodes=np.array(episodes), **noted)
+        np.savez(
+            folder / f"{case.replace(' ', '_')}_{rank}.npz", episodes=np.array(episodes), **noted
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A short run of the real trainer on the real agent that tells what every step trained on, and dies where it is told to."""
+"""A short run of the real trainer on the real agent that tells what every step trained
+on, and dies where it is told to.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ KILLED_AT = 2
 
 
 def train(say: Callable[[str], None], *, folder: str, die: str = "") -> None:
-    """Train to the end from the last complete checkpoint, if any, or die at `die`: rollout, loss, save or mark."""
+    """Train to the end from the last complete checkpoint, if any, or die at `die`:
+    rollout, loss, save or mark.
+    """
     home = Path(folder)
     args = settings(
         home,
@@ -56,7 +60,9 @@ def train(say: Callable[[str], None], *, folder: str, die: str = "") -> None:
 
 
 class _Notes(TrainerCallback):
-    """Writes down rows and losses of each step and the weights after it; kills the process at one place of step `KILLED_AT`."""
+    """Writes down rows and losses of each step and the weights after it; kills the
+    process at one place of step `KILLED_AT`.
+    """
 
     def __init__(self, trainer: Any, say: Callable[[str], None], die: str) -> None:
         self.say, self.die, self.trainer = say, die, trainer
@@ -66,7 +72,10 @@ class _Notes(TrainerCallback):
         self._training_step, trainer.training_step = trainer.training_step, self.noted_loss
         engine = trainer.policy._engine
         self._generate, engine.generate = engine.generate, self.generate
-        self._save, trainer._save_optimizer_and_scheduler = trainer._save_optimizer_and_scheduler, self.save
+        self._save, trainer._save_optimizer_and_scheduler = (
+            trainer._save_optimizer_and_scheduler,
+            self.save,
+        )
         self._mark, trainer._save_experience = trainer._save_experience, self.mark
 
     def killed(self, place: str, *, at: int = KILLED_AT) -> None:
@@ -79,7 +88,13 @@ class _Notes(TrainerCallback):
         return found
 
     def noted_rows(self, batch: Any) -> Any:
-        parts = (batch.prompt_ids, batch.completion_ids, batch.completion_mask, batch.advantages, batch.sampled_logps)
+        parts = (
+            batch.prompt_ids,
+            batch.completion_ids,
+            batch.completion_mask,
+            batch.advantages,
+            batch.sampled_logps,
+        )
         self.rows = _digest(parts)
         self.say(f"@rows {batch.rows} {float(batch.advantages.abs().sum()):.6f}")
         return self._with_logps(batch)
@@ -100,7 +115,12 @@ class _Notes(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         weights = _digest(tuple(one.detach() for one in kwargs["model"].parameters()))
-        record = {"step": state.global_step, "rows": self.rows, "losses": self.losses, "weights": weights}
+        record = {
+            "step": state.global_step,
+            "rows": self.rows,
+            "losses": self.losses,
+            "weights": weights,
+        }
         self.say("@step " + json.dumps(record))
         self.losses = []
 

@@ -1,4 +1,6 @@
-"""A small world for the tests of rollouts: dated sessions with a fact a turn, and a model whose answers follow from the request alone."""
+"""A small world for the tests of rollouts: dated sessions with a fact a turn, and a
+model whose answers follow from the request alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _MEMORY = re.compile(r"^\[(mem_\w+)[^\]]*\] (?:\(.*?\) )?(.*)$", re.MULTILINE)
 
 
 def episode(sessions: int = 4, *, turns: int = 3, name: str = "world") -> Episode:
-    """Each session tells where Ana keeps `turns` things; things come back in later sessions with another place."""
+    """Each session tells where Ana keeps `turns` things; things come back in later
+    sessions with another place.
+    """
     told = [
         Session(
             id=f"{name}_s{number}",
@@ -54,12 +58,20 @@ def episode(sessions: int = 4, *, turns: int = 3, name: str = "world") -> Episod
 
 
 def reply(request: ModelRequest) -> str:
-    """Keep every turn; update a memory about the same thing, pass over what is known; answer with the newest memory of the thing."""
+    """Keep every turn; update a memory about the same thing, pass over what is known;
+    answer with the newest memory of the thing.
+    """
     shown = request.messages[1].content
     if request.role is Role.EXTRACTOR:
         said = _TURN.findall(shown.partition("<dialogue>")[2])
         facts = [
-            {"text": f"{who}: {text}", "subject": None, "source": turn_id, "when": None, "kind": "fact"}
+            {
+                "text": f"{who}: {text}",
+                "subject": None,
+                "source": turn_id,
+                "when": None,
+                "kind": "fact",
+            }
             for turn_id, who, text in said
         ]
         return json.dumps({"facts": facts})
@@ -68,7 +80,14 @@ def reply(request: ModelRequest) -> str:
         ops: list[dict[str, object]] = []
         taken: set[str] = set()
         for index, text in _FACT.findall(shown.partition("<facts>")[2].partition("</facts>")[0]):
-            old = next((one for one, held in memories if _thing(held) == _thing(text) and one not in taken), None)
+            old = next(
+                (
+                    one
+                    for one, held in memories
+                    if _thing(held) == _thing(text) and one not in taken
+                ),
+                None,
+            )
             taken.add(old or "")
             ops.append(
                 {"op": "ADD", "fact": int(index)}
@@ -80,7 +99,9 @@ def reply(request: ModelRequest) -> str:
     found = [(one, held) for one, held in memories if _thing(held) == wanted]
     room = re.search(r"room \d+", found[-1][1]) if found else None
     answer = (
-        {"answer": room[0], "citations": [found[-1][0]]} if room else {"abstain": True, "answer": "", "citations": []}
+        {"answer": room[0], "citations": [found[-1][0]]}
+        if room
+        else {"abstain": True, "answer": "", "citations": []}
     )
     return json.dumps(answer)
 
@@ -95,13 +116,18 @@ def model(answer: Callable[[ModelRequest], str] = reply) -> FunctionModel:
     def respond(request: ModelRequest) -> ModelResponse:
         text = answer(request)
         return ModelResponse(
-            id=content_id("res", request_digest(request), text), text=text, usage=Usage(calls=1), model="function"
+            id=content_id("res", request_digest(request), text),
+            text=text,
+            usage=Usage(calls=1),
+            model="function",
         )
 
     return FunctionModel(respond)
 
 
-def open_r2(answer: Callable[[ModelRequest], str] = reply) -> AbstractAsyncContextManager[AsyncAgent]:
+def open_r2(
+    answer: Callable[[ModelRequest], str] = reply,
+) -> AbstractAsyncContextManager[AsyncAgent]:
     """An agent of the design `memory_r2` with that model, in memory."""
     return open_agent(path=":memory:", design="memory_r2", model=model(answer), embedder="hashing")
 

@@ -1,4 +1,6 @@
-"""A run's folder as training leaves it, written by hand: two stages of twelve updates, with every file that the report reads."""
+"""A run's folder as training leaves it, written by hand: two stages of twelve updates,
+with every file that the report reads.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def write_run(folder: Path, *, ended: bool = True) -> Path:
     """The folder; without `ended` that of a run that is still in its second stage."""
     draws = random.Random(1)
     stages = [{"sessions": sessions, "steps": STEPS} for sessions in STAGES]
-    settings = checked_run({"folder": str(folder), "stage": stages, "validation": {"every": EVERY, "episodes": 6}})
+    settings = checked_run(
+        {"folder": str(folder), "stage": stages, "validation": {"every": EVERY, "episodes": 6}}
+    )
     folder.mkdir(parents=True)
     (folder / "settings.json").write_text(settings.model_dump_json(), encoding="utf-8")
     (folder / "versions.json").write_text(json.dumps({"trl": "1.16.0"}), encoding="utf-8")
@@ -27,21 +31,38 @@ def write_run(folder: Path, *, ended: bool = True) -> Path:
     for number, sessions in enumerate(STAGES):
         home = folder / f"stage{number}"
         home.mkdir()
-        _lines(home / "steps.jsonl", [_step(number * STEPS + step, step, sessions, draws) for step in range(STEPS)])
+        _lines(
+            home / "steps.jsonl",
+            [_step(number * STEPS + step, step, sessions, draws) for step in range(STEPS)],
+        )
         _lines(home / "log.jsonl", [_log(step, draws) for step in range(1, STEPS + 1)])
         validations += [
             _validation(number, step, 0.2 + 0.02 * (number * STEPS + step), draws)
             for step in range(0, STEPS + 1, EVERY)
         ]
         if ended or number == 0:
-            note = {"sessions": sessions, "steps": STEPS, "tokens": 9_000, "best": 0.5, "seconds": 40.0}
+            note = {
+                "sessions": sessions,
+                "steps": STEPS,
+                "tokens": 9_000,
+                "best": 0.5,
+                "seconds": 40.0,
+            }
             (home / "ended.json").write_text(json.dumps(note), encoding="utf-8")
     _lines(folder / "validation.jsonl", validations)
     if ended:
         test = {
             f"{name}@{sessions}": {
                 figure: {"mean": round(draws.random(), 4), "interval": [0.1, 0.9]}
-                for figure in ("f1", "overwritten", "lost", "memory_share", "add", "update", "failed")
+                for figure in (
+                    "f1",
+                    "overwritten",
+                    "lost",
+                    "memory_share",
+                    "add",
+                    "update",
+                    "failed",
+                )
             }
             for name in ("init", "stage0/best", "stage1/best", "stage1/last")
             for sessions in STAGES
@@ -72,14 +93,28 @@ def _step(at: int, step: int, sessions: int, draws: random.Random) -> dict[str, 
         "time/experience": 1.8,
     }
     groups = [
-        {"branch": branch, "role": "manager", "episode": "e", "session": place, "rewards": [draws.random(), None]}
+        {
+            "branch": branch,
+            "role": "manager",
+            "episode": "e",
+            "session": place,
+            "rewards": [draws.random(), None],
+        }
         for place in range(sessions)
         for branch in ("global", "local")
     ]
     pairs = [(draws.gauss(0, 1), draws.gauss(0, 1)) for _ in range(4)]
-    samples = [{"role": "manager", "session": "s", "advantage": 0.7, "text": f"{HOSTILE} said at {at}"}]
+    samples = [
+        {"role": "manager", "session": "s", "advantage": 0.7, "text": f"{HOSTILE} said at {at}"}
+    ]
     anchors = [[x, 0.5 * x + math.sqrt(0.75) * y] for x, y in pairs]
-    return {"step": step, "figures": figures, "groups": groups, "anchors": anchors, "samples": samples}
+    return {
+        "step": step,
+        "figures": figures,
+        "groups": groups,
+        "anchors": anchors,
+        "samples": samples,
+    }
 
 
 def _log(step: int, draws: random.Random) -> dict[str, Any]:
@@ -97,7 +132,12 @@ def _log(step: int, draws: random.Random) -> dict[str, Any]:
 
 def _validation(stage: int, step: int, f1: float, draws: random.Random) -> dict[str, Any]:
     episodes = [
-        {"f1": f1 + draws.gauss(0, 0.05), "overwritten": f1 / 2, "lost": 0.6 - f1 / 2, "memory_share": 0.4}
+        {
+            "f1": f1 + draws.gauss(0, 0.05),
+            "overwritten": f1 / 2,
+            "lost": 0.6 - f1 / 2,
+            "memory_share": 0.4,
+        }
         for _ in range(6)
     ]
     figures = {"f1": f1, "overwritten": f1 / 2, "lost": 0.6 - f1 / 2, "memory_share": 0.4}

@@ -1,4 +1,6 @@
-"""What the tests of the service share: a real uvicorn server on loopback, in this process or in ones of its own, on both databases."""
+"""What the tests of the service share: a real uvicorn server on loopback, in this
+process or in ones of its own, on both databases.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,16 @@ class Served:
     def key(self, user_id: str | None, *scopes: str) -> str:
         """A new API key."""
         chosen = scopes or tuple(scope for scope in SCOPES if scope != "admin")
-        return self.service.keys.create(name="test", scopes=chosen, user_id=user_id, at=system_clock())[1]
+        return self.service.keys.create(
+            name="test", scopes=chosen, user_id=user_id, at=system_clock()
+        )[1]
 
     def http(self, key: str | None = None, **headers: str) -> httpx.Client:
         """A plain HTTP client."""
         sent = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers={**sent, **headers}, timeout=60, trust_env=False)
+        return httpx.Client(
+            base_url=self.url, headers={**sent, **headers}, timeout=60, trust_env=False
+        )
 
 
 @contextmanager
@@ -67,7 +73,9 @@ def serving(
     """A server in a thread of this process."""
     chosen = AgentSettings(service=settings or ServiceSettings(drain_s=2.0), design=design)
     service = Service(open_store(chosen, path=path, embedder="hashing"), model=model)
-    config = uvicorn.Config(serve_app(service), log_config=None, access_log=False, lifespan="on", proxy_headers=False)
+    config = uvicorn.Config(
+        serve_app(service), log_config=None, access_log=False, lifespan="on", proxy_headers=False
+    )
     server = uvicorn.Server(config)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -90,7 +98,17 @@ def served_process(
     path: Path | str, *options: str, environment: Mapping[str, str] | None = None
 ) -> Generator[tuple[subprocess.Popen[str], str]]:
     """`memagent serve` in a process of its own: (process, its address)."""
-    command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(path), "--port", "0", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "memagent.cli.app",
+        "serve",
+        "--db",
+        str(path),
+        "--port",
+        "0",
+        *options,
+    ]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

@@ -1,8 +1,11 @@
-"""Why local reruns: where sessions add up, the sign of the global advantage is hardly better than chance, the local one is right.
+"""Why local reruns: where sessions add up, the sign of the global advantage is hardly
+better than chance, the local one is right.
 
-Sixteen sessions, each stored or skipped with probability 0.5, each worth its own amount, which may be a harm. A rollout's advantage
-mixes in what the fifteen other sessions did; reruns of one session from one memory differ in that session alone. All is read off
-recorded trajectories of the real agent: who stored what is in the memories, and nowhere else.
+Sixteen sessions, each stored or skipped with probability 0.5, each worth its own
+amount, which may be a harm. A rollout's advantage mixes in what the fifteen other
+sessions did; reruns of one session from one memory differ in that session alone. All is
+read off recorded trajectories of the real agent: who stored what is in the memories,
+and nowhere else.
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ class CoinPolicy:
         text = json.dumps({"ops": [{"op": "ADD", "fact": 0}]})
         if request.role is Role.EXTRACTOR:
             turn_id = request.messages[1].content.partition("<dialogue>\n[")[2].partition("]")[0]
-            facts = [{"text": f"what {turn_id} told", "source": turn_id}] if self._coin.random() < 0.5 else []
+            facts = (
+                [{"text": f"what {turn_id} told", "source": turn_id}]
+                if self._coin.random() < 0.5
+                else []
+            )
             text = json.dumps({"facts": facts})
         return ModelResponse(id=f"res_{self._seed}_{self._calls}", text=text, usage=Usage(calls=1))
 
@@ -70,7 +77,9 @@ def stored(memory: MemorySnapshot) -> set[str]:
 
 def reward(memory: MemorySnapshot, worth: list[float]) -> float:
     kept = stored(memory)
-    return sum(amount for session, amount in zip(WORLD.sessions, worth, strict=True) if session.id in kept)
+    return sum(
+        amount for session, amount in zip(WORLD.sessions, worth, strict=True) if session.id in kept
+    )
 
 
 def advantages(rewards: list[float]) -> list[float]:
@@ -84,7 +93,9 @@ def effect(memory: MemorySnapshot, place: int, worth: list[float]) -> float:
 
 
 async def measure(groups: int, *, reruns: int) -> tuple[Agreement, Agreement, int]:
-    """Global and local agreement over some groups, each with `reruns` local groups, and how many local groups all did the same."""
+    """Global and local agreement over some groups, each with `reruns` local groups, and
+    how many local groups all did the same.
+    """
     whole, local, idle = Agreement(), Agreement(), 0
     async with kit.open_r2() as agent:
 
@@ -93,7 +104,10 @@ async def measure(groups: int, *, reruns: int) -> tuple[Agreement, Agreement, in
 
         for group in range(groups):
             worth = worths(group)
-            plays = (play(policy("global", group, n).at(EMPTY), WORLD, ask=False) for n in range(ROLLOUTS))
+            plays = (
+                play(policy("global", group, n).at(EMPTY), WORLD, ask=False)
+                for n in range(ROLLOUTS)
+            )
             rollouts: list[Trajectory] = list(await asyncio.gather(*plays))
             assert not any(one.failure for one in rollouts)
             for rollout, advantage in zip(
@@ -106,10 +120,18 @@ async def measure(groups: int, *, reruns: int) -> tuple[Agreement, Agreement, in
                 number, place = draw.randrange(ROLLOUTS), draw.randrange(SESSIONS)
                 anchor = rollouts[number].traces[place]
                 again = (
-                    replay_session(policy("local", group, number, place, m), WORLD, session=place, anchor=anchor.before)
+                    replay_session(
+                        policy("local", group, number, place, m),
+                        WORLD,
+                        session=place,
+                        anchor=anchor.before,
+                    )
                     for m in range(RERUNS)
                 )
-                traces = [anchor, *await asyncio.gather(*again)]  # the anchor's own sample is a free member
+                traces = [
+                    anchor,
+                    *await asyncio.gather(*again),
+                ]  # the anchor's own sample is a free member
                 assert {trace.before.digest for trace in traces} == {anchor.before.digest}
                 found = advantages([reward(trace.after, worth) for trace in traces])
                 if max(map(abs, found)) < 1e-12:
@@ -123,8 +145,9 @@ async def measure(groups: int, *, reruns: int) -> tuple[Agreement, Agreement, in
 def expected(worth: list[float], rollouts: int) -> float:
     """Closed form of the global agreement, by the normal law.
 
-    Given the action of session s, worth w, in one of n rollouts, the advantage has mean (1 - 1/n) |w| / 2 in the direction of the effect,
-    and the variance of the other sessions and of the other rollouts' mean around it.
+    Given the action of session s, worth w, in one of n rollouts, the advantage has mean
+    (1 - 1/n) |w| / 2 in the direction of the effect, and the variance of the other
+    sessions and of the other rollouts' mean around it.
     """
     n, total = rollouts, sum(one * one for one in worth) / 4
     shares: list[float] = []
@@ -146,11 +169,16 @@ def test_the_closed_form_agrees_with_coins() -> None:
     for group in range(400):
         worth = worths(group)
         taken = [[coin.random() < 0.5 for _ in worth] for _ in range(ROLLOUTS)]
-        sums = [sum(amount for amount, taking in zip(worth, one, strict=True) if taking) for one in taken]
+        sums = [
+            sum(amount for amount, taking in zip(worth, one, strict=True) if taking)
+            for one in taken
+        ]
         for one, advantage in zip(taken, advantages(sums), strict=True):
             for taking, amount in zip(one, worth, strict=True):
                 whole.count(advantage, amount if taking else -amount)
-    assert whole.share == pytest.approx(sum(expected(worths(group), ROLLOUTS) for group in range(400)) / 400, abs=0.005)
+    assert whole.share == pytest.approx(
+        sum(expected(worths(group), ROLLOUTS) for group in range(400)) / 400, abs=0.005
+    )
 
 
 def test_global_advantages_are_near_chance_and_local_ones_right() -> None:

@@ -1,4 +1,6 @@
-"""The two LangGraph graphs: node order, composition, streaming, tools, and silence towards tracing servers."""
+"""The two LangGraph graphs: node order, composition, streaming, tools, and silence
+towards tracing servers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from memagent.testing.design_kit import small_conversation
 
 
 def reply(request: ModelRequest) -> str:
-    """A manager that keeps the first turn of every chunk and an answerer that cites the first item it is shown."""
+    """A manager that keeps the first turn of every chunk and an answerer that cites the
+    first item it is shown.
+    """
     if request.role is Role.EXTRACTOR:
         number = request.step.session_id[-1] if request.step.session_id else "1"
         return json.dumps(
@@ -48,12 +52,17 @@ def reply(request: ModelRequest) -> str:
     if request.role is Role.MANAGER:
         return json.dumps({"ops": [{"op": "ADD", "fact": 0}]})
     start = request.messages[-1].content.index("mem_")
-    return json.dumps({"answer": "Porto", "citations": [request.messages[-1].content[start : start + 24]]})
+    return json.dumps(
+        {"answer": "Porto", "citations": [request.messages[-1].content[start : start + 24]]}
+    )
 
 
 def new_agent(model: Any = None, **changes: Any) -> AsyncAgent:
     return AsyncAgent(
-        design=MEMORY_R2, model=model or FunctionModel(reply), bank=MemoryBank(embedder=HashEmbedder(dim=64)), **changes
+        design=MEMORY_R2,
+        model=model or FunctionModel(reply),
+        bank=MemoryBank(embedder=HashEmbedder(dim=64)),
+        **changes,
     )
 
 
@@ -70,7 +79,11 @@ def test_the_ingest_graph_runs_its_nodes_in_order() -> None:
             )
             for name in update
         ]
-        assert tuple(ran) == INGEST_NODES == ("extract", "relate", "decide", "validate", "commit", "index")
+        assert (
+            tuple(ran)
+            == INGEST_NODES
+            == ("extract", "relate", "decide", "validate", "commit", "index")
+        )
 
     asyncio.run(story())
 
@@ -157,7 +170,9 @@ def weather(city: str) -> str:
 
 
 def asking(*arguments: str) -> ModelResponse:
-    calls = tuple(ToolCall(id=f"call_{i}", name="weather", arguments=one) for i, one in enumerate(arguments))
+    calls = tuple(
+        ToolCall(id=f"call_{i}", name="weather", arguments=one) for i, one in enumerate(arguments)
+    )
     return ModelResponse(id="res_tools", tool_calls=calls, finish=FinishReason.TOOL_CALLS)
 
 
@@ -172,7 +187,9 @@ def asking(*arguments: str) -> ModelResponse:
 )
 def test_the_answerer_may_call_tools_and_learns_what_they_said(arguments: str, told: str) -> None:
     async def story() -> None:
-        model = ScriptedModel([asking(arguments), json.dumps({"answer": "Sunny.", "citations": []})])
+        model = ScriptedModel(
+            [asking(arguments), json.dumps({"answer": "Sunny.", "citations": []})]
+        )
         agent = new_agent(model, tools=(weather,))
         steps = [name async for name, _ in agent.stream("How is the weather?")]
         assert steps == ["retrieve", "answer", "tools", "answer", "cite"]
@@ -249,7 +266,11 @@ TRACED = """
 
 def test_nothing_is_sent_when_tracing_variables_are_set() -> None:
     out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TRACED)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(TRACED)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert out.returncode == 0, out.stderr
     assert out.stdout.splitlines()[-1] == "OPENED 0"

@@ -1,4 +1,6 @@
-"""An audit finds what spoils a memory, and nothing where there is nothing; the sample conversation stays within its limits."""
+"""An audit finds what spoils a memory, and nothing where there is nothing; the sample
+conversation stays within its limits.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def played(episode: Episode) -> tuple[MemorySnapshot, AuditReport]:
             trajectory = await play(agent.at(EMPTY), episode, ask=False)
             vectors = await item_vectors(trajectory.end, agent.embedder)
             ops = {"ADD": sum(trace.report.op_counts["ADD"] for trace in trajectory.traces)}
-            return trajectory.end, audit(trajectory.end, now=NOW, vectors=vectors, episode=episode, ops=ops)
+            return trajectory.end, audit(
+                trajectory.end, now=NOW, vectors=vectors, episode=episode, ops=ops
+            )
 
     return asyncio.run(run())
 
@@ -83,10 +87,17 @@ def heard() -> tuple[MemorySnapshot, AuditReport]:
 
 
 def memory_of(
-    items: Sequence[MemoryItem], *, turns: int = 40, edges: Sequence[EventEdge] = (), on: datetime = NOW
+    items: Sequence[MemoryItem],
+    *,
+    turns: int = 40,
+    edges: Sequence[EventEdge] = (),
+    on: datetime = NOW,
 ) -> MemorySnapshot:
     """A memory of one session with turns t0, t1, and so on."""
-    said = tuple(Turn(id=f"t{place}", speaker="Ana", text=f"word{place} number {place}") for place in range(turns))
+    said = tuple(
+        Turn(id=f"t{place}", speaker="Ana", text=f"word{place} number {place}")
+        for place in range(turns)
+    )
     session = Session(id="s1", at=on, turns=said)
     return MemorySnapshot(
         digest="x",
@@ -107,13 +118,19 @@ def item(number: int, text: str, **fields: object) -> MemoryItem:
     return MemoryItem.model_validate(values | fields)
 
 
-def rate(name: Measure, items: Sequence[MemoryItem], *, edges: Sequence[EventEdge] = (), now: datetime = NOW) -> float:
+def rate(
+    name: Measure,
+    items: Sequence[MemoryItem],
+    *,
+    edges: Sequence[EventEdge] = (),
+    now: datetime = NOW,
+) -> float:
     found = audit(memory_of(items, edges=edges), now=now).rates[name]
     assert found is not None
     return found
 
 
-# -- the gate ----------------------------------------------------------------------------------------------------------
+# -- the gate --------------------------------------------------------------------------
 
 
 def test_the_sample_conversation_kept_word_for_word_stays_within_its_limits(
@@ -137,9 +154,14 @@ def test_each_way_of_spoiling_that_memory_exceeds_its_limit_and_no_other(
     memory, _ = heard
     items = dict(memory.items)
     turn_id = next(one for item in items.values() for one in item.source_turn_ids)
-    base = MemoryItem(id="mem_new", text="-", speaker="Ravi", source_turn_ids=(turn_id,), session_id="2024-01-14")
+    base = MemoryItem(
+        id="mem_new", text="-", speaker="Ravi", source_turn_ids=(turn_id,), session_id="2024-01-14"
+    )
     texts: dict[str, list[dict[str, object]]] = {
-        "duplicate": [{"text": one.text, "speaker": one.speaker, "valid": one.valid} for one in [*items.values()][:5]],
+        "duplicate": [
+            {"text": one.text, "speaker": one.speaker, "valid": one.valid}
+            for one in [*items.values()][:5]
+        ],
         "contradiction": [{"text": "I live in Rome"}, {"text": "I live in Oslo now."}],
         "orphan": [{"text": "Ravi bought a canoe", "source_turn_ids": ("nowhere:1",)}],
         "stale": [
@@ -149,7 +171,10 @@ def test_each_way_of_spoiling_that_memory_exceeds_its_limit_and_no_other(
                 "valid": TimeSpan(end=datetime(2024, 6, 1, tzinfo=UTC)),
             }
         ],
-        "junk": [{"text": f"Hi Leonor{'!' * number} How are you?", "speaker": f"x{number}"} for number in range(1, 4)],
+        "junk": [
+            {"text": f"Hi Leonor{'!' * number} How are you?", "speaker": f"x{number}"}
+            for number in range(1, 4)
+        ],
         "unsourced": [{"text": "Ravi bought a canoe", "source_turn_ids": ()}],
         "size": [{"text": "Ravi paddled " + " ".join(f"river{number}" for number in range(120))}],
     }
@@ -173,7 +198,9 @@ def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
 
     async def run(name: str) -> AuditReport:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            player = Player(base=agent.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name=name)  # type: ignore[arg-type]
+            player = Player(
+                base=agent.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name=name
+            )  # type: ignore[arg-type]
             trajectory = await play(player, episode, ask=False)
             return audit(trajectory.end, now=NOW, episode=episode)
 
@@ -183,16 +210,23 @@ def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
     assert empty.over(LIMITS) == {"m_fail": (1.0, 0.02), "m_fail_content": (1.0, 0.1)}
 
 
-# -- the rules ---------------------------------------------------------------------------------------------------------
+# -- the rules -------------------------------------------------------------------------
 
 
 def test_duplicates_are_of_one_owner_and_one_time() -> None:
-    day = [TimeSpan(start=datetime(2024, 5, n, tzinfo=UTC), end=datetime(2024, 5, n + 1, tzinfo=UTC)) for n in (1, 8)]
+    day = [
+        TimeSpan(start=datetime(2024, 5, n, tzinfo=UTC), end=datetime(2024, 5, n + 1, tzinfo=UTC))
+        for n in (1, 8)
+    ]
     assert rate(
         "duplicate", [item(1, "I run daily"), item(2, "I run daily!"), item(3, "i run, daily")]
     ) == pytest.approx(2 / 3)
-    assert rate("duplicate", [item(1, "I run daily"), item(2, "I run daily", speaker="Ravi")]) == 0.0
-    assert rate("duplicate", [item(1, "I ran", valid=day[0]), item(2, "I ran", valid=day[1])]) == 0.0
+    assert (
+        rate("duplicate", [item(1, "I run daily"), item(2, "I run daily", speaker="Ravi")]) == 0.0
+    )
+    assert (
+        rate("duplicate", [item(1, "I ran", valid=day[0]), item(2, "I ran", valid=day[1])]) == 0.0
+    )
     assert rate("duplicate", [item(1, "I ran"), item(2, "I ran", status=ItemStatus.DELETED)]) == 0.0
 
 
@@ -210,7 +244,9 @@ def test_near_duplicates_go_by_cosine_but_not_over_numbers_names_and_negations()
             return audit(memory, now=NOW, vectors=await item_vectors(memory, agent.embedder))
 
     report = asyncio.run(run())
-    assert [one.ids for one in report.findings if one.measure == "duplicate"] == [("mem_1", "mem_0")]
+    assert [one.ids for one in report.findings if one.measure == "duplicate"] == [
+        ("mem_1", "mem_0")
+    ]
     assert exact_words("Ana met Bo on 3 May. Then she didn't go.") == {"bo", "3", "may", "not"}
 
 
@@ -230,22 +266,38 @@ def test_near_duplicates_go_by_cosine_but_not_over_numbers_names_and_negations()
         ("I like Rome", "I like Oslo", False),
     ],
 )
-def test_claims_exclude_each_other_only_about_one_thing(one: str, other: str, excluded: bool) -> None:
+def test_claims_exclude_each_other_only_about_one_thing(
+    one: str, other: str, excluded: bool
+) -> None:
     claims = [claim_of(item(1, one)), claim_of(item(2, other))]
-    assert (claims[0] is not None and claims[1] is not None and exclude(claims[0], claims[1])) is excluded
+    assert (
+        claims[0] is not None and claims[1] is not None and exclude(claims[0], claims[1])
+    ) is excluded
     assert rate("contradiction", [item(1, one), item(2, other)]) == float(excluded)
 
 
 def test_a_state_that_ended_before_the_next_began_is_no_contradiction() -> None:
     lived = TimeSpan(
-        start=datetime(2010, 1, 1, tzinfo=UTC), end=datetime(2014, 1, 1, tzinfo=UTC), granularity=Granularity.RANGE
+        start=datetime(2010, 1, 1, tzinfo=UTC),
+        end=datetime(2014, 1, 1, tzinfo=UTC),
+        granularity=Granularity.RANGE,
     )
     since = TimeSpan(start=datetime(2015, 1, 1, tzinfo=UTC), end=datetime(2015, 1, 2, tzinfo=UTC))
     assert (
-        rate("contradiction", [item(1, "I live in Rome", valid=lived), item(2, "I live in Oslo", valid=since)]) == 0.0
+        rate(
+            "contradiction",
+            [item(1, "I live in Rome", valid=lived), item(2, "I live in Oslo", valid=since)],
+        )
+        == 0.0
     )
     day = TimeSpan(start=datetime(2010, 1, 1, tzinfo=UTC), end=datetime(2010, 1, 2, tzinfo=UTC))
-    assert rate("contradiction", [item(1, "I live in Rome", valid=day), item(2, "I live in Oslo", valid=since)]) == 1.0
+    assert (
+        rate(
+            "contradiction",
+            [item(1, "I live in Rome", valid=day), item(2, "I live in Oslo", valid=since)],
+        )
+        == 1.0
+    )
 
 
 def test_edges_between_active_items_tell_contradictions_and_what_was_replaced() -> None:
@@ -262,7 +314,9 @@ def test_staleness_is_a_question_of_the_clock() -> None:
     told, end = datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 6, 1, tzinfo=UTC)
     until = TimeSpan(end=end, granularity=Granularity.RANGE)
     past = TimeSpan(
-        start=datetime(2010, 1, 1, tzinfo=UTC), end=datetime(2014, 1, 1, tzinfo=UTC), granularity=Granularity.RANGE
+        start=datetime(2010, 1, 1, tzinfo=UTC),
+        end=datetime(2014, 1, 1, tzinfo=UTC),
+        granularity=Granularity.RANGE,
     )
     cases = [
         (item(1, "a canoe", expires_at=end), True),
@@ -275,7 +329,9 @@ def test_staleness_is_a_question_of_the_clock() -> None:
     for one, stale in cases:
         assert rate("stale", [one]) == float(stale), one.text
         assert rate("stale", [one], now=told) == 0.0, one.text
-    assert rate("stale", [cases[1][0]], now=datetime(2024, 6, 20, tzinfo=UTC)) == 0.0, "a plan may stay for a month"
+    assert rate("stale", [cases[1][0]], now=datetime(2024, 6, 20, tzinfo=UTC)) == 0.0, (
+        "a plan may stay for a month"
+    )
 
 
 def test_junk_is_what_has_no_word_of_content() -> None:
@@ -296,7 +352,7 @@ def test_an_episode_that_was_not_heard_is_refused() -> None:
         audit(memory_of([item(1, "a canoe")]), now=NOW, episode=sample())
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -323,13 +379,21 @@ def test_the_command_prints_figures_and_keeps_its_limits(store: Path, tmp_path: 
     done = run("audit", "--db", store, "--user", "ravi", "--max", "duplicate=0.05")
     assert done.exit_code == 0, done.output
     assert "contradiction" in done.stdout and "ravi lives in" in done.stdout
-    over = run("audit", "--db", store, "--user", "ravi", "--max", "contradiction=0.02", "--max", "junk=0.5")
-    assert over.exit_code == 1 and "contradiction is 0.0" in over.stderr and "junk is" not in over.stderr
+    over = run(
+        "audit", "--db", store, "--user", "ravi", "--max", "contradiction=0.02", "--max", "junk=0.5"
+    )
+    assert (
+        over.exit_code == 1
+        and "contradiction is 0.0" in over.stderr
+        and "junk is" not in over.stderr
+    )
     path = tmp_path / "episode.json"
     path.write_text(sample().model_dump_json(), encoding="utf-8")
     found = run("audit", "--db", store, "--user", "ravi", "--episode", path, "--json")
     report = AuditReport.model_validate_json(found.stdout)
-    assert 0 < (report.rates["m_fail"] or 0) < 1, "evidence of the sessions that were not heard is missing"
+    assert 0 < (report.rates["m_fail"] or 0) < 1, (
+        "evidence of the sessions that were not heard is missing"
+    )
     assert report.ops["ADD"] >= report.items - 2 and report.items > 30
     assert store.read_bytes() == before
 
@@ -350,7 +414,9 @@ def test_wrong_usage_is_told(words: tuple[str, ...], code: int, told: str, store
 
 def test_a_missing_store_and_an_unknown_user_are_faults(store: Path, tmp_path: Path) -> None:
     assert "no memory at" in str(run("audit", "--db", tmp_path / "none.db").exception)
-    assert "users of this store: ravi" in str(run("audit", "--db", store, "--user", "nobody").exception)
+    assert "users of this store: ravi" in str(
+        run("audit", "--db", store, "--user", "nobody").exception
+    )
 
 
 def test_the_op_mix_is_that_of_the_whole_journal() -> None:

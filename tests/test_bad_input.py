@@ -1,7 +1,9 @@
-"""Bad input does what `docs/bad-input.md` says: the message word for word, and nothing lost or half-written.
+"""Bad input does what `docs/bad-input.md` says: the message word for word, and nothing
+lost or half-written.
 
-The tables are read from the page. `<...>` in a message stands for what differs from case to case. The two usual outcomes in the third
-column are checked here, any other one by the case itself.
+The tables are read from the page. `<...>` in a message stands for what differs from
+case to case. The two usual outcomes in the third column are checked here, any other one
+by the case itself.
 """
 
 from __future__ import annotations
@@ -45,13 +47,20 @@ class Row(NamedTuple):
         match = re.fullmatch(r"(`+) ?(.+?) ?\1", self.answer)
         if match is None:
             return None
-        return "".join(".+" if part.startswith("<") else re.escape(part) for part in re.split(r"(<[a-z ]+>)", match[2]))
+        return "".join(
+            ".+" if part.startswith("<") else re.escape(part)
+            for part in re.split(r"(<[a-z ]+>)", match[2])
+        )
 
 
 def rows() -> list[Row]:
     """Every row of every table of the page."""
     lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in lines
+        if line.startswith("| ")
+    ]
     return [Row(*row) for row in cells if row[0] not in ("Input", "---")]
 
 
@@ -117,12 +126,14 @@ def test_the_page_has_every_case_once() -> None:
     assert all(row.pattern is None or row.pattern[0].isupper() for row in ROWS)
 
 
-# -- what runs in another process --------------------------------------------------------------------------------------
+# -- what runs in another process ------------------------------------------------------
 
 
 def _agent(path: str, *, read_only: bool = False) -> Agent:
     """An agent that needs no file but the store, not even the table of installed plug-ins."""
-    return Agent(user_id="ana", path=path, embedder=HashEmbedder(), design=DESIGN, read_only=read_only)
+    return Agent(
+        user_id="ana", path=path, embedder=HashEmbedder(), design=DESIGN, read_only=read_only
+    )
 
 
 def open_what_is_locked(say: Say, *, path: str) -> None:
@@ -150,7 +161,10 @@ def write_to_a_full_disk(say: Say, *, path: str) -> None:
     with _agent(path) as agent:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        for write in (lambda: agent.memory.add("refused"), lambda: agent.memory.export(f"{path}.export")):
+        for write in (
+            lambda: agent.memory.add("refused"),
+            lambda: agent.memory.export(f"{path}.export"),
+        ):
             try:
                 write()
             except MemAgentError as error:

@@ -1,7 +1,11 @@
-"""kill -9 anywhere in the life of a whole memory. Twenty cycles, or $MEMAGENT_KILL_CYCLES.
+"""kill -9 anywhere in the life of a whole memory.
 
-Whatever was acknowledged is there afterwards with the very digest that was told, at most one step that was not acknowledged follows, no
-batch is torn, search index and event graph hold what the journal holds, and unfinished sessions are finished by `resume`.
+Twenty cycles, or $MEMAGENT_KILL_CYCLES.
+
+Whatever was acknowledged is there afterwards with the very digest that was told, at
+most one step that was not acknowledged follows, no batch is torn, search index and
+event graph hold what the journal holds, and unfinished sessions are finished by
+`resume`.
 """
 
 from __future__ import annotations
@@ -36,10 +40,21 @@ from memagent.state.fold import EMPTY_STATE, BankState, apply
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 CYCLES = int(os.environ.get("MEMAGENT_KILL_CYCLES", "20"))
 CYCLES_A_STORE = 7
-JOURNAL_POINTS = tuple(point for point in CRASH_POINTS if point not in ("schema.migrated", "cache.written"))
-"""All but two: these stores are new, and vectors of the hashing embedder are not kept in the database."""
+JOURNAL_POINTS = tuple(
+    point for point in CRASH_POINTS if point not in ("schema.migrated", "cache.written")
+)
+"""All but two: these stores are new, and vectors of the hashing embedder are not kept in
+the database.
+"""
 POINTS = (*BANK_CRASH_POINTS, *JOURNAL_POINTS)
-FEW = {"lock.acquired", "schema.created", "close.drained", "lock.releasing", "checkpoint.before", "checkpoint.after"}
+FEW = {
+    "lock.acquired",
+    "schema.created",
+    "close.drained",
+    "lock.releasing",
+    "checkpoint.before",
+    "checkpoint.after",
+}
 ERASING = {"erase.deleted", "erase.committed", "erase.scrubbed"}
 PART = re.compile(r"batch (\S+) part \d+ of (\d+)")
 
@@ -51,7 +66,9 @@ def server() -> Iterator[CrashServer]:
 
 
 def points_of(place: str) -> tuple[str, ...]:
-    """The crash points that are passed there: a server has no lock file and makes its own checkpoints."""
+    """The crash points that are passed there: a server has no lock file and makes its
+    own checkpoints.
+    """
     here = ("lock.", "checkpoint.") if is_postgres_url(place) else ()
     return tuple(point for point in POINTS if not point.startswith(here))
 
@@ -107,11 +124,15 @@ class Truth:
         assert state.seq >= self.head, "something acknowledged is lost"
         more = tuple(row.entry.kind for row in rows if row.seq > self.head)
         allowed = ENTRIES_OF[self.cut_off] if self.cut_off else ()
-        assert more == allowed[: len(more)], f"{more} follow what was acknowledged, in {self.cut_off}"
+        assert more == allowed[: len(more)], (
+            f"{more} follow what was acknowledged, in {self.cut_off}"
+        )
         folded = EMPTY_STATE
         for row in rows:
             folded = apply(folded, row)
-            assert self.digests.get(row.seq, folded.digest()) == folded.digest(), f"another memory at {row.seq}"
+            assert self.digests.get(row.seq, folded.digest()) == folded.digest(), (
+                f"another memory at {row.seq}"
+            )
         assert folded.digest() == state.digest()
 
     async def _finish(self, agent: AsyncAgent) -> None:
@@ -120,7 +141,9 @@ class Truth:
         reports = await agent.resume()
         assert [report.failed_chunks for report in reports] == [()] * len(left)
         assert await agent.unfinished() == []
-        cited = {turn_id for item in agent.bank.state.items.values() for turn_id in item.source_turn_ids}
+        cited = {
+            turn_id for item in agent.bank.state.items.values() for turn_id in item.source_turn_ids
+        }
         for session in left:
             assert len(session.turns) == SESSION_TURNS
             assert {turn.id for turn in session.turns} <= cited
@@ -137,15 +160,22 @@ def _check_batches(rows: list[JournalRow], state: BankState) -> None:
     """A batch is in one journal row as a whole, and in the memory as a whole or not at all."""
     commits = [row.entry for row in rows if isinstance(row.entry, Commit)]
     for texts in [
-        *([applied.op.fact.text for applied in commit.ops if isinstance(applied.op, Add)] for commit in commits),
+        *(
+            [applied.op.fact.text for applied in commit.ops if isinstance(applied.op, Add)]
+            for commit in commits
+        ),
         [item.text for item in state.items.values()],
     ]:
         parts = Counter(match.groups() for text in texts if (match := PART.match(text)))
-        assert {token: count for (token, size), count in parts.items() if count != int(size)} == {}, "a torn batch"
+        assert {
+            token: count for (token, size), count in parts.items() if count != int(size)
+        } == {}, "a torn batch"
 
 
 async def _check_projections(agent: AsyncAgent) -> None:
-    """Every active item is found by its own words, every item has its node, and nothing else is there."""
+    """Every active item is found by its own words, every item has its node, and nothing
+    else is there.
+    """
     bank = agent.bank
     await bank.refresh()
     state, active = bank.state, list(bank.state.active())
@@ -155,7 +185,11 @@ async def _check_projections(agent: AsyncAgent) -> None:
         assert item.id in bank.view
         (found,) = [hit for hit in await agent.search(item.text, k=40) if hit.id == item.id]
         assert found.why.ranks["lexical"] <= 3
-    nodes = {node.id: node for node in state.graph.all_nodes() if node.kind is NodeKind.ITEM and "@" not in node.id}
+    nodes = {
+        node.id: node
+        for node in state.graph.all_nodes()
+        if node.kind is NodeKind.ITEM and "@" not in node.id
+    }
     assert {item.id: not item.active for item in state.items.values()} == {
         node.id: node.closed for node in nodes.values()
     }
@@ -207,7 +241,9 @@ def test_the_bank_names_its_crash_points() -> None:
     memory = Path(import_bank.__code__.co_filename).parent
     source = "".join(file.read_text(encoding="utf-8") for file in memory.glob("*.py"))
     assert set(re.findall(r'reach\("([a-z._]+)"\)', source)) == set(BANK_CRASH_POINTS)
-    assert len({*CRASH_POINTS, *BANK_CRASH_POINTS}) == len(CRASH_POINTS) + len(BANK_CRASH_POINTS) >= 12
+    assert (
+        len({*CRASH_POINTS, *BANK_CRASH_POINTS}) == len(CRASH_POINTS) + len(BANK_CRASH_POINTS) >= 12
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,7 +274,9 @@ def test_a_session_cut_off_anywhere_ends_as_if_nothing_had_happened(
         agent = store.agent(ANA)
         assert (await agent.bank.sync()).seq == stored
         assert len(await agent.unfinished()) == (0 < stored < 3)
-        assert [len(report.chunks) for report in await agent.resume()] == ([3 - stored] if 0 < stored < 3 else [])
+        assert [len(report.chunks) for report in await agent.resume()] == (
+            [3 - stored] if 0 < stored < 3 else []
+        )
         await agent.remember(session_of("trip"))
         assert await agent.unfinished() == []
         store.close()

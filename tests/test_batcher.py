@@ -43,7 +43,10 @@ async def _dialogue(batcher: RequestBatcher[Ask, str], name: str, turns: int) ->
 
 
 async def _all(batcher: RequestBatcher[Ask, str], turns: Sequence[int]) -> list[list[str]]:
-    tasks = [asyncio.create_task(_dialogue(batcher, f"c{place}.", count)) for place, count in enumerate(turns)]
+    tasks = [
+        asyncio.create_task(_dialogue(batcher, f"c{place}.", count))
+        for place, count in enumerate(turns)
+    ]
     return await asyncio.gather(*tasks)
 
 
@@ -88,7 +91,10 @@ def test_a_failing_batch_fails_its_own_jobs_only() -> None:
 
     async def ask() -> tuple[object, ...]:
         return await asyncio.gather(
-            batcher.submit(Ask("good")), batcher.submit(Ask("bad")), batcher.submit(Ask("kind")), return_exceptions=True
+            batcher.submit(Ask("good")),
+            batcher.submit(Ask("bad")),
+            batcher.submit(Ask("kind")),
+            return_exceptions=True,
         )
 
     good, bad, kind = asyncio.run(ask())

@@ -1,4 +1,6 @@
-"""The chat format that providers speak: what goes out, and what is read from the odd shapes that come back."""
+"""The chat format that providers speak: what goes out, and what is read from the odd
+shapes that come back.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,19 @@ from memagent.llm.litellm_model import LiteLLMModel
         ({"content": "plain", "reasoning_content": "a thought"}, "plain"),
         ({"content": None, "reasoning_content": "hidden"}, "hidden"),
         ({"content": " ", "reasoning": "hidden"}, "hidden"),
-        ({"content": "", "thinking_blocks": [{"type": "thinking", "thinking": "hid"}, {"thinking": "den"}]}, "hidden"),
+        (
+            {
+                "content": "",
+                "thinking_blocks": [{"type": "thinking", "thinking": "hid"}, {"thinking": "den"}],
+            },
+            "hidden",
+        ),
         ({"content": "", "provider_specific_fields": {"reasoning": "hidden"}}, "hidden"),
         ({"content": None, "refusal": "I will not"}, "I will not"),
-        ({"content": [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]}, "two parts"),
+        (
+            {"content": [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]},
+            "two parts",
+        ),
         ({"content": "<think>hm</think>said"}, "said"),
         ({"content": "<thinking>a\n>b</thinking>\nsaid"}, "\nsaid"),
         ({"content": "<think>never closed"}, "<think>never closed"),
@@ -47,18 +58,30 @@ from memagent.llm.litellm_model import LiteLLMModel
         ({"content": 5, "reasoning_content": {"deep": 1}}, ""),
     ],
 )
-def test_the_answer_is_found_wherever_the_provider_put_it(message: dict[str, Any], text: str) -> None:
+def test_the_answer_is_found_wherever_the_provider_put_it(
+    message: dict[str, Any], text: str
+) -> None:
     assert find_text(message) == text
 
 
 @given(
     thought=st.sampled_from(
-        ["", "<think>a > b</think>", "<thinking>x</thinking>", " <think></think>", "<thin", "<think>", "<b>"]
+        [
+            "",
+            "<think>a > b</think>",
+            "<thinking>x</thinking>",
+            " <think></think>",
+            "<thin",
+            "<think>",
+            "<b>",
+        ]
     ),
     answer=st.text(alphabet="ab<>/ \n", max_size=12),
     size=st.integers(min_value=1, max_value=9),
 )
-def test_streamed_pieces_add_up_to_the_answer_however_they_are_cut(thought: str, answer: str, size: int) -> None:
+def test_streamed_pieces_add_up_to_the_answer_however_they_are_cut(
+    thought: str, answer: str, size: int
+) -> None:
     text = thought + answer
     thoughts = ThoughtFilter()
     shown = "".join(thoughts.feed(text[i : i + size]) for i in range(0, len(text), size))
@@ -69,7 +92,14 @@ def test_streamed_pieces_add_up_to_the_answer_however_they_are_cut(thought: str,
 
 def test_tool_calls_without_id_name_or_arguments_can_still_be_answered() -> None:
     calls = find_tool_calls(
-        {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}, {"id": "c"}, "odd", {"function": None}]}
+        {
+            "tool_calls": [
+                {"function": {"name": "f", "arguments": "{}"}},
+                {"id": "c"},
+                "odd",
+                {"function": None},
+            ]
+        }
     )
     assert [call.id for call in calls] == ["call_0", "c", "call_2", "call_3"]
     assert [call.name for call in calls] == ["f", "unnamed", "unnamed", "unnamed"]
@@ -96,20 +126,40 @@ def test_finish_reasons_are_read(raw: Any, tools: bool, reason: FinishReason) ->
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [
-        ({"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, True),
-        ({"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}, False),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+            True,
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "required": [],
+                "additionalProperties": False,
+            },
+            False,
+        ),
         ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, False),
         ({"type": "array", "items": {"type": "object"}}, False),
         ({"anyOf": [{"type": "string"}, {"properties": {"a": {}}}]}, False),
         ({"type": "string"}, True),
     ],
 )
-def test_strict_decoding_is_asked_for_only_where_every_object_is_closed(schema: Any, strict: bool) -> None:
+def test_strict_decoding_is_asked_for_only_where_every_object_is_closed(
+    schema: Any, strict: bool
+) -> None:
     assert allows_strict(schema) is strict
 
 
 def test_the_schemas_name_is_one_that_providers_take() -> None:
-    wire: Any = response_format({"title": "Facts & more!" + "x" * 90, "type": "string"}, name="extractor")
+    wire: Any = response_format(
+        {"title": "Facts & more!" + "x" * 90, "type": "string"}, name="extractor"
+    )
     assert wire["json_schema"]["name"] == ("Facts___more_" + "x" * 90)[:64]
     unnamed: Any = response_format({"type": "string"}, name="extractor")
     assert unnamed["json_schema"]["name"] == "extractor"
@@ -143,7 +193,8 @@ def test_only_what_was_asked_for_is_in_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "count"), [({"n": 3}, 3), ({"n": -3}, 0), ({"n": None}, 0), ({"n": "3"}, 0), (None, 0)]
+    ("usage", "count"),
+    [({"n": 3}, 3), ({"n": -3}, 0), ({"n": None}, 0), ({"n": "3"}, 0), (None, 0)],
 )
 def test_counts_are_never_negative_and_never_missing(usage: Any, count: int) -> None:
     assert count_of(usage, "n") == count

@@ -22,11 +22,19 @@ PLAN = RolloutPlan(members=3, local_probability=0.7, reruns=2, seed=1)
 
 def _collector(plan: RolloutPlan = PLAN, **engine: Any) -> Collector:
     tokenizer = policy_tokenizer()
-    return Collector(agent=brief_agent(), policy=policy_of(RuleEngine(tokenizer, **engine), tokenizer), plan=plan)
+    return Collector(
+        agent=brief_agent(), policy=policy_of(RuleEngine(tokenizer, **engine), tokenizer), plan=plan
+    )
 
 
-def _collect(collector: Collector, *, episodes: int = 2, sessions: int = 4, step: int = 0) -> list[RolloutGroup]:
-    return asyncio.run(collector.collect([small_episode(one, sessions=sessions) for one in range(episodes)], step=step))
+def _collect(
+    collector: Collector, *, episodes: int = 2, sessions: int = 4, step: int = 0
+) -> list[RolloutGroup]:
+    return asyncio.run(
+        collector.collect(
+            [small_episode(one, sessions=sessions) for one in range(episodes)], step=step
+        )
+    )
 
 
 def _texts(group: RolloutGroup) -> list[list[str]]:
@@ -63,19 +71,28 @@ def test_reruns_widen_batches_and_add_at_most_two_rounds() -> None:
         )
         _collect(plain, sessions=sessions)
         _collect(local, sessions=sessions)
-        assert plain.policy.stats.rounds <= local.policy.stats.rounds <= plain.policy.stats.rounds + 2
+        assert (
+            plain.policy.stats.rounds <= local.policy.stats.rounds <= plain.policy.stats.rounds + 2
+        )
         assert local.policy.stats.widest > plain.policy.stats.widest
 
 
 def test_without_a_probability_there_are_no_local_runs_and_the_rollouts_are_the_same() -> None:
-    with_reruns, without = _collect(_collector()), _collect(_collector(replace(PLAN, local_probability=0.0)))
+    with_reruns, without = (
+        _collect(_collector()),
+        _collect(_collector(replace(PLAN, local_probability=0.0))),
+    )
     assert all(not group.locals for group in without)
     for one, other in zip(with_reruns, without, strict=True):
         assert _texts(one)[:3] == _texts(other)
 
 
 def test_the_same_step_says_the_same_again_and_the_next_something_else() -> None:
-    first, again, later = _collect(_collector()), _collect(_collector()), _collect(_collector(), step=1)
+    first, again, later = (
+        _collect(_collector()),
+        _collect(_collector()),
+        _collect(_collector(), step=1),
+    )
     assert [_texts(group) for group in first] == [_texts(group) for group in again]
     assert [_texts(group) for group in first] != [_texts(group) for group in later]
     assert len({str(texts) for group in first for texts in _texts(group)}) > 4
@@ -85,7 +102,9 @@ def test_a_failing_run_is_recorded_and_its_siblings_go_on() -> None:
     tokenizer = policy_tokenizer()
     engine = RuleEngine(tokenizer, spoil=lambda job, _: job.key == "0/e0/0#4")
     policy = policy_of(engine, tokenizer, width=1)
-    collector = Collector(agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=0.0))
+    collector = Collector(
+        agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=0.0)
+    )
     broken, *others = _collect(collector, episodes=1)[0].rollouts
     assert broken.trajectory.failure is not None
     assert "the engine is down" in broken.trajectory.failure
@@ -95,9 +114,13 @@ def test_a_failing_run_is_recorded_and_its_siblings_go_on() -> None:
 
 def test_a_failing_rerun_is_recorded_and_the_rollouts_are_whole() -> None:
     tokenizer = policy_tokenizer()
-    engine = RuleEngine(tokenizer, spoil=lambda job, _: job.key.startswith("0/e0/s") and "/1#" in job.key)
+    engine = RuleEngine(
+        tokenizer, spoil=lambda job, _: job.key.startswith("0/e0/s") and "/1#" in job.key
+    )
     policy = policy_of(engine, tokenizer, width=1)
-    collector = Collector(agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=1.0))
+    collector = Collector(
+        agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=1.0)
+    )
     group = _collect(collector, episodes=1)[0]
     assert all(one.trajectory.failure is None for one in group.rollouts)
     for local in group.locals:

@@ -1,4 +1,6 @@
-"""The command line as its users have it: commands end to end, JSON that is only JSON, errors in one line."""
+"""The command line as its users have it: commands end to end, JSON that is only JSON,
+errors in one line.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line_kit import SAMPLE, closing, digest, error_of, got, made_store, moved_into, real, run, texts
+from command_line_kit import (
+    SAMPLE,
+    closing,
+    digest,
+    error_of,
+    got,
+    made_store,
+    moved_into,
+    real,
+    run,
+    texts,
+)
 
 from memagent.agent import Agent
 from memagent.build import open_sqlite
@@ -26,7 +39,7 @@ def store(folder: Path) -> Path:
     return made_store(folder)
 
 
-# -- start-up ------------------------------------------------------------------------------------------------------
+# -- start-up --------------------------------------------------------------------------
 
 
 def loaded_by(*commands: Sequence[str]) -> set[str]:
@@ -46,7 +59,16 @@ def loaded_by(*commands: Sequence[str]) -> set[str]:
 
 
 def test_help_and_version_load_typer_and_rich_alone() -> None:
-    slow = {"numpy", "langgraph", "sqlalchemy", "networkx", "dateparser", "rpds", "asyncio", "litellm"}
+    slow = {
+        "numpy",
+        "langgraph",
+        "sqlalchemy",
+        "networkx",
+        "dateparser",
+        "rpds",
+        "asyncio",
+        "litellm",
+    }
     assert loaded_by(["--help"], ["--version"]) & {*slow, "pydantic"} == set()
     assert loaded_by(["ask", "--help"]) & slow == set(), "though there typer itself loads pydantic"
 
@@ -69,16 +91,25 @@ def test_looking_and_changing_load_no_graph_and_no_model(store: Path) -> None:
     assert loaded & {"langgraph", "langchain_core", "litellm", "dateparser", "torch"} == set()
 
 
-# -- end to end ----------------------------------------------------------------------------------------------------
+# -- end to end ------------------------------------------------------------------------
 
 
 def test_from_init_to_an_equal_copy() -> None:
     made = got(real("init", "--path", "store.db", "--json"))
     assert Path(made["store"]).exists()
     first = got(real("ingest", str(SAMPLE), "--json"))
-    assert first["complete"] and first["turns"] >= 100 and first["ops"]["ADD"] > 50 and first["failures"] == []
+    assert (
+        first["complete"]
+        and first["turns"] >= 100
+        and first["ops"]["ADD"] > 50
+        and first["failures"] == []
+    )
     again = got(real("ingest", str(SAMPLE), "--json"))
-    assert (again["sessions"], again["skipped_sessions"], again["turns"]) == (0, first["sessions"], 0)
+    assert (again["sessions"], again["skipped_sessions"], again["turns"]) == (
+        0,
+        first["sessions"],
+        0,
+    )
 
     answer = got(real("ask", "What is Ravi's cat called?", "--json"))
     assert answer["verdict"] == "supported" and "Pixel" in answer["text"] and "hits" not in answer
@@ -86,9 +117,14 @@ def test_from_init_to_an_equal_copy() -> None:
     assert cited["turn_id"] and cited["said_at"] and "Pixel" in cited["quote"]
 
     before = digest()
-    changed = got(run("edit", cited["hit_id"][:12], "--text", "Ravi's cat is called Pixel.", "--json"))
+    changed = got(
+        run("edit", cited["hit_id"][:12], "--text", "Ravi's cat is called Pixel.", "--json")
+    )
     assert (changed["id"], changed["version"]) == (cited["hit_id"], 2)
-    assert [entry["op"]["op"] for entry in got(run("history", cited["hit_id"], "--json"))] == ["ADD", "UPDATE"]
+    assert [entry["op"]["op"] for entry in got(run("history", cited["hit_id"], "--json"))] == [
+        "ADD",
+        "UPDATE",
+    ]
     undone = got(run("undo", "--json"))
     assert undone["undoes"] == changed["op_id"].partition(".")[0]
     assert digest() == before
@@ -97,7 +133,12 @@ def test_from_init_to_an_equal_copy() -> None:
 
     exported = got(real("export", "memory.jsonl", "--json"))
     imported = got(real("import", "memory.jsonl", "--path", "other.db", "--user", "copy", "--json"))
-    assert imported["digest"] == exported["digest"] == digest("--path", "other.db", "--user", "copy") == before
+    assert (
+        imported["digest"]
+        == exported["digest"]
+        == digest("--path", "other.db", "--user", "copy")
+        == before
+    )
     assert texts("--path", "other.db", "--user", "copy") == texts()
     found = got(real("doctor", "--json"))
     assert found["ok"] and found["users"][0]["chain"] == "intact"
@@ -111,7 +152,11 @@ def test_what_people_read_names_speakers_dates_and_turns(store: Path) -> None:
     assert "sourdough" in listed and "Bolt" not in listed
     item = got(run("search", "grey cat", "-k", "1", "--json"))[0]["item"]
     shown = run("show", item["id"]).stdout
-    assert item["text"] in " ".join(shown.split()) and "2023-05-07:1" in shown and "6 May 2023" in shown
+    assert (
+        item["text"] in " ".join(shown.split())
+        and "2023-05-07:1" in shown
+        and "6 May 2023" in shown
+    )
     assert "ADD" in run("history").stdout
     assert run("ask", "Who is the king of Spain?").stdout.startswith("Nothing")
 
@@ -139,14 +184,16 @@ def test_json_is_one_document_and_nothing_else(store: Path, arguments: list[str]
     got(run(*arguments, "--json"))
 
 
-# -- settings ------------------------------------------------------------------------------------------------------
+# -- settings --------------------------------------------------------------------------
 
 
 def test_settings_come_from_option_variable_and_file_in_that_order(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(texts()) == 4, "./memagent.toml is read"
-    assert got(run("init", "--path", "empty.db", "--config", "empty.toml", "--json"))["store"].endswith("empty.db")
+    assert got(run("init", "--path", "empty.db", "--config", "empty.toml", "--json"))[
+        "store"
+    ].endswith("empty.db")
     assert texts("--config", "empty.toml") == []
     monkeypatch.setenv("MEMAGENT_STORE__PATH", "empty.db")
     assert texts() == []
@@ -154,15 +201,29 @@ def test_settings_come_from_option_variable_and_file_in_that_order(
 
 
 def test_init_writes_comments_and_replaces_nothing_unasked(folder: Path) -> None:
-    arguments = ["init", "--path", "a b.db", "--design", "verbatim", "--model", "openai/gpt-4o-mini"]
+    arguments = [
+        "init",
+        "--path",
+        "a b.db",
+        "--design",
+        "verbatim",
+        "--model",
+        "openai/gpt-4o-mini",
+    ]
     assert run(*arguments).exit_code == 0
     text = (folder / "memagent.toml").read_text(encoding="utf-8")
-    assert text.count("# ") > 5 and 'design = "verbatim"' in text and 'model = "openai/gpt-4o-mini"' in text
+    assert (
+        text.count("# ") > 5
+        and 'design = "verbatim"' in text
+        and 'model = "openai/gpt-4o-mini"' in text
+    )
     assert "a b.db" in text
     assert "--force" in error_of(run(*arguments))
     assert run(*arguments, "--force", "--embedder", "hashing", "--path", "c.db").exit_code == 0
     assert "dim = 256" in (folder / "memagent.toml").read_text(encoding="utf-8")
-    assert "no designs plug-in" in error_of(run("init", "--config", "x.toml", "--design", "nope", "--json"))
+    assert "no designs plug-in" in error_of(
+        run("init", "--config", "x.toml", "--design", "nope", "--json")
+    )
     assert not (folder / "x.toml").exists()
 
 
@@ -172,7 +233,7 @@ def test_a_wrong_settings_file_is_told_by_name(folder: Path) -> None:
     assert "cannot be read" in error_of(run("list", "--config", "none.toml"))
 
 
-# -- errors --------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -197,7 +258,9 @@ def test_a_wrong_settings_file_is_told_by_name(folder: Path) -> None:
         (["list", "--user", ""], "1 to 256 characters"),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_1(store: Path, folder: Path, arguments: list[str], says: str) -> None:
+def test_an_error_is_one_line_and_exit_code_1(
+    store: Path, folder: Path, arguments: list[str], says: str
+) -> None:
     assert says in error_of(run(*arguments))
     assert says in error_of(run(*arguments, "--json"))
     assert not (folder / "none.db").exists()
@@ -215,7 +278,9 @@ def test_an_error_is_one_line_and_exit_code_1(store: Path, folder: Path, argumen
         (["ingest", "chat.txt", "--format", "docx"], "locomo"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(store: Path, arguments: list[str], says: str) -> None:
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    store: Path, arguments: list[str], says: str
+) -> None:
     assert says in error_of(run(*arguments), code=2)
     assert says in error_of(run(*arguments, "--json"), code=2)
 
@@ -228,7 +293,9 @@ def test_a_traceback_is_for_verbose_only(store: Path) -> None:
 
 def test_output_may_be_cut_off(store: Path) -> None:
     command = f"{sys.executable} -m memagent.cli.app list | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.startswith("id") and done.stderr == ""
 
 
@@ -241,7 +308,7 @@ def test_readers_work_beside_a_writer_and_a_second_writer_is_told_of_it(store: P
         assert got(run("doctor", "--json"))["store"]["writer"] == f"process {os.getpid()}"
 
 
-# -- changing ------------------------------------------------------------------------------------------------------
+# -- changing --------------------------------------------------------------------------
 
 
 def test_rm_deletes_all_that_are_named_or_none(store: Path) -> None:
@@ -259,7 +326,10 @@ def test_rm_all_needs_an_answer(store: Path) -> None:
     assert len(texts()) == 4
     assert len(got(run("rm", "--all", "--user", "default", "--yes", "--json"))["deleted"]) == 4
     assert texts() == []
-    assert got(run("rm", "--all", "--user", "default", "--yes", "--json")) == {"commit": None, "deleted": []}
+    assert got(run("rm", "--all", "--user", "default", "--yes", "--json")) == {
+        "commit": None,
+        "deleted": [],
+    }
 
 
 def test_ids_may_be_shortened_while_they_are_clear(folder: Path) -> None:
@@ -274,7 +344,12 @@ def test_ids_may_be_shortened_while_they_are_clear(folder: Path) -> None:
 
 def test_a_lost_update_is_refused(store: Path) -> None:
     item = got(run("list", "--json"))[0]
-    assert got(run("edit", item["id"], "--text", "Ana has a cat.", "--version", "1", "--json"))["version"] == 2
+    assert (
+        got(run("edit", item["id"], "--text", "Ana has a cat.", "--version", "1", "--json"))[
+            "version"
+        ]
+        == 2
+    )
     failed = run("edit", item["id"], "--text", "Ana has a dog.", "--version", "1", "--json")
     assert json.loads(failed.stdout)["error"]["type"] == "VersionConflict"
 
@@ -290,14 +365,18 @@ def test_undo_takes_a_named_commit_and_can_be_undone(store: Path) -> None:
 
 def test_time_points_choose_what_counts(store: Path) -> None:
     def found(*arguments: str) -> set[str]:
-        return {hit["item"]["id"] for hit in got(run("search", "Bolt", "-k", "9", "--json", *arguments))}
+        return {
+            hit["item"]["id"] for hit in got(run("search", "Bolt", "-k", "9", "--json", *arguments))
+        }
 
     assert len(found()) == 4
     assert len(found("--as-of-said", "8 May 2023")) == len(found("--as-of-said", "2023-05-07")) == 2
     assert found("--as-of-said", "2023-05-07T13:00") == found("--as-of-recorded", "0") == set()
     assert len(found("--as-of-recorded", "today")) == 4
     assert len(found("--as-of-valid", "6 May 2023")) == 1
-    asked = got(run("ask", "What happened last week?", "--at", "27 May 2023", "--json"))["question"]["asked_at"]
+    asked = got(run("ask", "What happened last week?", "--at", "27 May 2023", "--json"))[
+        "question"
+    ]["asked_at"]
     assert asked.startswith("2023-05-27")
 
 
@@ -306,7 +385,7 @@ def test_nothing_found_says_who_has_memories(store: Path) -> None:
     assert listed.exit_code == 0 and "users of this store: default" in listed.stderr
 
 
-# -- what is shown -------------------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------
 
 
 def test_stored_text_is_never_markup_nor_a_terminal_command(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""`memagent graph` writes the event graph of one user in the format that the file's name tells, and never over a file unasked."""
+"""`memagent graph` writes the event graph of one user in the format that the file's
+name tells, and never over a file unasked.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
 def test_the_past_and_what_is_hidden(tmp_path: Path) -> None:
     cat = next(item["id"] for item in got(run("list", "--json")) if "Bolt" in item["text"])
     assert run("rm", cat).exit_code == 0
-    for name, options in (("now", ()), ("open", ("--without-hidden",)), ("then", ("--as-of-said", "2023-05-10"))):
+    for name, options in (
+        ("now", ()),
+        ("open", ("--without-hidden",)),
+        ("then", ("--as-of-said", "2023-05-10")),
+    ):
         assert run("graph", "-o", f"{name}.json", *options).exit_code == 0
     now, shown, then = (read_graph(tmp_path / f"{name}.json") for name in ("now", "open", "then"))
     assert [node.state for node in now.nodes if node.id == cat] == [NodeState.CLOSED]

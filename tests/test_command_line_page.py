@@ -1,7 +1,8 @@
-"""The page on the command line says what is true: its commands are run, every command and option is in it.
+"""The page on the command line says what is true: its commands are run, every command
+and option is in it.
 
-Run as a script, this writes the page's outputs anew, and the tables of the two commands for evaluation and training; with `tables`, only
-these.
+Run as a script, this writes the page's outputs anew, and the tables of the two commands
+for evaluation and training; with `tables`, only these.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ VARYING = {
 
 
 def played(page: str, folder: Path) -> str:
-    """The page with what its commands print now, run one after the other in a folder with the sample beside them."""
+    """The page with what its commands print now, run one after the other in a folder
+    with the sample beside them.
+    """
     (folder / SAMPLE.name).write_bytes(SAMPLE.read_bytes())
 
     def block(match: re.Match[str]) -> str:
@@ -71,7 +74,11 @@ def options_of(program: str) -> str:
             for one in command.params
             if "--help" not in one.opts and not getattr(one, "hidden", False)
         ]
-        parts.append(f"\n`{program} {name}`: {about}\n\n| takes | meaning |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+        parts.append(
+            f"\n`{program} {name}`: {about}\n\n| takes | meaning |\n| --- | --- |\n"
+            + "\n".join(rows)
+            + "\n"
+        )
     return "".join(parts) + "\n"
 
 
@@ -87,7 +94,11 @@ def _meaning(parameter: Any) -> str:
     said += f" One of {', '.join(map(str, choices))}." if choices else ""
     default = getattr(parameter, "default", None)
     plain = isinstance(default, str | int | float | Enum) and not isinstance(default, bool)
-    return f"{said} Default: {default.value if isinstance(default, Enum) else default}." if plain else said
+    return (
+        f"{said} Default: {default.value if isinstance(default, Enum) else default}."
+        if plain
+        else said
+    )
 
 
 def homely(text: str, folder: Path) -> str:
@@ -103,17 +114,26 @@ def homely(text: str, folder: Path) -> str:
 
 
 def comparable(page: str) -> list[str]:
-    """The lines of the page without what differs from run to run; of `memagent doctor` only the names of what it looks at."""
+    """The lines of the page without what differs from run to run; of `memagent doctor`
+    only the names of what it looks at.
+    """
     body, _, doctor = page.partition("$ memagent doctor")
     for pattern, name in VARYING.items():
         body = re.sub(pattern, name, body)
-    return [*(" ".join(line.split()) for line in body.splitlines()), *re.findall(r"^[a-z]\S*", doctor, re.MULTILINE)]
+    return [
+        *(" ".join(line.split()) for line in body.splitlines()),
+        *re.findall(r"^[a-z]\S*", doctor, re.MULTILINE),
+    ]
 
 
-def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_what_the_commands_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = moved_into(tmp_path, monkeypatch, columns=100)
     page = PAGE.read_text(encoding="utf-8")
-    assert comparable(played(page, folder)) == comparable(page), f"write the page anew: python {Path(__file__).name}"
+    assert comparable(played(page, folder)) == comparable(page), (
+        f"write the page anew: python {Path(__file__).name}"
+    )
 
 
 def test_the_page_documents_every_command_and_option() -> None:
@@ -123,10 +143,19 @@ def test_the_page_documents_every_command_and_option() -> None:
     group: Any = get_command(app)
     assert sorted(own) == sorted([*group.commands, *PROGRAMS])
     for name, command in group.commands.items():
-        for option in (option for parameter in command.params for option in parameter.opts if option.startswith("-")):
-            assert f"`{option}" in own[name] + common + general, f"memagent {name} {option} is not documented"
+        for option in (
+            option
+            for parameter in command.params
+            for option in parameter.opts
+            if option.startswith("-")
+        ):
+            assert f"`{option}" in own[name] + common + general, (
+                f"memagent {name} {option} is not documented"
+            )
     for option in (option for parameter in group.params for option in parameter.opts):
-        assert f"{option}`" in general or f"`memagent {option}" in general, f"memagent {option} is not documented"
+        assert f"{option}`" in general or f"`memagent {option}" in general, (
+            f"memagent {option} is not documented"
+        )
 
 
 def test_the_page_has_what_the_other_two_commands_take() -> None:
@@ -142,5 +171,7 @@ if __name__ == "__main__" and "tables" in sys.argv:
     PAGE.write_text(tabled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 elif __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        shown = played(PAGE.read_text(encoding="utf-8"), moved_into(Path(place).resolve(), patch, columns=100))
+        shown = played(
+            PAGE.read_text(encoding="utf-8"), moved_into(Path(place).resolve(), patch, columns=100)
+        )
         PAGE.write_text(tabled(shown), encoding="utf-8")

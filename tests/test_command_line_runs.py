@@ -1,4 +1,6 @@
-"""Commands that take long or find trouble: ingest and its resumption, chat, embedding anew, the doctor."""
+"""Commands that take long or find trouble: ingest and its resumption, chat, embedding
+anew, the doctor.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line_kit import CHAT, SAMPLE, closing, error_of, got, made_store, moved_into, real, run, texts
+from command_line_kit import (
+    CHAT,
+    SAMPLE,
+    closing,
+    error_of,
+    got,
+    made_store,
+    moved_into,
+    real,
+    run,
+    texts,
+)
 
 from memagent.build import open_sqlite
 from memagent.core.errors import ModelTimeout
@@ -35,14 +48,20 @@ def store(folder: Path) -> Path:
     return made_store(folder)
 
 
-# -- ingest --------------------------------------------------------------------------------------------------------
+# -- ingest ----------------------------------------------------------------------------
 
 
 def locomo(name: str, *sessions: Sequence[str]) -> dict[str, Any]:
     conversation: dict[str, Any] = {"speaker_a": "Ana", "speaker_b": "Ben"}
     for number, said in enumerate(sessions, 1):
-        turns = [{"speaker": "Ana", "dia_id": f"D{number}:{n}", "text": text} for n, text in enumerate(said, 1)]
-        conversation |= {f"session_{number}": turns, f"session_{number}_date_time": f"1:56 pm on {number} May, 2023"}
+        turns = [
+            {"speaker": "Ana", "dia_id": f"D{number}:{n}", "text": text}
+            for n, text in enumerate(said, 1)
+        ]
+        conversation |= {
+            f"session_{number}": turns,
+            f"session_{number}_date_time": f"1:56 pm on {number} May, 2023",
+        }
     return {"sample_id": name, "conversation": conversation, "qa": []}
 
 
@@ -63,9 +82,22 @@ def test_several_conversations_go_to_users_of_their_own_names(two: Path) -> None
     assert got(run("ingest", str(two), "--json", *path))["users"] == ["conv-1", "conv-2"]
     assert texts("--user", "conv-2", *path) == ["I bake bread every Sunday."]
     assert "several conversations" in error_of(run("ingest", str(two), "--user", "x", *path))
-    chosen = ["ingest", str(two), "--user", "x", "--conversation", "conv-1", "--limit-sessions", "1", "--json", *path]
+    chosen = [
+        "ingest",
+        str(two),
+        "--user",
+        "x",
+        "--conversation",
+        "conv-1",
+        "--limit-sessions",
+        "1",
+        "--json",
+        *path,
+    ]
     assert got(run(*chosen))["sessions"] == 1
-    assert "holds conv-1, conv-2" in error_of(run("ingest", str(two), "--conversation", "conv-9", *path))
+    assert "holds conv-1, conv-2" in error_of(
+        run("ingest", str(two), "--conversation", "conv-9", *path)
+    )
 
 
 def test_a_clash_of_ids_is_told_and_a_prefix_solves_it(two: Path) -> None:
@@ -74,18 +106,29 @@ def test_a_clash_of_ids_is_told_and_a_prefix_solves_it(two: Path) -> None:
     clashing = ["ingest", str(two), "--conversation", "conv-2", "--json", *path]
     failed = run(*clashing)
     assert failed.exit_code == 1
-    assert "--prefix" in failed.stderr and json.loads(failed.stdout)["failures"][0]["session"] == "session_1"
+    assert (
+        "--prefix" in failed.stderr
+        and json.loads(failed.stdout)["failures"][0]["session"] == "session_1"
+    )
     assert got(run(*clashing, "--prefix", "b/"))["sessions"] == 1
-    assert {hit["item"]["session_id"] for hit in got(run("search", "bread", "-k", "1", "--json", *path))} == {
-        "b/session_1"
-    }
+    assert {
+        hit["item"]["session_id"] for hit in got(run("search", "bread", "-k", "1", "--json", *path))
+    } == {"b/session_1"}
 
 
 def test_message_files_and_text_files_are_told_apart(folder: Path) -> None:
-    said = [{"role": "user", "content": "I adopted a cat called Bolt.", "created_at": "2023-05-08T10:00:00Z"}]
+    said = [
+        {
+            "role": "user",
+            "content": "I adopted a cat called Bolt.",
+            "created_at": "2023-05-08T10:00:00Z",
+        }
+    ]
     (folder / "m.jsonl").write_text("\n".join(map(json.dumps, said)), encoding="utf-8")
     assert got(run("ingest", "m.jsonl", "--path", "store.db", "--json"))["turns"] == 1
-    assert "this is no JSON" in error_of(run("ingest", str(SAMPLE), "--format", "messages", "--path", "new.db"))
+    assert "this is no JSON" in error_of(
+        run("ingest", str(SAMPLE), "--format", "messages", "--path", "new.db")
+    )
     assert not (folder / "new.db").exists()
 
 
@@ -104,19 +147,40 @@ EXTRACTOR = _Flaky()
 FLAKY = replace(VERBATIM, name="flaky", extractor=EXTRACTOR)
 
 
-def test_a_run_that_failed_goes_on_where_it_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "chat.txt").write_text(f"{CHAT}\n# 1 June 2023\nAna: It rains today in Lisbon.\n", encoding="utf-8")
-    arguments = ["ingest", "chat.txt", "--path", "store.db", "--design", f"{__name__}:FLAKY", "--json"]
+def test_a_run_that_failed_goes_on_where_it_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "chat.txt").write_text(
+        f"{CHAT}\n# 1 June 2023\nAna: It rains today in Lisbon.\n", encoding="utf-8"
+    )
+    arguments = [
+        "ingest",
+        "chat.txt",
+        "--path",
+        "store.db",
+        "--design",
+        f"{__name__}:FLAKY",
+        "--json",
+    ]
     failed = run(*arguments)
     summary = json.loads(failed.stdout)
     assert failed.exit_code == 1 and "run the same command again" in failed.stderr
     assert (summary["complete"], summary["turns"], len(summary["failures"])) == (False, 2, 1)
     assert "did not answer" in summary["failures"][0]["why"]
     kept_going = json.loads(run(*arguments, "--keep-going").stdout)
-    assert (kept_going["skipped_sessions"], kept_going["turns"], len(kept_going["failures"])) == (1, 1, 1)
+    assert (kept_going["skipped_sessions"], kept_going["turns"], len(kept_going["failures"])) == (
+        1,
+        1,
+        1,
+    )
     monkeypatch.setattr(EXTRACTOR, "down", False)
     rest = got(run(*arguments))
-    assert (rest["sessions"], rest["skipped_sessions"], rest["turns"], rest["complete"]) == (1, 2, 2, True)
+    assert (rest["sessions"], rest["skipped_sessions"], rest["turns"], rest["complete"]) == (
+        1,
+        2,
+        2,
+        True,
+    )
     assert len(texts("--path", "store.db")) == 5
     assert (got(run(*arguments))["sessions"], len(texts("--path", "store.db"))) == (0, 5)
 
@@ -133,11 +197,21 @@ SLOW = replace(DESIGN, name="slow", extractor=extract)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a child there")
-def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "slow_design.py").write_text(SLOW, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     arguments = ["ingest", str(SAMPLE), "--path", "store.db", "--json"]
-    command = [sys.executable, "-m", "memagent.cli.app", *arguments, "--design", "slow_design:SLOW", "--verbose"]
+    command = [
+        sys.executable,
+        "-m",
+        "memagent.cli.app",
+        *arguments,
+        "--design",
+        "slow_design:SLOW",
+        "--verbose",
+    ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None and child.stdout is not None
     assert "2024" in child.stderr.readline()  # the first session is done
@@ -145,18 +219,28 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(folder: Path, monkeypa
     out, err = child.communicate(timeout=30)
     assert child.returncode == 130, err
     stopped = json.loads(out)
-    assert 1 <= stopped["sessions"] < 10 and not stopped["complete"] and "run the same command again" in err
+    assert (
+        1 <= stopped["sessions"] < 10
+        and not stopped["complete"]
+        and "run the same command again" in err
+    )
     rest = got(run(*arguments))
     assert rest["complete"] and rest["skipped_sessions"] >= stopped["sessions"] - 1
-    assert rest["turns"] + stopped["turns"] == got(run("ingest", str(SAMPLE), "--path", "other.db", "--json"))["turns"]
+    assert (
+        rest["turns"] + stopped["turns"]
+        == got(run("ingest", str(SAMPLE), "--path", "other.db", "--json"))["turns"]
+    )
 
 
-# -- chat ----------------------------------------------------------------------------------------------------------
+# -- chat ------------------------------------------------------------------------------
 
 
 def test_chat_answers_from_what_was_just_said_and_takes_commands(folder: Path) -> None:
     said = "I adopted a turtle called Bolt.\nWhat is my turtle called?\n/undo\n/nope\n/quit\nnever read\n"
-    lines = [json.loads(line) for line in run("chat", "--path", "store.db", "--json", says=said).stdout.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in run("chat", "--path", "store.db", "--json", says=said).stdout.splitlines()
+    ]
     assert [next(iter(line)) for line in lines] == ["answer", "answer", "undone", "error"]
     assert "Bolt" in lines[1]["answer"]["text"] and lines[1]["answer"]["citations"]
     held = got(run("list", "--path", "store.db", "--json"))
@@ -165,7 +249,7 @@ def test_chat_answers_from_what_was_just_said_and_takes_commands(folder: Path) -
     assert "forgotten: I adopted a turtle" in forgotten.stdout and texts("--path", "store.db") == []
 
 
-# -- embedding anew ------------------------------------------------------------------------------------------------
+# -- embedding anew --------------------------------------------------------------------
 
 
 class _Letters:
@@ -174,7 +258,10 @@ class _Letters:
     id, dim = "letters-8", 8
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        rows = np.array([[text.count(letter) + 1.0 for letter in "aeioubst"] for text in texts], dtype=np.float32)
+        rows = np.array(
+            [[text.count(letter) + 1.0 for letter in "aeioubst"] for text in texts],
+            dtype=np.float32,
+        )
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -201,7 +288,7 @@ def test_reembed_replaces_kept_vectors_that_are_of_no_use(store: Path) -> None:
     assert len(got(run("search", "cat", "--embedder", letters, "--json"))) == 4
 
 
-# -- doctor --------------------------------------------------------------------------------------------------------
+# -- doctor ----------------------------------------------------------------------------
 
 
 def test_doctor_finds_damage_in_the_history(store: Path) -> None:
@@ -224,9 +311,13 @@ def test_doctor_names_what_shadows_the_packages_and_what_is_missing(
     found = real("doctor", "--json")
     assert found.returncode == 1
     report = json.loads(found.stdout)
-    assert str(folder / "shadow" / "train") in report["problems"][0] and "shadows" in report["problems"][0]
+    assert (
+        str(folder / "shadow" / "train") in report["problems"][0]
+        and "shadows" in report["problems"][0]
+    )
     assert all(
-        state == "installed" or f'pip install "memagent[{name}]"' in state for name, state in report["extras"].items()
+        state == "installed" or f'pip install "memagent[{name}]"' in state
+        for name, state in report["extras"].items()
     )
     assert {"llm", "minilm", "qdrant"} <= set(report["extras"])
 

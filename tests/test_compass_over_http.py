@@ -1,8 +1,10 @@
-"""`compass_mem` from end to end: a real conversation through litellm and HTTP, its graph counted, walks told by `memagent ask --why`.
+"""`compass_mem` from end to end: a real conversation through litellm and HTTP, its
+graph counted, walks told by `memagent ask --why`.
 
-A server on loopback answers by rules from what each prompt shows: events are what a speaker keeps coming back to in a session, relations
-come from shared turns and order, the explorer follows shared words. The figures of the whole conversation:
-`pytest -m full --log-cli-level=INFO` on this file.
+A server on loopback answers by rules from what each prompt shows: events are what a
+speaker keeps coming back to in a session, relations come from shared turns and order,
+the explorer follows shared words. The figures of the whole conversation: `pytest -m
+full --log-cli-level=INFO` on this file.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from memagent.testing import Reply, ScriptedServer
 from memagent.testing.server import Body
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("litellm") is None, reason='needs the extra: pip install "memagent[llm]"'
+    importlib.util.find_spec("litellm") is None,
+    reason='needs the extra: pip install "memagent[llm]"',
 )
 MODEL = "openai/scripted"
 WORD = re.compile(r"[a-z]{5,}")
@@ -45,11 +48,13 @@ def words(text: str) -> set[str]:
     return {word.removesuffix("s") for word in WORD.findall(text.lower()) if word not in COMMON}
 
 
-# -- the server --------------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------
 
 
 def segmented(user: str) -> object:
-    """At most eight events a session: a speaker and a word that this speaker says in two turns or more."""
+    """At most eight events a session: a speaker and a word that this speaker says in
+    two turns or more.
+    """
     turns = re.findall(r"^\[(.+?)\] (.+?): (.+)$", user, re.M)
     said: dict[tuple[str, str], list[str]] = {}
     for turn, speaker, text in turns:
@@ -57,7 +62,12 @@ def segmented(user: str) -> object:
             said.setdefault((speaker, word), []).append(turn)
     often = sorted(said, key=lambda key: (-len(said[key]), key))[:8]
     events = [
-        {"summary": f"{who} talks about {word}", "people": [who], "turns": said[who, word], "when": None}
+        {
+            "summary": f"{who} talks about {word}",
+            "people": [who],
+            "turns": said[who, word],
+            "when": None,
+        }
         for who, word in often
         if len(said[who, word]) > 1
     ]
@@ -66,16 +76,26 @@ def segmented(user: str) -> object:
 
 def related(user: str) -> object:
     count = len(re.findall(r"^\d+\. ", user.partition("<events>")[2], re.M))
-    links = [{"source": i, "target": i + 1, "relation": "follows", "turns": []} for i in range(count - 1)]
-    links += [{"source": 0, "target": i, "relation": "motivates", "turns": []} for i in range(2, count)]
+    links = [
+        {"source": i, "target": i + 1, "relation": "follows", "turns": []} for i in range(count - 1)
+    ]
+    links += [
+        {"source": 0, "target": i, "relation": "motivates", "turns": []} for i in range(2, count)
+    ]
     return {"relations": links}
 
 
 def judged(user: str) -> object:
-    pairs = re.findall(r"^(\d+)\. first: (?:\(.*?\) )?(.+)\n   second: (?:\(.*?\) )?(.+)$", user, re.M)
+    pairs = re.findall(
+        r"^(\d+)\. first: (?:\(.*?\) )?(.+)\n   second: (?:\(.*?\) )?(.+)$", user, re.M
+    )
     return {
         "pairs": [
-            {"pair": int(n), "verdict": "same" if words(a) == words(b) else "overlapping", "label": "kindred"}
+            {
+                "pair": int(n),
+                "verdict": "same" if words(a) == words(b) else "overlapping",
+                "label": "kindred",
+            }
             for n, a, b in pairs
         ]
     }
@@ -112,11 +132,15 @@ def scripted(body: Body, _: int) -> Reply:
         "how the events of one session hang together": related,
         "free of doubles": judged,
         "walk through a graph": explored,
-        "prepare a search": lambda user: {"subgoals": [between(user, "question"), "Find who it was"]},
+        "prepare a search": lambda user: {
+            "subgoals": [between(user, "question"), "Find who it was"]
+        },
         "answer questions from a memory": answered,
     }
     (reply,) = (make(user) for mark, make in calls.items() if mark in system)
-    return Reply(text=json.dumps(reply), prompt_tokens=len(f"{system} {user}".split()), completion_tokens=40)
+    return Reply(
+        text=json.dumps(reply), prompt_tokens=len(f"{system} {user}".split()), completion_tokens=40
+    )
 
 
 @pytest.fixture
@@ -125,7 +149,7 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-# -- the runs ----------------------------------------------------------------------------------------------------------
+# -- the runs --------------------------------------------------------------------------
 
 
 def conversation(folder: Path) -> Conversation:
@@ -141,7 +165,9 @@ async def played(
     """Statistics of the graph, the answers, and how many calls each session took."""
     model = ModelSettings(model=MODEL, api_base=server.url, api_key="test-key")
     calls: list[int] = []
-    async with open_agent(path=path, design="compass_mem", settings=AgentSettings(model=model)) as agent:
+    async with open_agent(
+        path=path, design="compass_mem", settings=AgentSettings(model=model)
+    ) as agent:
         for session in talk.sessions[:sessions]:
             before = len(server.requests)
             report = await agent.remember(session)
@@ -176,31 +202,46 @@ def test_a_conversation_becomes_a_graph_whose_walks_are_told(
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
     talk = conversation(locomo_dir)
-    stats, answers, calls = asyncio.run(played(server, tmp_path / "memory.db", talk, sessions=5, questions=3))
+    stats, answers, calls = asyncio.run(
+        played(server, tmp_path / "memory.db", talk, sessions=5, questions=3)
+    )
 
     assert all(2 <= count <= 3 for count in calls), "segment and relate, at times judge"
-    assert stats.sessions == 5 and all(1 <= count <= 8 for count in stats.events_per_session.values())
+    assert stats.sessions == 5 and all(
+        1 <= count <= 8 for count in stats.events_per_session.values()
+    )
     assert stats.merged_events >= 1 and stats.events < sum(8 for _ in calls)
     assert stats.nodes["event"] == stats.events == sum(stats.components)
-    assert stats.event_edges["follows"] > 0 and stats.edges["part_of"] > 0 and stats.edges["mentions"] > 0
+    assert (
+        stats.event_edges["follows"] > 0
+        and stats.edges["part_of"] > 0
+        and stats.edges["mentions"] > 0
+    )
 
-    walked = [hit for answer in answers for hit in answer.hits if hit.why.via and hit.kind == "event"]
+    walked = [
+        hit for answer in answers for hit in answer.hits if hit.why.via and hit.kind == "event"
+    ]
     assert walked, "some event was reached from another"
     for answer in answers:
         shown = {hit.id for hit in answer.hits}
         assert answer.abstained or {one.hit_id for one in answer.citations} <= shown
         assert answer.usage.calls == len(answer.response_ids) >= 3, "plan, explore, answer"
 
-    asked = next(a for a in answers if any(hit.why.via for hit in a.hits) and a.question is not None)
+    asked = next(
+        a for a in answers if any(hit.why.via for hit in a.hits) and a.question is not None
+    )
     assert asked.question is not None
     printed = real("ask", asked.question.text, "--why", "--config", settings_file(server, tmp_path))
     assert printed.returncode == 0, printed.stderr
     told = " ".join(printed.stdout.split()).partition("reached in the event graph")[2]
     for hit in (hit for hit in asked.hits if hit.why.via):
         path = [
-            f"{node} {f'-{relation}->' if forward else f'<-{relation}-'}" for node, relation, forward in hit.why.via
+            f"{node} {f'-{relation}->' if forward else f'<-{relation}-'}"
+            for node, relation, forward in hit.why.via
         ]
-        assert " ".join((*path, f"{hit.id}: {hit.text}")) in told, "the same walk in another process"
+        assert " ".join((*path, f"{hit.id}: {hit.text}")) in told, (
+            "the same walk in another process"
+        )
 
     counted = got(run("stats", "--graph", "--json", "--config", settings_file(server, tmp_path)))
     assert GraphStats.model_validate(counted["graph"]) == stats and counted["sessions"] == 5
@@ -208,10 +249,13 @@ def test_a_conversation_becomes_a_graph_whose_walks_are_told(
     assert "edges between events" in table and "told more than once" in table
 
 
-def test_the_same_conversation_gives_the_same_graph(server: ScriptedServer, tmp_path: Path, locomo_dir: Path) -> None:
+def test_the_same_conversation_gives_the_same_graph(
+    server: ScriptedServer, tmp_path: Path, locomo_dir: Path
+) -> None:
     talk = conversation(locomo_dir)
     runs = [
-        asyncio.run(played(server, tmp_path / f"{number}.db", talk, sessions=2, questions=1)) for number in range(2)
+        asyncio.run(played(server, tmp_path / f"{number}.db", talk, sessions=2, questions=1))
+        for number in range(2)
     ]
     assert runs[0][0] == runs[1][0] and runs[0][2] == runs[1][2]
     assert [hit.id for hit in runs[0][1][0].hits] == [hit.id for hit in runs[1][1][0].hits]
@@ -220,10 +264,16 @@ def test_the_same_conversation_gives_the_same_graph(server: ScriptedServer, tmp_
 @pytest.mark.full
 def test_the_whole_conversation(server: ScriptedServer, tmp_path: Path, locomo_dir: Path) -> None:
     talk = conversation(locomo_dir)
-    stats, answers, calls = asyncio.run(played(server, tmp_path / "memory.db", talk, sessions=None, questions=40))
+    stats, answers, calls = asyncio.run(
+        played(server, tmp_path / "memory.db", talk, sessions=None, questions=40)
+    )
     assert stats.sessions == len(talk.sessions) and stats.merged_events > 0
-    walked = [hit for answer in answers for hit in answer.hits if hit.why.via and hit.kind == "event"]
-    assert walked and not any(len(answer.citations) == 0 and not answer.abstained for answer in answers)
+    walked = [
+        hit for answer in answers for hit in answer.hits if hit.why.via and hit.kind == "event"
+    ]
+    assert walked and not any(
+        len(answer.citations) == 0 and not answer.abstained for answer in answers
+    )
     figures = {
         "prompts": prompt_set_digest("compass_mem"),
         "calls a session": calls,

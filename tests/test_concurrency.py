@@ -1,6 +1,8 @@
-"""Threads, processes, event loops, forks and Ctrl-C on one memory: nothing is lost or torn, and who may not go on is told why.
+"""Threads, processes, event loops, forks and Ctrl-C on one memory: nothing is lost or
+torn, and who may not go on is told why.
 
-What needs a process of its own runs in a forked one (`crash_child`) and says what it saw, a line at a time.
+What needs a process of its own runs in a forked one (`crash_child`) and says what it
+saw, a line at a time.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def added(rows: list[JournalRow]) -> Counter[str]:
     return Counter(op.fact.text for op in ops if isinstance(op, Add))
 
 
-# -- threads -----------------------------------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------
 
 
 def test_eight_threads_share_one_agent(place: str) -> None:
@@ -105,7 +107,9 @@ def test_eight_threads_share_one_agent(place: str) -> None:
 
     def work(number: int) -> None:
         for step in range(4):
-            item = agent.memory.add(f"thread {number} keeps note {step}", subject=f"thread {number}")
+            item = agent.memory.add(
+                f"thread {number} keeps note {step}", subject=f"thread {number}"
+            )
             told.append(item.text)
             agent.search(f"note {step}", k=3)
             try:
@@ -114,7 +118,9 @@ def test_eight_threads_share_one_agent(place: str) -> None:
                     agent.memory.delete(item.id)
             except MemoryNotFound:  # another thread's undo took it back
                 pass
-        agent.remember(f"Thread {number} bought a lantern in Porto", at=datetime(2024, 1, 1, tzinfo=UTC))
+        agent.remember(
+            f"Thread {number} bought a lantern in Porto", at=datetime(2024, 1, 1, tzinfo=UTC)
+        )
         told.append(f"Thread {number} bought a lantern in Porto")
         with suppress(StoreError):  # two undid the same commit, or something was built on it
             undone.append(agent.memory.undo().undoes or "")
@@ -128,7 +134,9 @@ def test_eight_threads_share_one_agent(place: str) -> None:
             row.entry.undoes for row in rows if isinstance(row.entry, Commit) and row.entry.undoes
         )
         active = agent.memory.get_all()
-        assert {item.text for item in active} == {hit.text for hit in agent.search("thread note lantern", k=500)}
+        assert {item.text for item in active} == {
+            hit.text for hit in agent.search("thread note lantern", k=500)
+        }
 
 
 def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
@@ -139,8 +147,14 @@ def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
         with open_agent(place) as agent:
             for step in range(10):
                 agent.memory.add(f"agent {number} keeps note {step}")
-            agent.memory.add_many([f"agent {number} lists {thing}" for thing in ("tea", "rice", "oil")])
-            agent.remember(f"Agent {number} saw a heron", session_id=f"s{number}", at=datetime(2024, 1, 1, tzinfo=UTC))
+            agent.memory.add_many(
+                [f"agent {number} lists {thing}" for thing in ("tea", "rice", "oil")]
+            )
+            agent.remember(
+                f"Agent {number} saw a heron",
+                session_id=f"s{number}",
+                at=datetime(2024, 1, 1, tzinfo=UTC),
+            )
             done.wait(30)
             digests.append(agent.snapshot().digest)
             assert len(agent.search("agent", k=500)) == THREADS * 14
@@ -178,17 +192,21 @@ def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str) -> N
     assert Counter(told) == added(replayed(place)[1])
 
 
-# -- event loops -------------------------------------------------------------------------------------------------------
+# -- event loops -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
 def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
-    store = open_store(path=":memory:" if place == "memory" else tmp_path / "m.db", embedder="hashing")
+    store = open_store(
+        path=":memory:" if place == "memory" else tmp_path / "m.db", embedder="hashing"
+    )
     bank = store.bank(ANA)
     batch = OpBatch(accepted=(Add(fact=Fact(text="Ana has a key")),))
     asyncio.run(bank.commit(batch, source=SourceRef()))
     for attempt in (bank.sync, bank.refresh, lambda: bank.commit(batch, source=SourceRef())):
-        with pytest.raises(WrongLoop, match="'ana' belongs to another event loop; open one agent a loop"):
+        with pytest.raises(
+            WrongLoop, match="'ana' belongs to another event loop; open one agent a loop"
+        ):
             asyncio.run(attempt())
     assert len(bank.state.items) == 1
     assert asyncio.run(store.bank(ANA).get(next(iter(bank.state.items)))).text == "Ana has a key"
@@ -196,10 +214,16 @@ def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
 
 
 def test_two_running_loops_get_the_same_answer() -> None:
-    bank, ready, over = MemoryBank(embedder=HashEmbedder(dim=32)), threading.Event(), threading.Event()
+    bank, ready, over = (
+        MemoryBank(embedder=HashEmbedder(dim=32)),
+        threading.Event(),
+        threading.Event(),
+    )
 
     async def first() -> None:
-        await bank.commit(OpBatch(accepted=(Add(fact=Fact(text="Ana has a key")),)), source=SourceRef())
+        await bank.commit(
+            OpBatch(accepted=(Add(fact=Fact(text="Ana has a key")),)), source=SourceRef()
+        )
         ready.set()
         while not over.is_set():
             await bank.sync()
@@ -230,16 +254,20 @@ def test_an_agent_called_from_its_own_loop_says_so_instead_of_hanging(tmp_path: 
         return ""
 
     with open_agent(tmp_path / "m.db", model=FunctionModel(reply), design="add_only") as agent:
-        with pytest.raises(StoreError, match="called from its own event loop; use AsyncAgent inside coroutines"):
+        with pytest.raises(
+            StoreError, match="called from its own event loop; use AsyncAgent inside coroutines"
+        ):
             agent.remember("Ana has a key")
         assert len(agent.memory.sessions()) == 1
 
 
-# -- processes ---------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------
 
 
 @needs_fork
-def test_of_three_processes_one_writes_and_the_others_are_told_who(server: CrashServer, tmp_path: Path) -> None:
+def test_of_three_processes_one_writes_and_the_others_are_told_who(
+    server: CrashServer, tmp_path: Path
+) -> None:
     death = server.run("test_concurrency:three_processes", path=str(tmp_path / "m.db"))
     assert death.trace == ""
     assert Counter(death.said) == {
@@ -262,7 +290,9 @@ def three_processes(say: Say, *, path: str) -> None:
             agent = open_agent(path)
         except StoreLocked as error:
             winner = int(os.read(won_in, 8))
-            told = error.pid == winner and f"process {winner} is the writer of this store" in str(error)
+            told = error.pid == winner and f"process {winner} is the writer of this store" in str(
+                error
+            )
             say("locked, and told by whom" if told else str(error))
             os.write(turns[0][1], b".")
             os.read(turns[1][0], 1)
@@ -274,7 +304,10 @@ def three_processes(say: Say, *, path: str) -> None:
             return
         say("writes")
         os.write(won_out, b"%8d" % os.getpid() * 2)
-        for lost, go, text in ((turns[0][0], turns[1][1], "one"), (turns[2][0], turns[3][1], "two")):
+        for lost, go, text in (
+            (turns[0][0], turns[1][1], "one"),
+            (turns[2][0], turns[3][1], "two"),
+        ):
             for _ in range(2):
                 os.read(lost, 1)
             agent.memory.add(text, said_at=datetime(2024, 1, 1, tzinfo=UTC))
@@ -286,7 +319,9 @@ def three_processes(say: Say, *, path: str) -> None:
 
 
 def _forked(work: Callable[[], None]) -> int:
-    """The id of a forked process that does the work and ends with status 0, or 1 when it raised, or is killed after 20 s."""
+    """The id of a forked process that does the work and ends with status 0, or 1 when
+    it raised, or is killed after 20 s.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -302,7 +337,9 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 @needs_fork
-def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(server: CrashServer, tmp_path: Path) -> None:
+def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(
+    server: CrashServer, tmp_path: Path
+) -> None:
     death = server.run("test_concurrency:fork_an_agent", path=str(tmp_path / "m.db"))
     assert death.trace == ""
     assert death.said == [
@@ -313,7 +350,11 @@ def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(server:
         "child writes",
         "exit 0",
     ]
-    assert sorted(added(replayed(tmp_path / "m.db")[1])) == ["Ana has a key", "Bo has a dog", "Cy has a cat"]
+    assert sorted(added(replayed(tmp_path / "m.db")[1])) == [
+        "Ana has a key",
+        "Bo has a dog",
+        "Cy has a cat",
+    ]
 
 
 def fork_an_agent(say: Say, *, path: str) -> None:
@@ -356,7 +397,9 @@ def test_forks_amid_work_hang_nobody(server: CrashServer, tmp_path: Path) -> Non
 
 
 def fork_amid_work(say: Say, *, path: str) -> None:
-    """Fork again and again while sessions wait for a model in the background; each child reads and ends, and inherits none of that work."""
+    """Fork again and again while sessions wait for a model in the background; each
+    child reads and ends, and inherits none of that work.
+    """
     gate = Gate()
     with open_agent(path, model=gate.model, design="add_only") as agent:
 
@@ -374,7 +417,7 @@ def fork_amid_work(say: Say, *, path: str) -> None:
         say(f"remembered {sum(report.op_counts['ADD'] for report in agent.flush())}")
 
 
-# -- Ctrl-C ------------------------------------------------------------------------------------------------------------
+# -- Ctrl-C ----------------------------------------------------------------------------
 
 
 @needs_fork
@@ -390,7 +433,9 @@ def fork_amid_work(say: Say, *, path: str) -> None:
         "refresh.begun",
     ],
 )
-def test_ctrl_c_reaches_the_caller_and_tears_nothing(server: CrashServer, tmp_path: Path, point: str) -> None:
+def test_ctrl_c_reaches_the_caller_and_tears_nothing(
+    server: CrashServer, tmp_path: Path, point: str
+) -> None:
     path = tmp_path / "m.db"
     death = server.run("test_concurrency:press_ctrl_c", path=str(path), point=None, where=point)
     assert death.trace == ""
@@ -402,7 +447,9 @@ def test_ctrl_c_reaches_the_caller_and_tears_nothing(server: CrashServer, tmp_pa
 
 
 def press_ctrl_c(say: Say, *, path: str, where: str) -> None:
-    """Send SIGINT to this very process when a remember gets to a point, then go on with the same agent."""
+    """Send SIGINT to this very process when a remember gets to a point, then go on with
+    the same agent.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     visits = count(1)
 
@@ -421,7 +468,11 @@ def press_ctrl_c(say: Say, *, path: str, where: str) -> None:
         crash_points.watch(None)
         agent.memory.add("Bo has a dog")
         agent.remember(session_of("cut"))
-        found = [hit.text for hit in agent.search("packed", k=50) if hit.item and hit.item.session_id == "cut"]
+        found = [
+            hit.text
+            for hit in agent.search("packed", k=50)
+            if hit.item and hit.item.session_id == "cut"
+        ]
         say(f"finished {len(found)}")
         say(agent.snapshot().digest)
 
@@ -458,7 +509,7 @@ def press_ctrl_c_in_a_model_call(say: Say, *, path: str) -> None:
         say(f"remembered {sum(report.op_counts['ADD'] for report in agent.resume())}")
 
 
-# -- in the background -------------------------------------------------------------------------------------------------
+# -- in the background -----------------------------------------------------------------
 
 
 def one_fact(request: ModelRequest) -> str:
@@ -468,7 +519,14 @@ def one_fact(request: ModelRequest) -> str:
     name = request.step.session_id or ""
     turn = re.search(r'[^\s"<>\[\]]*:1\b', request.messages[-1].content)
     return json.dumps(
-        {"facts": [{"text": f"Something happened in {name}", "source": turn.group() if turn else f"{name}:1"}]}
+        {
+            "facts": [
+                {
+                    "text": f"Something happened in {name}",
+                    "source": turn.group() if turn else f"{name}:1",
+                }
+            ]
+        }
     )
 
 
@@ -491,7 +549,9 @@ def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> Non
         answer = agent.chat("I adopted a cat named Miso")
         assert answer.abstained
         assert agent.memory.get_all() == []
-        assert [session.turns[0].text for session in agent.memory.sessions()] == ["I adopted a cat named Miso"]
+        assert [session.turns[0].text for session in agent.memory.sessions()] == [
+            "I adopted a cat named Miso"
+        ]
         threading.Timer(0.05, gate.open.set).start()
         (report,) = agent.flush()
         assert report.op_counts["ADD"] == 1
@@ -502,7 +562,10 @@ def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> Non
 def test_work_in_the_background_keeps_its_order(place: str) -> None:
     gate = Gate()
     with open_agent(place, model=gate.model, design="add_only") as agent:
-        futures = [agent.remember("A thing happened", session_id=f"s{n}", background=True) for n in range(5)]
+        futures = [
+            agent.remember("A thing happened", session_id=f"s{n}", background=True)
+            for n in range(5)
+        ]
         gate.open.set()
         agent.remember("A last thing happened", session_id="s5")
         assert all(not isinstance(future, IngestReport) and future.done() for future in futures)
@@ -526,7 +589,9 @@ def test_what_fails_in_the_background_is_told_and_costs_nothing_else(place: str)
     agent = open_agent(place)
     ok = agent.remember(session_of("one"), background=True)
     clash = session_of("two").model_copy(update={"turns": session_of("one").turns})
-    with pytest.raises(ValueError, match="is taken by session 'one'"):  # told at once: nothing was stored
+    with pytest.raises(
+        ValueError, match="is taken by session 'one'"
+    ):  # told at once: nothing was stored
         agent.remember(clash, background=True)
     agent.remember(session_of("three"), background=True)
     assert [report.session_id for report in agent.flush()] == ["one", "three"]
@@ -560,7 +625,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     command = [sys.executable, "-W", "error", "-c", LEAVE, str(path), str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
     assert sum(added(replayed(path)[1]).values()) == 5
     with open_agent(path) as agent:

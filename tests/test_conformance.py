@@ -1,6 +1,7 @@
 """Every built-in keeps the promises of its protocol.
 
-Qdrant is driven through its client's in-memory mode; `test_qdrant_over_http.py` has it over HTTP.
+Qdrant is driven through its client's in-memory mode; `test_qdrant_over_http.py` has it
+over HTTP.
 """
 
 from __future__ import annotations
@@ -29,13 +30,18 @@ def test_numpy_index_keeps_the_contract_over_many_segments() -> None:
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_qdrant_in_memory_keeps(name: str) -> None:
-    client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
+    client_module = pytest.importorskip(
+        "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
+    )
     from memagent.vectors.qdrant_index import QdrantIndex
 
     async def check() -> None:
         client = client_module.AsyncQdrantClient(location=":memory:")
         await CONTRACTS[name](
-            lambda dim, scope, collection: QdrantIndex(client, dim=dim, scope=scope, collection=collection), "memagent"
+            lambda dim, scope, collection: QdrantIndex(
+                client, dim=dim, scope=scope, collection=collection
+            ),
+            "memagent",
         )
 
     asyncio.run(check())

@@ -1,4 +1,6 @@
-"""Held to a schema, every reply parses and validates, whatever the model says and wherever the limit lies."""
+"""Held to a schema, every reply parses and validates, whatever the model says and
+wherever the limit lies.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,12 @@ def _lower(schema: Any) -> Any:
 
 
 def _tokenizers() -> dict[str, Any]:
-    lines = [*REPLY_PIECES, "ana lives in rome", "où est-ce ? — là", '{"ops": [{"op": "ADD", "fact": 1}]}'] * 3
+    lines = [
+        *REPLY_PIECES,
+        "ana lives in rome",
+        "où est-ce ? — là",
+        '{"ops": [{"op": "ADD", "fact": 1}]}',
+    ] * 3
     return {
         "words": tiny_tokenizer(),
         "words with capitals": word_tokenizer(WORDS.split(), lower=False),
@@ -93,13 +100,18 @@ def _tokenizers() -> dict[str, Any]:
 TOKENIZERS = _tokenizers()
 
 
-def _replies(tokenizer: Any, schema: Any, *, max_tokens: int, rows: int = 24, temperature: float = 1.0) -> list[str]:
+def _replies(
+    tokenizer: Any, schema: Any, *, max_tokens: int, rows: int = 24, temperature: float = 1.0
+) -> list[str]:
     model = tiny_model(tokenizer, seed=1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(4.0)  # sharper, so that rows differ in more than noise
     engine = TransformersEngine(
-        model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id, masks=schema_masks(tokenizer)
+        model,
+        eos_ids=[tokenizer.eos_token_id],
+        pad_id=tokenizer.pad_token_id,
+        masks=schema_masks(tokenizer),
     )
     jobs = [
         Job(
@@ -112,7 +124,10 @@ def _replies(tokenizer: Any, schema: Any, *, max_tokens: int, rows: int = 24, te
         )
         for row in range(rows)
     ]
-    return [tokenizer.decode(one.completion_ids, skip_special_tokens=True) for one in engine.generate(jobs)]
+    return [
+        tokenizer.decode(one.completion_ids, skip_special_tokens=True)
+        for one in engine.generate(jobs)
+    ]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -127,22 +142,33 @@ def test_every_reply_of_a_random_model_parses_and_validates(name: str, schema: A
 def test_without_the_mask_a_random_model_hardly_ever_does() -> None:
     tokenizer = TOKENIZERS["words"]
     engine = TransformersEngine(
-        tiny_model(tokenizer, seed=1), eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
+        tiny_model(tokenizer, seed=1),
+        eos_ids=[tokenizer.eos_token_id],
+        pad_id=tokenizer.pad_token_id,
     )
     jobs = [Job(key=str(row), prompt_ids=(5, 6), max_tokens=60, seed=row) for row in range(24)]
     read = 0
     for one in engine.generate(jobs):
         try:
-            read += isinstance(json.loads(tokenizer.decode(one.completion_ids, skip_special_tokens=True)), dict)
+            read += isinstance(
+                json.loads(tokenizer.decode(one.completion_ids, skip_special_tokens=True)), dict
+            )
         except ValueError:
             continue
     assert read == 0
 
 
-def test_a_folder_that_was_trained_held_to_schemas_is_held_to_them_in_an_app(tmp_path: Path) -> None:
+def test_a_folder_that_was_trained_held_to_schemas_is_held_to_them_in_an_app(
+    tmp_path: Path,
+) -> None:
     tokenizer = TOKENIZERS["bytes"]
     request = ModelRequest.model_validate(
-        {"role": "extractor", "step": {}, "messages": [{"role": "user", "content": "ana"}], "schema": FACTS}
+        {
+            "role": "extractor",
+            "step": {},
+            "messages": [{"role": "user", "content": "ana"}],
+            "schema": FACTS,
+        }
     )
 
     def said(folder: Path, **options: Any) -> str:
@@ -169,7 +195,10 @@ def test_log_probabilities_are_those_of_the_model_without_the_grammar() -> None:
     tokenizer = TOKENIZERS["words"]
     model = tiny_model(tokenizer, seed=2)
     engine = TransformersEngine(
-        model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id, masks=schema_masks(tokenizer)
+        model,
+        eos_ids=[tokenizer.eos_token_id],
+        pad_id=tokenizer.pad_token_id,
+        masks=schema_masks(tokenizer),
     )
     job = Job(key="a", prompt_ids=(5, 6, 7), max_tokens=40, seed=3, grammar=json.dumps(FACTS))
     said = engine.generate([job])[0]
@@ -190,6 +219,8 @@ def test_a_tokenizer_of_another_kind_is_refused() -> None:
     from transformers import PreTrainedTokenizerFast
 
     inner = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", eos_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="<unk>", eos_token="<unk>"
+    )
     with pytest.raises(ConfigError, match="byte-level and word-level"):
         schema_masks(tokenizer)

@@ -21,12 +21,21 @@ ROLE = Role.MANAGER
 
 
 def _global(rewards: list[float | None], *, session: int = 0, prefix: str = "g") -> CreditGroup:
-    members = tuple(Member(reward=reward, response_ids=(f"{prefix}{place}",)) for place, reward in enumerate(rewards))
-    return CreditGroup(key=GroupKey(branch="global", role=ROLE, episode_id="e", session=session), members=members)
+    members = tuple(
+        Member(reward=reward, response_ids=(f"{prefix}{place}",))
+        for place, reward in enumerate(rewards)
+    )
+    return CreditGroup(
+        key=GroupKey(branch="global", role=ROLE, episode_id="e", session=session), members=members
+    )
 
 
 def _local(
-    rewards: list[float | None], ids: list[str], *, start: str = "d", starts: list[str] | None = None
+    rewards: list[float | None],
+    ids: list[str],
+    *,
+    start: str = "d",
+    starts: list[str] | None = None,
 ) -> CreditGroup:
     members = tuple(
         Member(reward=reward, response_ids=(name,), start=at)
@@ -37,8 +46,11 @@ def _local(
 
 
 def test_a_small_mixed_batch_gives_the_advantages_computed_by_hand() -> None:
-    # Global rewards 1, 0: +1, -1. Local rewards 0, 0, 1, the anchor g0 last: mean 1/3, std sqrt(2)/3, so -0.7071, -0.7071, 1.4142.
-    credit = logo_advantages([_global([1.0, 0.0]), _local([0.0, 0.0, 1.0], ["l0", "l1", "g0"])], local_weight=0.5)
+    # Global rewards 1, 0: +1, -1. Local rewards 0, 0, 1, the anchor g0 last: mean 1/3,
+    # std sqrt(2)/3, so -0.7071, -0.7071, 1.4142.
+    credit = logo_advantages(
+        [_global([1.0, 0.0]), _local([0.0, 0.0, 1.0], ["l0", "l1", "g0"])], local_weight=0.5
+    )
     assert credit.advantages == pytest.approx(
         {"g0": 1.0 + 0.5 * 1.41421, "g1": -1.0, "l0": -0.35355, "l1": -0.35355}, abs=1e-4
     )
@@ -47,7 +59,9 @@ def test_a_small_mixed_batch_gives_the_advantages_computed_by_hand() -> None:
 
 
 def test_groups_without_variance_give_zero_and_are_counted() -> None:
-    credit = logo_advantages([_global([0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2]), _global([1.0, 0.0], session=1, prefix="h")])
+    credit = logo_advantages(
+        [_global([0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2]), _global([1.0, 0.0], session=1, prefix="h")]
+    )
     assert [credit.advantages[f"g{place}"] for place in range(3)] == [0.0, 0.0, 0.0]
     assert credit.flat["global"] == 1
     assert credit.groups["global"] == 2
@@ -71,7 +85,8 @@ def test_balance_by_branches_makes_each_branch_weigh_alike() -> None:
     credit = logo_advantages(groups, balance="branches", local_weight=1.0)
     rows = len(credit.advantages)
     shares = {name: credit.advantages[name] / rows for name in credit.advantages}
-    # The mean over rows is mean(global) + mean(local): each global row counts 1/2, each local row 1/4.
+    # The mean over rows is mean(global) + mean(local): each global row counts 1/2, each
+    # local row 1/4.
     assert shares["g0"] == pytest.approx(1 / 2, abs=1e-5)
     assert shares["b"] == pytest.approx(1 / 4, abs=1e-5)
 
@@ -83,7 +98,10 @@ def test_members_of_a_local_group_must_share_their_start() -> None:
 
 def test_policy_versions_do_not_mix_in_a_group() -> None:
     key = GroupKey(branch="global", role=ROLE, episode_id="e", session=0)
-    members = (Member(reward=1.0, response_ids=("a",), version=1), Member(reward=0.0, response_ids=("b",), version=2))
+    members = (
+        Member(reward=1.0, response_ids=("a",), version=1),
+        Member(reward=0.0, response_ids=("b",), version=2),
+    )
     with pytest.raises(TrainFault, match="mixes policy versions"):
         logo_advantages([CreditGroup(key=key, members=members)])
 
@@ -95,14 +113,17 @@ def test_a_response_is_credited_once_a_branch() -> None:
 
 def test_anchors_depend_on_seed_step_and_episode_alone() -> None:
     def drawn(step: int, probability: float = 0.5) -> dict[int, int]:
-        return draw_anchors(seed=7, step=step, episode_id="e", sessions=400, members=8, probability=probability)
+        return draw_anchors(
+            seed=7, step=step, episode_id="e", sessions=400, members=8, probability=probability
+        )
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
     assert drawn(3, probability=0.0) == {}
     assert 150 < len(drawn(3)) < 250
     assert set(drawn(3).values()) == set(range(8))
-    # A session that is an anchor at a lower probability stays one at a higher, with the same member.
+    # A session that is an anchor at a lower probability stays one at a higher, with the
+    # same member.
     assert drawn(3, probability=0.2).items() <= drawn(3).items()
 
 

@@ -23,12 +23,26 @@ with Agent(path=":memory:", user_id="ana", design="diary") as agent:
 
 def test_the_package_installs_and_is_found_by_name(tmp_path: Path) -> None:
     target = tmp_path / "installed"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(target)]
-    built = subprocess.run([*pip, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(target),
+    ]
+    built = subprocess.run(
+        [*pip, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False
+    )
     assert built.returncode == 0, built.stderr
     environment = {**os.environ, "PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
     run = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=tmp_path)
+    done = subprocess.run(
+        run, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     kept, quote = done.stdout.strip().splitlines()
     assert kept == "['Ana: I painted the fence.']"

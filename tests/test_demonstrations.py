@@ -1,4 +1,6 @@
-"""Demonstrations are right replies to the prompts that are really sent, and the noise knob spoils what is played by its share."""
+"""Demonstrations are right replies to the prompts that are really sent, and the noise
+knob spoils what is played by its share.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from environments.datasets.synthetic import Level, Part, synthetic
-from environments.demonstrations.ideal import Demonstration, OracleModel, demonstrations, lines_of, shown_turns
+from environments.demonstrations.ideal import (
+    Demonstration,
+    OracleModel,
+    demonstrations,
+    lines_of,
+    shown_turns,
+)
 from environments.demonstrations.locomo import locomo_demonstrations
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
@@ -58,18 +66,26 @@ def played(
     async def run() -> Played:
         env = synthetic(level, sessions=6, seed=seed)
         found = Played(Counter(), [], defaultdict(list), [])
-        async with open_agent(path=":memory:", design=design, embedder="hashing", model=FunctionModel(str)) as agent:
+        async with open_agent(
+            path=":memory:", design=design, embedder="hashing", model=FunctionModel(str)
+        ) as agent:
             for index in range(episodes):
                 episode = env.episode("train", index)
                 truth, lexicon = env.truth(episode), env.lexicon("train")
-                model = OracleModel(truth, episode.sessions, lexicon, noise=noise, guess=guess, seed=seed)
+                model = OracleModel(
+                    truth, episode.sessions, lexicon, noise=noise, guess=guess, seed=seed
+                )
                 trajectory = await play(agent.at(EMPTY).with_model(model), episode, ask=ask)
                 assert trajectory.failure is None
-                for chunk in (chunk for trace in trajectory.traces for chunk in trace.report.chunks):
+                for chunk in (
+                    chunk for trace in trajectory.traces for chunk in trace.report.chunks
+                ):
                     found.parses.update(chunk.parse)
                     found.rejected.extend(chunk.rejected)
                 found.calls.extend((right, given) for _, right, given in model.calls)
-                reader = WorldReader(base=agent.at(trajectory.end), language=NoteLanguage(lexicon)).knowing(truth)
+                reader = WorldReader(
+                    base=agent.at(trajectory.end), language=NoteLanguage(lexicon)
+                ).knowing(truth)
                 for probe, wanted in zip(episode.probes, truth.probes, strict=True):
                     answer = await ask_probe(reader, probe, memory=trajectory.end, at=None)
                     (score,) = env.scoring.score_answers(episode, [answer])
@@ -85,17 +101,21 @@ def made(**changes: object) -> list[Demonstration]:
         async with open_agent(
             path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
         ) as agent:
-            return await demonstrations(synthetic("tiny", sessions=4), agent, indexes=range(3), **changes)  # type: ignore[arg-type]
+            return await demonstrations(
+                synthetic("tiny", sessions=4), agent, indexes=range(3), **changes
+            )  # type: ignore[arg-type]
 
     return asyncio.run(run())
 
 
-# -- the oracle --------------------------------------------------------------------------------------------------------
+# -- the oracle ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_oracles_replies_are_read_in_full_and_nothing_is_rejected(level: Level, design: str) -> None:
+def test_the_oracles_replies_are_read_in_full_and_nothing_is_rejected(
+    level: Level, design: str
+) -> None:
     found = played(level, design, ask=True)
     assert set(found.parses) == {ParseStatus.STRICT}
     assert found.rejected == []
@@ -111,12 +131,17 @@ def test_an_ideal_memory_answers_what_holds_now(design: str) -> None:
 
 
 def test_a_memory_spoiled_by_noise_answers_worse() -> None:
-    clean, noisy = (played("tiny", "memory_r2_brief", noise=noise, episodes=8).rewards["now"] for noise in (0.0, 0.8))
+    clean, noisy = (
+        played("tiny", "memory_r2_brief", noise=noise, episodes=8).rewards["now"]
+        for noise in (0.0, 0.8)
+    )
     assert sum(noisy) / len(noisy) < sum(clean) / len(clean) - 0.1
 
 
 def test_without_a_manager_the_same_facts_answer_worse() -> None:
-    decided, kept = (played("tiny", design, episodes=8) for design in ("memory_r2_brief", "add_only_brief"))
+    decided, kept = (
+        played("tiny", design, episodes=8) for design in ("memory_r2_brief", "add_only_brief")
+    )
     assert any("ops" in json.loads(reply) for reply, _ in decided.calls)
     assert all(set(json.loads(reply)) == {"facts"} for reply, _ in kept.calls), "nobody decides"
     now = [sum(found.rewards["now"]) / len(found.rewards["now"]) for found in (decided, kept)]
@@ -134,14 +159,24 @@ def test_noise_is_the_share_of_replies_that_are_spoiled(noise: float) -> None:
 def test_full_prompts_are_answered_in_the_full_form() -> None:
     found = [json.loads(right) for right, _ in played("standard", "memory_r2").calls]
     facts = [fact for reply in found for fact in reply.get("facts", ())]
-    assert facts and all(set(fact) == {"text", "subject", "source", "when", "kind"} for fact in facts)
+    assert facts and all(
+        set(fact) == {"text", "subject", "source", "when", "kind"} for fact in facts
+    )
     assert all(fact["subject"] and fact["source"].startswith("D") for fact in facts)
-    assert {fact["kind"] for fact in facts} > {"event", "plan"} and any(fact["when"] for fact in facts)
+    assert {fact["kind"] for fact in facts} > {"event", "plan"} and any(
+        fact["when"] for fact in facts
+    )
 
 
 def _of_states(**changes: object) -> list[Demonstration]:
     async def run() -> list[Demonstration]:
-        env = synthetic("tiny", sessions=8, only=("lives_in", "works_as", "likes", "has"), friends=0, overwrite=0.6)
+        env = synthetic(
+            "tiny",
+            sessions=8,
+            only=("lives_in", "works_as", "likes", "has"),
+            friends=0,
+            overwrite=0.6,
+        )
         async with open_agent(
             path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
         ) as agent:
@@ -158,7 +193,10 @@ def test_every_fact_is_what_its_own_turn_says_also_where_a_later_turn_corrects_i
         turns = dict(line.split(" ", 1) for line in one.messages[-1]["content"].splitlines()[1:])
         for fact in json.loads(one.reply)["facts"]:
             value = fact["text"].partition(" (")[0].removesuffix(" no more").split()[-1]
-            assert value.lower() in turns[fact["source"]].lower().replace(",", " ").replace(".", " ").split(), (
+            assert (
+                value.lower()
+                in turns[fact["source"]].lower().replace(",", " ").replace(".", " ").split()
+            ), (
                 fact,
                 turns,
             )
@@ -206,15 +244,24 @@ def test_guesses_are_allowed_ops_and_as_many_as_asked_for() -> None:
     for _, messages, op in guessed:
         shown = messages[-1]["content"].partition("memories")[2]
         assert "id" not in op or f"\n{op['id']} " in shown
-    assert {one.reason.value for one in played("tiny", "memory_r2_brief", guess=1.0).rejected} <= {"duplicate_text"}
-    # Nothing is noted at first: in the first reply of an episode only ADD and NOOP are possible, and the right ones are known.
+    assert {one.reason.value for one in played("tiny", "memory_r2_brief", guess=1.0).rejected} <= {
+        "duplicate_text"
+    }
+    # Nothing is noted at first: in the first reply of an episode only ADD and NOOP are
+    # possible, and the right ones are known.
     first = [_first_replies(one) for one in (right, some)]
-    pairs = [pair for episode in first[0] for pair in zip(first[0][episode], first[1][episode], strict=True)]
+    pairs = [
+        pair
+        for episode in first[0]
+        for pair in zip(first[0][episode], first[1][episode], strict=True)
+    ]
     changed = sum(one != other for one, other in pairs)
     assert 0 < changed < 0.4 * len(pairs)
 
 
-def _first_replies(ops: list[tuple[str, tuple[dict[str, str], ...], dict[str, object]]]) -> dict[str, list[object]]:
+def _first_replies(
+    ops: list[tuple[str, tuple[dict[str, str], ...], dict[str, object]]],
+) -> dict[str, list[object]]:
     """By episode the ops of its first reply."""
     prompts: dict[str, object] = {}
     found: dict[str, list[object]] = defaultdict(list)
@@ -225,20 +272,28 @@ def _first_replies(ops: list[tuple[str, tuple[dict[str, str], ...], dict[str, ob
 
 
 def test_only_the_turns_to_take_notes_of_count_as_shown() -> None:
-    turns = tuple(Turn(id=f"D1:{n}", speaker="Ana", text=text) for n, text in enumerate(("Hi.", "Hi.", "I row.")))
+    turns = tuple(
+        Turn(id=f"D1:{n}", speaker="Ana", text=text)
+        for n, text in enumerate(("Hi.", "Hi.", "I row."))
+    )
     session = Session(id="s", turns=turns)
     full = "<earlier>\n[D1:0] Ana: Hi.\n</earlier>\n<dialogue>\n[D1:1] Ana: Hi.\n[D1:2] Ana: I row.\n</dialogue>"
     assert shown_turns(full, session) == [("D1:1", "D1:1"), ("D1:2", "D1:2")]
-    assert shown_turns("5 May 2024\n0 Ana: Hi.\n1 Ana: I row.", session) == [("0", "D1:1"), ("1", "D1:2")]
+    assert shown_turns("5 May 2024\n0 Ana: Hi.\n1 Ana: I row.", session) == [
+        ("0", "D1:1"),
+        ("1", "D1:2"),
+    ]
     assert shown_turns("0 Ana: I sail.", session) == []
 
 
-# -- notes -------------------------------------------------------------------------------------------------------------
+# -- notes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_note_of_every_relation_is_read_as_it_was_written(level: Level, held_out: bool) -> None:
+def test_every_note_of_every_relation_is_read_as_it_was_written(
+    level: Level, held_out: bool
+) -> None:
     lexicon = Lexicon(grammar_of(level), held_out=held_out)
     language = NoteLanguage(lexicon)
     on = date(2024, 5, 9)
@@ -253,31 +308,55 @@ def test_every_note_of_every_relation_is_read_as_it_was_written(level: Level, he
     ]
     read = 0
     for name, relation in lexicon.relations.items():
-        values = lexicon.pools.get(relation.values, ()) or tuple(person.name for person in lexicon.people)
+        values = lexicon.pools.get(relation.values, ()) or tuple(
+            person.name for person in lexicon.people
+        )
         for place, value in enumerate(values):
-            value = value.format_map({"he": "he", "him": "him", "his": "his"}) if "{" in value else value
+            value = (
+                value.format_map({"he": "he", "him": "him", "his": "his"})
+                if "{" in value
+                else value
+            )
             for detail in details:
                 held = Held(value=value, kind=relation.kind, start=on, **detail)  # type: ignore[arg-type]
                 subject = subjects[place % 3]
                 text = language.held(subject, name, held)
                 note = language.read(text, said_on=on)
                 assert note is not None, text
-                assert (note.subject, note.relation, note.kind, note.value) == (subject, name, relation.kind, value), (
-                    text
-                )
-                assert (note.place, note.company, note.cause) == (held.place, held.company, held.cause), text
-                assert (note.outcome, note.dated, note.start) == (held.outcome, held.dated, on.isoformat()), text
+                assert (note.subject, note.relation, note.kind, note.value) == (
+                    subject,
+                    name,
+                    relation.kind,
+                    value,
+                ), text
+                assert (note.place, note.company, note.cause) == (
+                    held.place,
+                    held.company,
+                    held.cause,
+                ), text
+                assert (note.outcome, note.dated, note.start) == (
+                    held.outcome,
+                    held.dated,
+                    on.isoformat(),
+                ), text
                 read += 1
     assert read > 6 * len(lexicon.relations)
 
 
 def test_a_text_that_is_no_note_says_nothing() -> None:
     language = NoteLanguage(Lexicon(grammar_of("tiny"), held_out=False))
-    for text in ("", "hello", "Nobody lives in Bonn", "Tom Hill", "Tom Hill dreams of Bonn", "(on 5 May)"):
+    for text in (
+        "",
+        "hello",
+        "Nobody lives in Bonn",
+        "Tom Hill",
+        "Tom Hill dreams of Bonn",
+        "(on 5 May)",
+    ):
         assert language.read(text) is None, text
 
 
-# -- demonstrations ----------------------------------------------------------------------------------------------------
+# -- demonstrations --------------------------------------------------------------------
 
 
 def test_demonstrations_are_reproducible_and_right_whatever_was_played() -> None:
@@ -301,7 +380,9 @@ def test_answers_are_demonstrated_when_asked_for() -> None:
 
 def test_only_questions_of_the_kinds_asked_for_are_demonstrated() -> None:
     env, roles = synthetic("tiny", sessions=4), frozenset((Role.ANSWERER,))
-    kinds = [probe.ask for index in range(3) for probe in env.truth(env.episode("train", index)).probes]
+    kinds = [
+        probe.ask for index in range(3) for probe in env.truth(env.episode("train", index)).probes
+    ]
     assert len(made(noise=0.0, roles=roles)) == len(kinds)
     for asks in (("now",), ("now", "who")):
         assert 0 < sum(kind in asks for kind in kinds) < len(kinds)
@@ -342,7 +423,9 @@ def test_the_command_writes_chats_as_json_lines(tmp_path: Path) -> None:
         "manager",
     }
     assert all(line["messages"][-1]["role"] == "assistant" for line in lines)
-    wrong = CliRunner().invoke(app, ["demonstrations", str(path), "--episodes", "1", "--design", "verbatim"])
+    wrong = CliRunner().invoke(
+        app, ["demonstrations", str(path), "--episodes", "1", "--design", "verbatim"]
+    )
     assert "asks no model" in str(wrong.exception)
 
 
@@ -355,12 +438,15 @@ def test_other_splits_are_demonstrated_in_their_own_names(part: Part) -> None:
     assert facts and all(any(text.startswith(name) for name in names) for text in facts)
 
 
-# -- LoCoMo ------------------------------------------------------------------------------------------------------------
+# -- LoCoMo ----------------------------------------------------------------------------
 
 
 def write_observed(path: Path) -> Path:
     """A made-up conversation with observed facts, one of which names no turn."""
-    turns = [{"speaker": "Ana", "dia_id": f"D1:{n}", "text": f"My boat number {n} leaks."} for n in range(1, 13)]
+    turns = [
+        {"speaker": "Ana", "dia_id": f"D1:{n}", "text": f"My boat number {n} leaks."}
+        for n in range(1, 13)
+    ]
     observed = {
         "Ana": [
             ["Ana owns boat 2", "D1:2"],
@@ -388,7 +474,9 @@ def test_observed_facts_become_replies_under_the_names_shown(design: str, tmp_pa
     assert sources == (["D1:2", "D1:11"] if design == "memory_r2" else ["1", "4"])
     assert all(one.role is Role.EXTRACTOR for one in found.demonstrations)
     for one, source, boat in zip(found.demonstrations, sources, (2, 11), strict=True):
-        shown = [line for line in one.messages[-1]["content"].splitlines() if f"number {boat} " in line]
+        shown = [
+            line for line in one.messages[-1]["content"].splitlines() if f"number {boat} " in line
+        ]
         assert shown and shown[-1].startswith((f"[{source}] ", f"{source} "))
 
 

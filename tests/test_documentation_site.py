@@ -1,4 +1,6 @@
-"""The documentation site: it builds without a warning, loads nothing from elsewhere, and its generated page is current."""
+"""The documentation site: it builds without a warning, loads nothing from elsewhere,
+and its generated page is current.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,26 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) >= len(list((ROOT / "docs").glob("*.md")))
     for page in pages:
         loaded = re.findall(
-            r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?:[^\s\">]+)", page.read_text(encoding="utf-8")
+            r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?:[^\s\">]+)",
+            page.read_text(encoding="utf-8"),
         )
         assert not loaded, f"{page.name} loads {loaded}"
 
@@ -29,7 +43,9 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 def test_every_document_is_in_the_navigation() -> None:
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
-        assert re.search(rf"- {re.escape(page.name)}$", config, re.MULTILINE), f"{page.name} is not in mkdocs.yml"
+        assert re.search(rf"- {re.escape(page.name)}$", config, re.MULTILINE), (
+            f"{page.name} is not in mkdocs.yml"
+        )
 
 
 def test_rest_reference_is_made_from_the_document() -> None:

@@ -1,4 +1,6 @@
-"""What the documents show runs: every Python block of README and quickstart, top to bottom, and the example scripts."""
+"""What the documents show runs: every Python block of README and quickstart, top to
+bottom, and the example scripts.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_links_between_documents_lead_somewhere() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+            assert (page.parent / target).exists(), (
+                f"{page.name} links to {target}, which does not exist"
+            )
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -70,13 +74,22 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     (tmp_path / "cells.py").write_text("\n".join(cells), encoding="utf-8")
     command = [sys.executable, "-W", "error", "cells.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "3 March 2024" in done.stdout and "undo Ana's favourite colour is green" in done.stdout
 
 
 def test_the_chat_app_answers_from_what_a_user_said(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples/chat_app.py"), "--db", str(tmp_path / "chat.db"), "--port", "0"]
+    command = [
+        sys.executable,
+        str(ROOT / "examples/chat_app.py"),
+        "--db",
+        str(tmp_path / "chat.db"),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:
             assert process.stderr is not None
@@ -92,7 +105,10 @@ def test_the_chat_app_answers_from_what_a_user_said(tmp_path: Path) -> None:
                 assert [one.status_code for one in told] == [200, 200]
                 assert any("Bolt" in quote for quote in told[1].json()["quotes"])
                 assert (
-                    client.post("/say", json={"user": "ben", "text": "What is my cat called?"}).json()["quotes"] == []
+                    client.post(
+                        "/say", json={"user": "ben", "text": "What is my cat called?"}
+                    ).json()["quotes"]
+                    == []
                 )
                 assert client.post("/say", json={"user": "", "text": "x"}).status_code == 422
         finally:

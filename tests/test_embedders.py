@@ -1,4 +1,6 @@
-"""Embedders fail closed: unit vectors in order, or an `EmbeddingError`; a cache never changes an answer."""
+"""Embedders fail closed: unit vectors in order, or an `EmbeddingError`; a cache never
+changes an answer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ STATIC = StaticEmbedder()
 
 
 class Recorder:
-    """A hash embedder that writes down what it was asked, and can be told to answer wrongly or to fail."""
+    """A hash embedder that writes down what it was asked, and can be told to answer
+    wrongly or to fail.
+    """
 
     def __init__(self, answer: Matrix | None = None, error: Exception | None = None) -> None:
         self._inner = HashEmbedder(dim=16)
@@ -51,7 +55,11 @@ class Shelf:
         self.rows: dict[tuple[str, str], Vector] = {}
 
     def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
-        return {digest: self.rows[embedder_id, digest] for digest in digests if (embedder_id, digest) in self.rows}
+        return {
+            digest: self.rows[embedder_id, digest]
+            for digest in digests
+            if (embedder_id, digest) in self.rows
+        }
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
         self.rows.update({(embedder_id, digest): row for digest, row in rows.items()})
@@ -78,8 +86,13 @@ def unit(rows: int, dim: int = 16) -> Matrix:
         pytest.param(HashEmbedder, id="hashing"),
         pytest.param(lambda: HashEmbedder(dim=9), id="hashing, few dimensions"),
         pytest.param(lambda: CachedEmbedder(StaticEmbedder()), id="cached"),
-        pytest.param(lambda: CachedEmbedder(HashEmbedder(), shared=Shelf(), capacity=3), id="cached, shared, crowded"),
-        pytest.param(lambda: CachedEmbedder(HashEmbedder(), shared=BrokenShelf()), id="cached, database away"),
+        pytest.param(
+            lambda: CachedEmbedder(HashEmbedder(), shared=Shelf(), capacity=3),
+            id="cached, shared, crowded",
+        ),
+        pytest.param(
+            lambda: CachedEmbedder(HashEmbedder(), shared=BrokenShelf()), id="cached, database away"
+        ),
     ],
 )
 def test_built_in_embedders_keep_the_promises(make: type[StaticEmbedder]) -> None:
@@ -128,7 +141,11 @@ def test_the_kit_finds_a_broken_embedder(make: type[HashEmbedder], promise: str)
         asyncio.run(check_embedder(make))
 
 
-@given(st.lists(st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=60), max_size=6))
+@given(
+    st.lists(
+        st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=60), max_size=6
+    )
+)
 def test_any_text_gets_a_unit_vector(texts: list[str]) -> None:
     for embedder in (STATIC, CachedEmbedder(STATIC), HashEmbedder()):
         rows = asyncio.run(embedder.embed(texts))
@@ -137,14 +154,21 @@ def test_any_text_gets_a_unit_vector(texts: list[str]) -> None:
 
 def test_static_vectors_know_related_words() -> None:
     rows = STATIC.encode(
-        ["She got a new dog", "his canine companion", "The stock market fell", "My sister adopted a puppy"]
+        [
+            "She got a new dog",
+            "his canine companion",
+            "The stock market fell",
+            "My sister adopted a puppy",
+        ]
     )
     alike = rows @ rows.T
     assert min(alike[0, 1], alike[0, 3]) > 0.3 > alike[0, 2]
 
 
 def test_static_ignores_case_accents_and_how_a_letter_is_composed() -> None:
-    rows = STATIC.encode(["Café in Ålesund", "CAFE IN ALESUND", unicodedata.normalize("NFD", "Café in Ålesund")])
+    rows = STATIC.encode(
+        ["Café in Ålesund", "CAFE IN ALESUND", unicodedata.normalize("NFD", "Café in Ålesund")]
+    )
     np.testing.assert_allclose(rows, np.stack([rows[0]] * 3), atol=1e-6)
 
 
@@ -165,7 +189,9 @@ def test_static_gives_one_answer_from_many_threads() -> None:
     texts = [f"sentence number {number} about sailing" for number in range(300)]
     expected = StaticEmbedder().encode(texts)
     answers: list[Matrix] = []
-    threads = [threading.Thread(target=lambda: answers.append(STATIC.encode(texts))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: answers.append(STATIC.encode(texts))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,7 +204,9 @@ def test_static_gives_one_answer_from_many_threads() -> None:
 def test_a_large_static_batch_leaves_the_loop_free() -> None:
     async def scenario() -> int:
         ticks = 0
-        work = asyncio.ensure_future(STATIC.embed(["a long walk along the river in the evening"] * 20_000))
+        work = asyncio.ensure_future(
+            STATIC.embed(["a long walk along the river in the evening"] * 20_000)
+        )
         while not work.done():
             await asyncio.sleep(0)
             ticks += 1
@@ -203,7 +231,9 @@ def test_hash_vectors_of_texts_that_share_words_are_near() -> None:
 
 
 def test_hashed_directions_are_the_same_on_every_machine() -> None:
-    np.testing.assert_array_equal(np.sign(hashed_direction("memory", 8)), [1, -1, -1, 1, 1, 1, 1, -1])
+    np.testing.assert_array_equal(
+        np.sign(hashed_direction("memory", 8)), [1, -1, -1, 1, 1, 1, 1, -1]
+    )
 
 
 def test_a_digest_names_a_text_in_composed_form() -> None:
@@ -246,7 +276,9 @@ def test_a_shared_cache_outlives_the_embedder() -> None:
     assert {key for key, _ in shelf.rows} == {"recorder"}
 
 
-def test_a_shared_cache_that_is_away_is_logged_and_costs_only_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shared_cache_that_is_away_is_logged_and_costs_only_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         rows = asyncio.run(CachedEmbedder(Recorder(), shared=BrokenShelf()).embed(["a"]))
     assert rows.shape == (1, 16)
@@ -291,7 +323,9 @@ def test_a_failure_is_attributed_and_never_remembered() -> None:
     assert len(inner.asked) == 3
 
 
-@pytest.mark.parametrize("row", [np.zeros(16, np.float32), unit(1, 8)[0]], ids=["zero", "another width"])
+@pytest.mark.parametrize(
+    "row", [np.zeros(16, np.float32), unit(1, 8)[0]], ids=["zero", "another width"]
+)
 def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Vector) -> None:
     shelf = Shelf()
     shelf.rows["recorder", text_digest("a")] = row
@@ -302,7 +336,11 @@ def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Vector) 
 def test_another_model_or_width_is_refused_with_the_command() -> None:
     embedder = HashEmbedder(dim=16)
     require_same_space(embedder, stored_id="hash-16-v1", stored_dim=16)
-    for stored_id, stored_dim in (("hash-32-v1", 32), ("static-minilm-256-v1", 16), ("hash-16-v1", 32)):
+    for stored_id, stored_dim in (
+        ("hash-32-v1", 32),
+        ("static-minilm-256-v1", 16),
+        ("hash-16-v1", 32),
+    ):
         with pytest.raises(ConfigError, match=r"hash-16-v1.*memagent reembed"):
             require_same_space(embedder, stored_id=stored_id, stored_dim=stored_dim)
 
@@ -343,14 +381,23 @@ def test_minilm_keeps_the_promises_without_network(minilm: MiniLMEmbedder) -> No
 
 
 def test_minilm_knows_what_a_sentence_means(minilm: MiniLMEmbedder) -> None:
-    rows = asyncio.run(minilm.embed(["A dog bit the man.", "The man was bitten by a dog.", "Shares fell on Monday."]))
+    rows = asyncio.run(
+        minilm.embed(
+            ["A dog bit the man.", "The man was bitten by a dog.", "Shares fell on Monday."]
+        )
+    )
     assert rows[0] @ rows[1] > 0.8 > 0.3 > rows[0] @ rows[2]
 
 
-def test_one_model_is_one_space_wherever_it_was_read_from(minilm: MiniLMEmbedder, tmp_path: Path) -> None:
+def test_one_model_is_one_space_wherever_it_was_read_from(
+    minilm: MiniLMEmbedder, tmp_path: Path
+) -> None:
     moved = tmp_path / "all-MiniLM-L6-v2"
     moved.symlink_to(packaged_minilm(), target_is_directory=True)
-    here, there = SentenceTransformerEmbedder(packaged_minilm()), SentenceTransformerEmbedder(str(moved), offline=True)
+    here, there = (
+        SentenceTransformerEmbedder(packaged_minilm()),
+        SentenceTransformerEmbedder(str(moved), offline=True),
+    )
     assert here.id.rpartition("-")[2] == there.id.rpartition("-")[2]
     assert there.id.startswith("all-MiniLM-L6-v2-384-")
     rows = [asyncio.run(embedder.embed(["a quiet harbour"])) for embedder in (minilm, there)]

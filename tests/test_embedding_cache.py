@@ -1,4 +1,6 @@
-"""Vectors are kept by (embedder, text digest), seen at once, written with the next commit, and gone with an erasure."""
+"""Vectors are kept by (embedder, text digest), seen at once, written with the next
+commit, and gone with an erasure.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_no_caller_can_change_what_others_get(cache: EmbeddingCache) -> None:
 @pytest.mark.parametrize("bad", [[[1.0]], [], [float("nan")], [float("inf")], 1.0])
 def test_unusable_vectors_are_refused(cache: EmbeddingCache, bad: object) -> None:
     with pytest.raises(EmbeddingError):
-        cache.put_many("e", {"fine": np.ones(1, dtype=np.float32), "bad": np.asarray(bad, dtype=np.float32)})
+        cache.put_many(
+            "e", {"fine": np.ones(1, dtype=np.float32), "bad": np.asarray(bad, dtype=np.float32)}
+        )
     assert cache.get_many("e", ["fine", "bad"]) == {}
 
 
@@ -123,7 +127,8 @@ def test_any_erasure_empties_the_cache(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["vector = x'0000'", "vector = x'000080400000803f0000803f'", "dim = 4", "crc = crc + 1"]
+    "damage",
+    ["vector = x'0000'", "vector = x'000080400000803f0000803f'", "dim = 4", "crc = crc + 1"],
 )
 def test_a_damaged_row_counts_as_unknown_and_is_written_anew(tmp_path: Path, damage: str) -> None:
     with SqlJournal(tmp_path / "j.db") as journal:

@@ -1,4 +1,6 @@
-"""Episodes are plain data that survive JSON, the two players record what they do, failures stay where they happen, and the checker sees."""
+"""Episodes are plain data that survive JSON, the two players record what they do,
+failures stay where they happen, and the checker sees.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,11 @@ def test_the_built_in_environments_are_plug_ins() -> None:
 
 @pytest.mark.parametrize("name", ["locomo", "longmemeval"])
 def test_the_built_in_environments_pass_the_checker(name: str, tmp_path: Path) -> None:
-    check_environment(LoCoMo(write_locomo(tmp_path)) if name == "locomo" else LongMemEval(write_longmemeval(tmp_path)))
+    check_environment(
+        LoCoMo(write_locomo(tmp_path))
+        if name == "locomo"
+        else LongMemEval(write_longmemeval(tmp_path))
+    )
 
 
 class Shuffled(Environment):
@@ -122,9 +128,15 @@ def test_the_checker_sees_an_environment_that_is_not_deterministic(tmp_path: Pat
 def test_an_episode_refuses_references_that_lead_nowhere() -> None:
     session = Session(id="s", turns=(Turn(id="t", speaker="Ana", text="Hi"),))
     with pytest.raises(ValidationError, match="evidence of probe 'p'"):
-        Episode(id="e", sessions=(session,), probes=(Probe(id="p", question="?", evidence_turn_ids=("u",)),))
+        Episode(
+            id="e",
+            sessions=(session,),
+            probes=(Probe(id="p", question="?", evidence_turn_ids=("u",)),),
+        )
     with pytest.raises(ValidationError, match="asked after session 'x'"):
-        Episode(id="e", sessions=(session,), probes=(Probe(id="p", question="?", after_session="x"),))
+        Episode(
+            id="e", sessions=(session,), probes=(Probe(id="p", question="?", after_session="x"),)
+        )
     with pytest.raises(ValidationError, match="session ids occur twice: s"):
         Episode(id="e", sessions=(session, session))
 
@@ -150,11 +162,15 @@ def test_play_records_the_memory_before_and_after_each_session(episode: Episode)
     async def run() -> None:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
             trajectory = await play(agent.at(EMPTY), episode)
-            assert [trace.session_id for trace in trajectory.traces] == [one.id for one in episode.sessions]
+            assert [trace.session_id for trace in trajectory.traces] == [
+                one.id for one in episode.sessions
+            ]
             assert trajectory.start == EMPTY == trajectory.traces[0].before
             for earlier, later in zip(trajectory.traces, trajectory.traces[1:], strict=False):
                 assert earlier.after == later.before != later.after
-            assert [one.probe_id for one in trajectory.answers] == [probe.id for probe in episode.probes]
+            assert [one.probe_id for one in trajectory.answers] == [
+                probe.id for probe in episode.probes
+            ]
             assert all(one.memory == trajectory.end for one in trajectory.answers)
             assert agent.snapshot() == EMPTY
 
@@ -181,7 +197,10 @@ def test_a_replay_starts_from_its_anchor_and_ends_where_the_rollout_did(episode:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
             trajectory = await play(agent.at(EMPTY), episode, ask=False)
             trace = trajectory.traces[1]
-            first, second = [await replay_session(agent, episode, session=1, anchor=trace.before) for _ in range(2)]
+            first, second = [
+                await replay_session(agent, episode, session=1, anchor=trace.before)
+                for _ in range(2)
+            ]
             assert first.before == second.before == trace.before
             assert first.after == second.after == trace.after
             with pytest.raises(EnvironmentFault, match="has heard session 'session_2' already"):
@@ -200,10 +219,14 @@ def test_a_failed_rollout_is_recorded_and_its_siblings_go_on(episode: Episode) -
 
     async def run() -> None:
         async with (
-            open_agent(path=":memory:", design="memory_r1", model=FunctionModel(broken), embedder="hashing") as bad,
+            open_agent(
+                path=":memory:", design="memory_r1", model=FunctionModel(broken), embedder="hashing"
+            ) as bad,
             open_agent(path=":memory:", design="verbatim", embedder="hashing") as good,
         ):
-            failed, fine = await asyncio.gather(play(bad.at(EMPTY), episode), play(good.at(EMPTY), episode))
+            failed, fine = await asyncio.gather(
+                play(bad.at(EMPTY), episode), play(good.at(EMPTY), episode)
+            )
         assert failed.failure is not None and "the server is down" in failed.failure
         assert len(failed.traces) == 1 and not failed.answers
         assert fine.failure is None and len(fine.answers) == len(episode.probes)
@@ -236,7 +259,9 @@ def test_a_failed_answer_is_one_failed_probe(tmp_path: Path, episode: Episode) -
     asyncio.run(run())
 
 
-def test_an_answering_agent_scores_what_was_played_without_asking(tmp_path: Path, episode: Episode) -> None:
+def test_an_answering_agent_scores_what_was_played_without_asking(
+    tmp_path: Path, episode: Episode
+) -> None:
     async def run() -> None:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
             silent = await play(agent.at(EMPTY), episode, ask=False)
@@ -245,7 +270,10 @@ def test_an_answering_agent_scores_what_was_played_without_asking(tmp_path: Path
                 await LoCoMo(tmp_path).score(episode, silent)
             env = LoCoMo(tmp_path, answering=agent)
             scores = [await env.score(episode, one) for one in (silent, asked)]
-            told = [[(one.probe_id, one.answer, one.recall, one.reward) for one in score.probes] for score in scores]
+            told = [
+                [(one.probe_id, one.answer, one.recall, one.reward) for one in score.probes]
+                for score in scores
+            ]
             assert told[0] == told[1]
             with pytest.raises(EnvironmentFault, match="is not one of"):
                 await env.score(episode.model_copy(update={"id": "other"}), asked)

@@ -1,4 +1,6 @@
-"""`memagent-eval` plays every arm, freezes what it ran, goes on where it stopped, and never mixes two configurations."""
+"""`memagent-eval` plays every arm, freezes what it ran, goes on where it stopped, and
+never mixes two configurations.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from environments.evaluate import VERBS, app
 from environments.evaluation.arms import TURN_ARMS, default_arms
 from environments.evaluation.figures import Report, report_of
 from environments.evaluation.progress import Progress
-from environments.evaluation.runs import EvalConfig, prompts_of, read_score, settings_digest, write_score
+from environments.evaluation.runs import (
+    EvalConfig,
+    prompts_of,
+    read_score,
+    settings_digest,
+    write_score,
+)
 from environments.records import Probe, ProbeAnswer, ProbeScore, Score
 from environments.rewards.scoring import Scoring
 from memagent.build import AgentSettings
@@ -52,7 +60,14 @@ def test_the_console_script_is_installed() -> None:
 
 
 def test_every_arm_without_a_model_gives_figures_by_category_number(tmp_path: Path) -> None:
-    found = report("locomo", write_locomo(tmp_path / "data"), "--embedder", "hashing", "--out", tmp_path / "run")
+    found = report(
+        "locomo",
+        write_locomo(tmp_path / "data"),
+        "--embedder",
+        "hashing",
+        "--out",
+        tmp_path / "run",
+    )
     assert [arm.arm for arm in found.arms] == list(default_arms(model=False, second_embedder=True))
     assert {
         "verbatim",
@@ -83,16 +98,30 @@ def test_every_arm_without_a_model_gives_figures_by_category_number(tmp_path: Pa
 def test_the_table_names_arms_and_categories(tmp_path: Path) -> None:
     done = run("locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", "--arms", ARMS)
     assert done.exit_code == 0, done.output
-    for words in (*ARMS.split(","), "recall@10", "F1 (R2)", "4 (n=2)", "conv-26 by itself", "memory tokens"):
+    for words in (
+        *ARMS.split(","),
+        "recall@10",
+        "F1 (R2)",
+        "4 (n=2)",
+        "conv-26 by itself",
+        "memory tokens",
+    ):
         assert words in done.stdout
     assert "2 conversations, 8 questions, 5 arms" in done.stderr
-    assert "Evidence recall@5/10/30 by category" in done.stdout and "1.000 / 1.000 / 1.000" in done.stdout
+    assert (
+        "Evidence recall@5/10/30 by category" in done.stdout
+        and "1.000 / 1.000 / 1.000" in done.stdout
+    )
     assert (tmp_path / "run" / "report.json").exists()
 
 
 def test_questions_are_kept_one_a_line(tmp_path: Path) -> None:
     report("locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", "--arms", "bm25")
-    lines = (tmp_path / "run" / "questions" / "bm25" / "conv-26.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (tmp_path / "run" / "questions" / "bm25" / "conv-26.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     first = ProbeScore.model_validate_json(lines[0])
     assert (first.probe_id, first.gold) == ("conv-26:q1", ("a kitten, Pixel",))
     assert first.retrieved and first.evidence == ("D1:1", "D1:3")
@@ -110,9 +139,18 @@ def test_the_page_stands_alone_and_is_well_formed(tmp_path: Path) -> None:
 
 
 def test_a_second_run_plays_only_what_is_missing_and_ends_equal(tmp_path: Path) -> None:
-    words = ("locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", "--arms", "bm25,empty")
+    words = (
+        "locomo",
+        write_locomo(tmp_path / "data"),
+        "--out",
+        tmp_path / "run",
+        "--arms",
+        "bm25,empty",
+    )
     first = report(*words)
-    kept, lost = (tmp_path / "run" / "questions" / "bm25" / f"{name}.jsonl" for name in ("conv-26", "conv-30"))
+    kept, lost = (
+        tmp_path / "run" / "questions" / "bm25" / f"{name}.jsonl" for name in ("conv-26", "conv-30")
+    )
     stamp = kept.stat().st_mtime_ns
     lost.unlink()
     done = run(*words, "--json")
@@ -153,12 +191,16 @@ def test_a_frozen_configuration_repeats_a_run(tmp_path: Path) -> None:
     data = write_locomo(tmp_path / "data")
     words = ("locomo", data, "--arms", "bm25,oracle", "--categories", "1,4", "--limit", 1)
     first = report(*words, "--out", tmp_path / "one")
-    again = report("locomo", data, "--config", tmp_path / "one" / "config.json", "--out", tmp_path / "two")
+    again = report(
+        "locomo", data, "--config", tmp_path / "one" / "config.json", "--out", tmp_path / "two"
+    )
     assert first.counts == {"1": 1, "4": 1} and first.arms[0].episodes == 1
     assert again.config == first.config
     assert [arm.overall for arm in again.arms] == [arm.overall for arm in first.arms]
     (data / "conv-30.json").unlink()
-    done = run("locomo", data, "--config", tmp_path / "one" / "config.json", "--out", tmp_path / "three")
+    done = run(
+        "locomo", data, "--config", tmp_path / "one" / "config.json", "--out", tmp_path / "three"
+    )
     assert "is of other data" in str(done.exception)
 
 
@@ -170,7 +212,14 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
 
 
 def test_longmemeval_reports_the_six_types_and_abstention(tmp_path: Path) -> None:
-    found = report("longmemeval", write_longmemeval(tmp_path), "--out", tmp_path / "run", "--arms", "bm25,empty")
+    found = report(
+        "longmemeval",
+        write_longmemeval(tmp_path),
+        "--out",
+        tmp_path / "run",
+        "--arms",
+        "bm25,empty",
+    )
     assert set(found.counts) == {*TYPES, "multi-session_abs"}
     bm25 = found.arms[0]
     assert bm25.overall["recall@5"].value == 1.0
@@ -178,14 +227,18 @@ def test_longmemeval_reports_the_six_types_and_abstention(tmp_path: Path) -> Non
     assert found.arms[1].overall["abstention_precision"].value == pytest.approx(1 / 7)
 
 
-def test_abstention_items_of_longmemeval_are_in_no_recall_even_where_turns_are_marked(tmp_path: Path) -> None:
+def test_abstention_items_of_longmemeval_are_in_no_recall_even_where_turns_are_marked(
+    tmp_path: Path,
+) -> None:
     file = write_longmemeval(tmp_path)
     told = json.loads(file.read_text(encoding="utf-8"))
     told[-1]["haystack_sessions"][1][0]["has_answer"] = True
     told[-1]["answer_session_ids"] = [told[-1]["haystack_session_ids"][1]]
     file.write_text(json.dumps(told), encoding="utf-8")
     (empty,) = report("longmemeval", file, "--out", tmp_path / "run", "--arms", "empty").arms
-    assert {kind: empty.categories[kind]["recall@5"].value for kind in TYPES} == dict.fromkeys(TYPES, 0.0)
+    assert {kind: empty.categories[kind]["recall@5"].value for kind in TYPES} == dict.fromkeys(
+        TYPES, 0.0
+    )
     assert empty.categories["multi-session_abs"]["recall@5"].value is None
     assert empty.categories["multi-session_abs"]["m_fail"].value is None
     assert empty.categories["multi-session_abs"]["abstention_recall"].value == 1.0
@@ -213,19 +266,26 @@ def test_five_way_without_a_second_embedder_is_left_out_and_said(
     data = write_locomo(tmp_path / "data")
     found = report("locomo", data, "--out", tmp_path / "run", "--limit", 1)
     assert "five_way" not in {arm.arm for arm in found.arms} and set(TURN_ARMS) >= {"five_way"}
-    assert any("five_way is left out" in note and "memagent[minilm]" in note for note in found.notes)
+    assert any(
+        "five_way is left out" in note and "memagent[minilm]" in note for note in found.notes
+    )
     done = run("locomo", data, "--out", tmp_path / "other", "--arms", "five_way")
     assert "needs a second embedder" in str(done.exception)
 
 
-def test_designs_that_ask_a_model_run_model_free_without_one_and_the_table_says_so(tmp_path: Path) -> None:
+def test_designs_that_ask_a_model_run_model_free_without_one_and_the_table_says_so(
+    tmp_path: Path,
+) -> None:
     words = ("--arms", "compass_mem,compass_rules,add_only,append_turns")
     done = run("locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", *words)
     assert "compass_mem ran model-free, as compass_rules: no --model was given." in done.stdout
     assert "add_only ran model-free, as append_turns" in done.stdout
     found = Report.model_validate_json((tmp_path / "run" / "report.json").read_bytes())
     by_arm = {arm.arm: arm.overall for arm in found.arms}
-    assert by_arm["compass_mem"] == by_arm["compass_rules"] and by_arm["add_only"] == by_arm["append_turns"]
+    assert (
+        by_arm["compass_mem"] == by_arm["compass_rules"]
+        and by_arm["add_only"] == by_arm["append_turns"]
+    )
 
 
 def test_evidence_ids_are_split_and_those_of_no_turn_are_counted(tmp_path: Path) -> None:
@@ -236,17 +296,29 @@ def test_evidence_ids_are_split_and_those_of_no_turn_are_counted(tmp_path: Path)
     told["qa"][2]["evidence"] = ["D"]
     file.write_text(json.dumps(told), encoding="utf-8")
     done = run("locomo", data, "--out", tmp_path / "run", "--arms", "oracle")
-    assert "Evidence ids of the data that name no turn: 3, in 2 questions; they are left out." in done.stdout
+    assert (
+        "Evidence ids of the data that name no turn: 3, in 2 questions; they are left out."
+        in done.stdout
+    )
     assert "Answerable questions without evidence, in no recall: 1." in done.stdout
     (arm,) = Report.model_validate_json((tmp_path / "run" / "report.json").read_bytes()).arms
     assert arm.overall["recall@5"].value == 1.0, "what names no turn is no evidence"
 
 
-def test_recall_is_given_by_category_at_every_k_and_for_single_conversations(tmp_path: Path) -> None:
-    found = report("locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", "--arms", "bm25")
+def test_recall_is_given_by_category_at_every_k_and_for_single_conversations(
+    tmp_path: Path,
+) -> None:
+    found = report(
+        "locomo", write_locomo(tmp_path / "data"), "--out", tmp_path / "run", "--arms", "bm25"
+    )
     (arm,) = found.arms
-    assert all({"recall@5", "recall@10", "recall@30"} <= set(figures) for figures in arm.categories.values())
-    assert set(arm.alone_categories["conv-26"]) == set("12345") and set(arm.alone_categories["conv-30"]) == set("145")
+    assert all(
+        {"recall@5", "recall@10", "recall@30"} <= set(figures)
+        for figures in arm.categories.values()
+    )
+    assert set(arm.alone_categories["conv-26"]) == set("12345") and set(
+        arm.alone_categories["conv-30"]
+    ) == set("145")
     done = run("locomo", tmp_path / "data", "--out", tmp_path / "run", "--arms", "bm25")
     assert "conv-30 by itself: evidence recall@5/10/30 by category" in done.stdout
 
@@ -273,16 +345,23 @@ def test_an_agents_settings_are_used_and_their_keys_are_written_nowhere(tmp_path
     if find_spec("litellm") is None:
         pytest.skip('needs the extra: pip install "memagent[llm]"')
     data, toml = write_locomo(tmp_path / "data"), tmp_path / "agent.toml"
-    with ScriptedServer(lambda body, at: json.dumps({"answer": "Oslo", "citations": [], "abstain": False})) as server:
+    with ScriptedServer(
+        lambda body, at: json.dumps({"answer": "Oslo", "citations": [], "abstain": False})
+    ) as server:
         toml.write_text(SETTINGS.format(url=server.url), encoding="utf-8")
         words = ("locomo", data, "--settings", toml, "--arms", "bm25", "--categories", "4", "--out")
         found = report(*words, tmp_path / "run")
         heard = server.requests
     assert found.config.embedder == "settings" and found.config.embedder_id.startswith("hash-64")
     assert found.config.model == "openai/scripted" and len(found.config.settings_digest or "") == 64
-    assert found.config.prompts == prompts_of(["bm25"], model=True) and "answer" in found.config.prompts["memory_r2"]
+    assert (
+        found.config.prompts == prompts_of(["bm25"], model=True)
+        and "answer" in found.config.prompts["memory_r2"]
+    )
     assert heard and all(body["temperature"] == 0.25 for body in heard)
-    written = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    written = b"".join(
+        path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
+    )
     assert written and b"secret" not in written and server.url.encode() not in written
     frozen = tmp_path / "run" / "config.json"
     done = run("locomo", data, "--config", frozen, "--out", tmp_path / "again")
@@ -313,12 +392,28 @@ def test_another_key_is_no_other_configuration() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_run_goes_on_where_it_stopped(workers: int, tmp_path: Path) -> None:
     data = write_locomo(tmp_path / "data")
-    words = ["locomo", str(data), "--arms", "verbatim,bm25,bm25_window,dense,rrf,four_way,empty,oracle"]
+    words = [
+        "locomo",
+        str(data),
+        "--arms",
+        "verbatim,bm25,bm25_window,dense,rrf,four_way,empty,oracle",
+    ]
     outcomes: list[int] = []
     for attempt in range(3):  # on a busy machine a run may be over before its first file is seen
         out = tmp_path / f"run{attempt}"
-        command = [sys.executable, "-m", "environments.evaluate", *words, "--out", str(out), "--workers", str(workers)]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        command = [
+            sys.executable,
+            "-m",
+            "environments.evaluate",
+            *words,
+            "--out",
+            str(out),
+            "--workers",
+            str(workers),
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as child:
             until = monotonic() + 60
             while not any(out.rglob("*.jsonl")) and monotonic() < until and child.poll() is None:
                 sleep(0.005)
@@ -332,7 +427,9 @@ def test_a_killed_run_goes_on_where_it_stopped(workers: int, tmp_path: Path) -> 
     assert left
     stamps = {path: path.stat().st_mtime_ns for path in left}
     resumed, whole = report(*words, "--out", out), report(*words, "--out", tmp_path / "whole")
-    assert {path: path.stat().st_mtime_ns for path in left} == stamps, "what was finished is not played again"
+    assert {path: path.stat().st_mtime_ns for path in left} == stamps, (
+        "what was finished is not played again"
+    )
     assert [arm.overall for arm in resumed.arms] == [arm.overall for arm in whole.arms]
 
 
@@ -348,7 +445,9 @@ def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
         "    time.sleep(60)\n"
     )
     (tmp_path / "parent.py").write_text(code, encoding="utf-8")
-    with subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
@@ -388,7 +487,9 @@ def test_a_verb_of_another_module_is_a_function_in_the_table() -> None:
         assert done.exit_code == 0 and verb.__doc__.split()[0] in done.stdout
 
 
-def test_a_model_answers_every_arm_and_its_calls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_answers_every_arm_and_its_calls_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if find_spec("litellm") is None:
         pytest.skip('needs the extra: pip install "memagent[llm]"')
 
@@ -408,7 +509,11 @@ def test_a_model_answers_every_arm_and_its_calls_are_counted(tmp_path: Path, mon
 
 def test_recall_goes_by_rank_even_where_the_answerer_lists_hits_by_time() -> None:
     hits = tuple(
-        Hit(id=f"mem_{at}", score=score, item=MemoryItem(id=f"mem_{at}", text="x", source_turn_ids=(f"t{at}",)))
+        Hit(
+            id=f"mem_{at}",
+            score=score,
+            item=MemoryItem(id=f"mem_{at}", text="x", source_turn_ids=(f"t{at}",)),
+        )
         for at, score in ((1, 0.2), (2, 0.9), (3, 0.5))
     )
     probe = Probe(id="p", question="?", evidence_turn_ids=("t2",))
@@ -420,13 +525,38 @@ def test_recall_goes_by_rank_even_where_the_answerer_lists_hits_by_time() -> Non
 def test_figures_leave_failures_and_unanswerable_questions_out() -> None:
     config = EvalConfig(benchmark="locomo", data_digest="x", arms=("a",), ks=(5,))
     probes = (
-        ProbeScore(probe_id="1", category="4", evidence=("t",), recall={5: 1.0}, f1=0.5, cited=("t", "u"), lost=0),
-        ProbeScore(probe_id="2", category="4", evidence=("t",), recall={5: 0.0}, f1=0.0, abstained=True, lost=1),
+        ProbeScore(
+            probe_id="1",
+            category="4",
+            evidence=("t",),
+            recall={5: 1.0},
+            f1=0.5,
+            cited=("t", "u"),
+            lost=0,
+        ),
+        ProbeScore(
+            probe_id="2",
+            category="4",
+            evidence=("t",),
+            recall={5: 0.0},
+            f1=0.0,
+            abstained=True,
+            lost=1,
+        ),
         ProbeScore(probe_id="3", category="4", evidence=("t",), failure="down"),
-        ProbeScore(probe_id="4", category="5", evidence=("t",), recall={5: 1.0}, unanswerable=True, abstained=True),
+        ProbeScore(
+            probe_id="4",
+            category="5",
+            evidence=("t",),
+            recall={5: 1.0},
+            unanswerable=True,
+            abstained=True,
+        ),
     )
     found = report_of(config, {"a": [Score(episode_id="e", probes=probes)]}).arms[0]
-    values = {name: figure.value for name, figure in found.overall.items() if figure.value is not None}
+    values = {
+        name: figure.value for name, figure in found.overall.items() if figure.value is not None
+    }
     assert values == {
         "recall@5": 0.5,
         "f1": 0.25,
@@ -440,7 +570,9 @@ def test_figures_leave_failures_and_unanswerable_questions_out() -> None:
     assert found.overall["f1"].low is None, "one conversation has no interval"
 
 
-def test_real_locomo_ranks_better_than_nothing_and_worse_than_the_oracle(locomo_dir: Path, tmp_path: Path) -> None:
+def test_real_locomo_ranks_better_than_nothing_and_worse_than_the_oracle(
+    locomo_dir: Path, tmp_path: Path
+) -> None:
     words = ("--arms", "bm25_window,empty,oracle", "--categories", "2,4", "--limit", 1)
     found = report("locomo", locomo_dir, "--out", tmp_path / "run", *words)
     recall = {arm.arm: arm.overall["recall@10"].value or 0.0 for arm in found.arms}

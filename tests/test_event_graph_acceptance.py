@@ -1,5 +1,7 @@
-"""What the event graph is for, as eight checks on scripted models: schema, order of arrival, logic against likeness, several paths,
-priorities, refinement, stopping early, update and delete."""
+"""What the event graph is for, as eight checks on scripted models: schema, order of
+arrival, logic against likeness, several paths, priorities, refinement, stopping
+early, update and delete.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ import pytest
 from memagent.core.answers import Hit, Question
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import Add, Delete, OpBatch, Update
-from memagent.core.records import Event, EventEdge, Fact, NodeKind, Relation, Session, SourceRef, Turn
+from memagent.core.records import (
+    Event,
+    EventEdge,
+    Fact,
+    NodeKind,
+    Relation,
+    Session,
+    SourceRef,
+    Turn,
+)
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.graph.event_indexer import EventIndexer
@@ -35,11 +46,15 @@ DAY = datetime(2024, 1, 1, tzinfo=UTC)
 WALK = WalkSettings()
 SEEDS = SeedSettings()
 Decide = Callable[[str, list[tuple[str, str]], list[tuple[int, bool]]], dict[str, object]]
-"""(present event, [(neighbour, relation line)], [(subgoal, satisfied?)]) to the explorer's reply."""
+"""(present event, [(neighbour, relation line)], [(subgoal, satisfied?)]) to the explorer's
+reply.
+"""
 
 
 def event(name: str, summary: str, **more: object) -> Event:
-    return Event.model_validate({"id": f"evt_{name}", "summary": summary, "said_at": DAY, "session_id": "s1", **more})
+    return Event.model_validate(
+        {"id": f"evt_{name}", "summary": summary, "said_at": DAY, "session_id": "s1", **more}
+    )
 
 
 def edge(source: str, target: str, relation: Relation = Relation.CAUSES) -> EventEdge:
@@ -95,7 +110,7 @@ def forward(near: list[tuple[str, str]]) -> list[str]:
     return [one for one, line in near if line.startswith("this event -causes->")]
 
 
-# -- 2: order of arrival -----------------------------------------------------------------------------------------------
+# -- 2: order of arrival ---------------------------------------------------------------
 
 
 def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
@@ -122,14 +137,18 @@ def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
         ]
         kinds = (Relation.CAUSES, Relation.PARALLEL)
         links = [
-            EventEdge(source=a.id, target=b.id, relation=Relation.ELABORATES if number % 2 else kinds[1])
+            EventEdge(
+                source=a.id, target=b.id, relation=Relation.ELABORATES if number % 2 else kinds[1]
+            )
             for a, b in pairwise(nodes)
         ]
         sessions.append((nodes, links))
 
     async def built(groups: Sequence[Sequence[tuple[list[Event], list[EventEdge]]]]) -> GraphState:
         graph = GraphState()
-        texts = sorted({text for nodes, _ in sessions for one in nodes for text in event_texts(one)})
+        texts = sorted(
+            {text for nodes, _ in sessions for one in nodes for text in event_texts(one)}
+        )
         vectors = dict(zip(texts, await HashEmbedder(dim=256).embed(texts), strict=True))
         for group in groups:
             proposal = GraphDelta(
@@ -150,7 +169,7 @@ def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
     asyncio.run(check())
 
 
-# -- 3: logic beats likeness -------------------------------------------------------------------------------------------
+# -- 3: logic beats likeness -----------------------------------------------------------
 
 CHAIN = [
     "Ana complained about the noisy harbour crane at night",
@@ -168,7 +187,11 @@ def chain_graph(seed: int, *, shuffled: bool) -> tuple[list[Event], list[EventEd
     chain = [event(f"c{n}", text, order=n) for n, text in enumerate(CHAIN)]
     words = "noisy harbour crane night".split()
     noise = [
-        event(f"n{n}", f"{rng.choice(words)} {rng.choice(words)} Ana story number {n} w{rng.random():.6f}", order=n)
+        event(
+            f"n{n}",
+            f"{rng.choice(words)} {rng.choice(words)} Ana story number {n} w{rng.random():.6f}",
+            order=n,
+        )
         for n in range(500)
     ]
     links = [(a.id, b.id) for a, b in pairwise(chain)]
@@ -179,7 +202,9 @@ def chain_graph(seed: int, *, shuffled: bool) -> tuple[list[Event], list[EventEd
     return [*chain, *noise], edges
 
 
-def follow_causes(here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]) -> dict[str, object]:
+def follow_causes(
+    here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]
+) -> dict[str, object]:
     if here == "evt_c5":
         return {"action": "ANSWER", "next": [], "proven": [0]}
     on = forward(near)
@@ -198,9 +223,15 @@ def test_3_the_walk_follows_a_chain_that_likeness_cannot_see() -> None:
     assert "evt_c5" not in asyncio.run(flat())
     walk, _ = walked(bank, ASKED, ["Who has the violin in the end"], follow_causes)
     assert "evt_c5" in ids(walk)
-    assert max(step.round for step in walk.steps) <= 3 and {step.path for step in walk.steps} <= {0, 1, 2}
+    assert max(step.round for step in walk.steps) <= 3 and {step.path for step in walk.steps} <= {
+        0,
+        1,
+        2,
+    }
     via = walk.via["evt_c5"]
-    assert [step[0] for step in via] == [f"evt_c{n}" for n in range(5)] and all(step[2] for step in via)
+    assert [step[0] for step in via] == [f"evt_c{n}" for n in range(5)] and all(
+        step[2] for step in via
+    )
 
     question = Question(text=ASKED)
     silent = FunctionModel(lambda request: pytest.fail(f"asked a model: {request.role}"))
@@ -218,19 +249,25 @@ def test_3_shuffled_edges_take_the_answer_away() -> None:
     assert found / 20 <= 0.1
 
 
-# -- 4: several paths --------------------------------------------------------------------------------------------------
+# -- 4: several paths ------------------------------------------------------------------
 
 
 def two_components() -> MemoryBank:
     left = ["Ana planted lemon trees", "lemon frost report", "lemon harvest failed"]
     right = ["Bo restored wooden boats", "boats varnish delivery", "boats race won"]
-    nodes = [event(f"{side}{n}", text) for side, texts in (("l", left), ("r", right)) for n, text in enumerate(texts)]
+    nodes = [
+        event(f"{side}{n}", text)
+        for side, texts in (("l", left), ("r", right))
+        for n, text in enumerate(texts)
+    ]
     edges = [edge(f"{side}{a}", f"{side}{b}") for side in "lr" for a, b in pairwise(range(3))]
     noise = [event(f"z{n}", f"unrelated matter {n}") for n in range(12)]
     return asyncio.run(bank_of([*nodes, *noise], edges))
 
 
-def two_sided(here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]) -> dict[str, object]:
+def two_sided(
+    here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]
+) -> dict[str, object]:
     if here.startswith("evt_z"):
         return {"action": "SKIP", "next": [], "proven": []}
     on = forward(near)
@@ -254,7 +291,7 @@ def test_4_three_paths_find_what_one_path_finds_half_of(paths: int, share: float
     assert len(walk.response_ids) == 1 + len(walk.steps)
 
 
-# -- 5: stale priority -------------------------------------------------------------------------------------------------
+# -- 5: stale priority -----------------------------------------------------------------
 
 
 def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
@@ -290,17 +327,26 @@ def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
     assert orders == [["evt_a", "evt_c", "evt_b"], ["evt_a", "evt_b", "evt_c"]]
 
 
-# -- 6: refinement -----------------------------------------------------------------------------------------------------
+# -- 6: refinement ---------------------------------------------------------------------
 
 
 def refining(rounds: int) -> tuple[Walk, float]:
-    nodes = [event("e1", "Ana moved house city: Lisbon"), event("e2", "landlord bicycle colour: red bicycle")]
+    nodes = [
+        event("e1", "Ana moved house city: Lisbon"),
+        event("e2", "landlord bicycle colour: red bicycle"),
+    ]
     nodes += [event(f"z{n}", f"Ana moved house city rumour {n}") for n in range(60)]
     bank = asyncio.run(bank_of(nodes))
     proven = {"evt_e1": [0], "evt_e2": [1]}
 
-    def decide(here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]) -> dict[str, object]:
-        return {"action": "EXPAND" if here in proven else "SKIP", "next": [], "proven": proven.get(here, [])}
+    def decide(
+        here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]
+    ) -> dict[str, object]:
+        return {
+            "action": "EXPAND" if here in proven else "SKIP",
+            "next": [],
+            "proven": proven.get(here, []),
+        }
 
     walk, _ = walked(
         bank,
@@ -325,14 +371,19 @@ def test_6_a_refined_query_finds_the_hidden_half() -> None:
     assert "Lisbon" not in walk.queries[1], "no satisfied subgoal is asked for again"
 
 
-# -- 7: stopping early -------------------------------------------------------------------------------------------------
+# -- 7: stopping early -----------------------------------------------------------------
 
 
 def test_7_stopping_early_asks_less_for_the_same_answer() -> None:
-    nodes = [event("a", "Ana bought a sailing boat"), *(event(f"b{n}", f"Ana sailing boat trip {n}") for n in range(8))]
+    nodes = [
+        event("a", "Ana bought a sailing boat"),
+        *(event(f"b{n}", f"Ana sailing boat trip {n}") for n in range(8)),
+    ]
     bank = asyncio.run(bank_of(nodes, [edge("a", f"b{n}") for n in range(8)]))
 
-    def decide(here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]) -> dict[str, object]:
+    def decide(
+        here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]
+    ) -> dict[str, object]:
         if here == "evt_a":
             return {"action": "EXPAND", "next": [one for one, _ in near], "proven": [0]}
         return {"action": "SKIP", "next": [], "proven": []}
@@ -341,20 +392,27 @@ def test_7_stopping_early_asks_less_for_the_same_answer() -> None:
     kept: list[list[str]] = []
     for stop_early in (True, False):
         settings = WalkSettings(stop_early=stop_early, rounds=1)
-        walk, model = walked(bank, "Who bought a sailing boat?", ["Ana bought a sailing boat"], decide, walk=settings)
+        walk, model = walked(
+            bank, "Who bought a sailing boat?", ["Ana bought a sailing boat"], decide, walk=settings
+        )
         calls.append(sum(request.role is Role.EXPLORER for request in model.requests))
         kept.append(ids(walk))
     assert kept[0] == kept[1] == ["evt_a"] and calls[0] < calls[1]
 
 
-# -- 1: schema ---------------------------------------------------------------------------------------------------------
+# -- 1: schema -------------------------------------------------------------------------
 
 TRIP = "Ana and Bo took the night train to Porto for the boat festival"
 TOLD = [
     [TRIP, "Ana bought new hiking boots", "Bo sold his old motorbike"],
     [f"{TRIP} again", "Ana started pottery class", "Bo broke his wrist", "Ana baked rye bread"],
     ["Bo began physiotherapy", "Ana won a pottery prize", "Bo adopted a tabby kitten"],
-    [f"{TRIP} together", "Ana repaired the roof", "Bo learned backgammon", "Ana planted tulip bulbs"],
+    [
+        f"{TRIP} together",
+        "Ana repaired the roof",
+        "Bo learned backgammon",
+        "Ana planted tulip bulbs",
+    ],
 ]
 RELATED = [
     [(2, 0, "enables")],
@@ -379,7 +437,14 @@ def indexing_model() -> FunctionModel:
             ]
             return json.dumps({"events": entries})
         links = [
-            {"source": a, "target": b, "relation": kind, "label": "", "turns": [f"D{number}:{b + 1}"], "confidence": 1}
+            {
+                "source": a,
+                "target": b,
+                "relation": kind,
+                "label": "",
+                "turns": [f"D{number}:{b + 1}"],
+                "confidence": 1,
+            }
             for a, b, kind in RELATED[number]
         ]
         return "Here they are:\n" + json.dumps({"relations": links})
@@ -393,7 +458,10 @@ def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> 
         model = indexing_model()
         rejected: list[str] = []
         for number, told in enumerate(TOLD):
-            turns = tuple(Turn(id=f"D{number}:{i}", speaker="Ana", text=text) for i, text in enumerate(told, 1))
+            turns = tuple(
+                Turn(id=f"D{number}:{i}", speaker="Ana", text=text)
+                for i, text in enumerate(told, 1)
+            )
             session = Session(id=f"s{number}", at=DAY + timedelta(weeks=number), turns=turns)
             await bank.store_session(session)
             ctx = SlotContext(model=model, bank=bank, clock=system_clock, session=session)
@@ -416,7 +484,9 @@ def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> 
                 ("Bo learned backgammon", "related:vanishes into", "Ana repaired the roof"): 1,
             }
         )
-        told = Counter({(events[e.source].summary, e.key, events[e.target].summary): e.count for e in edges})
+        told = Counter(
+            {(events[e.source].summary, e.key, events[e.target].summary): e.count for e in edges}
+        )
         assert told == expected
         assert len(rejected) == 1 and "not related to itself" in rejected[0]
         assert [request.role for request in model.requests] == [Role.INDEXER] * 8
@@ -424,7 +494,7 @@ def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> 
     asyncio.run(check())
 
 
-# -- 8: update and delete ----------------------------------------------------------------------------------------------
+# -- 8: update and delete --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["update", "delete"])
@@ -438,18 +508,34 @@ def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(ch
         for number, turn in enumerate(turns, 1):
             session = Session(id=f"s{number}", at=DAY + timedelta(days=number), turns=(turn,))
             await bank.store_session(session)
-            fact = Fact(text=turn.text, subject="Ana", speaker="Ana", source_turn_ids=(turn.id,), kind="turn")
-            await bank.commit(OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(turn_ids=(turn.id,)))
-            ctx = SlotContext(model=indexing_model(), bank=bank, clock=system_clock, session=session)
+            fact = Fact(
+                text=turn.text,
+                subject="Ana",
+                speaker="Ana",
+                source_turn_ids=(turn.id,),
+                kind="turn",
+            )
+            await bank.commit(
+                OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(turn_ids=(turn.id,))
+            )
+            ctx = SlotContext(
+                model=indexing_model(), bank=bank, clock=system_clock, session=session
+            )
             await bank.index(await RuleIndexer()((), ctx))
         item = next(one for one in bank.state.items.values() if "Lisbon" in one.text)
         before = bank.snapshot()
         correction = Session(
-            id="s3", at=DAY + timedelta(days=9), turns=(Turn(id="D3:1", speaker="Ana", text="I moved to Porto"),)
+            id="s3",
+            at=DAY + timedelta(days=9),
+            turns=(Turn(id="D3:1", speaker="Ana", text="I moved to Porto"),),
         )
         await bank.store_session(correction)
         op = (
-            Update(id=item.id, text="Ana's new flat is in Porto near the harbour", source_turn_ids=("D3:1",))
+            Update(
+                id=item.id,
+                text="Ana's new flat is in Porto near the harbour",
+                source_turn_ids=("D3:1",),
+            )
             if change == "update"
             else Delete(id=item.id, source_turn_ids=("D3:1",))
         )
@@ -459,7 +545,9 @@ def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(ch
         stale = "My new flat is in Lisbon near the harbour"
 
         async def shown(of: MemoryBank) -> list[str]:
-            model = walking_model(["new flat near the harbour"], lambda *_: {"action": "EXPAND", "next": []})
+            model = walking_model(
+                ["new flat near the harbour"], lambda *_: {"action": "EXPAND", "next": []}
+            )
             found: list[Hit] = []
             for retriever in (GraphWalkRetriever(), GraphExpansionRetriever()):
                 found += await retriever(question, context(of, model))
@@ -468,7 +556,9 @@ def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(ch
         now, then = await shown(bank), await shown(bank.at(before))
         assert not any(stale in text for text in now), now
         assert any(text == f"Ana: {stale}" for text in then) and stale in then
-        supersedes = [one for one in bank.state.graph.all_edges() if one.relation is Relation.SUPERSEDES]
+        supersedes = [
+            one for one in bank.state.graph.all_edges() if one.relation is Relation.SUPERSEDES
+        ]
         assert [one.source for one in supersedes] == ([item.id] if change == "update" else [])
 
     asyncio.run(check())

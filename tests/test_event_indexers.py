@@ -1,4 +1,6 @@
-"""Both indexers and the two designs of the event graph: what a session becomes, what unreadable replies cost, and the laws of a design."""
+"""Both indexers and the two designs of the event graph: what a session becomes, what
+unreadable replies cost, and the laws of a design.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,31 @@ SESSION = Session(
     at=AT,
     turns=(
         Turn(id="D1:1", speaker="Ana", text="Hey! How are you?"),
-        Turn(id="D1:2", speaker="Bo", text="My knee operation was on 3 May 2023 at Mercy hospital."),
-        Turn(id="D1:3", speaker="Ana", text="Oh, the knee operation! Did the hospital treat you well?"),
+        Turn(
+            id="D1:2", speaker="Bo", text="My knee operation was on 3 May 2023 at Mercy hospital."
+        ),
+        Turn(
+            id="D1:3",
+            speaker="Ana",
+            text="Oh, the knee operation! Did the hospital treat you well?",
+        ),
         Turn(id="D1:4", speaker="Bo", text="Thanks, yes!"),
-        Turn(id="D1:5", speaker="Ana", text="Yesterday I signed up for a marathon with Carla Diaz."),
+        Turn(
+            id="D1:5", speaker="Ana", text="Yesterday I signed up for a marathon with Carla Diaz."
+        ),
     ),
 )
 
 
-def indexed(indexer: RuleIndexer | EventIndexer, model: FunctionModel) -> tuple[GraphDelta, MemoryBank]:
+def indexed(
+    indexer: RuleIndexer | EventIndexer, model: FunctionModel
+) -> tuple[GraphDelta, MemoryBank]:
     async def run() -> tuple[GraphDelta, MemoryBank]:
         bank = MemoryBank(embedder=HashEmbedder(dim=64))
         await bank.store_session(SESSION)
-        delta = await indexer((), SlotContext(model=model, bank=bank, clock=system_clock, session=SESSION))
+        delta = await indexer(
+            (), SlotContext(model=model, bank=bank, clock=system_clock, session=SESSION)
+        )
         return await bank.index(delta), bank.fork()
 
     return asyncio.run(run())
@@ -69,7 +83,11 @@ def test_rules_make_events_of_informative_runs_with_time_people_and_names() -> N
     delta, _ = indexed(RuleIndexer(), silent())
     operation, marathon = events_of(delta)
     assert operation.source_turn_ids == ("D1:2", "D1:3") and operation.people == ("Bo", "Ana")
-    assert marathon.source_turn_ids == ("D1:5",) and marathon.valid is not None and marathon.valid.start is not None
+    assert (
+        marathon.source_turn_ids == ("D1:5",)
+        and marathon.valid is not None
+        and marathon.valid.start is not None
+    )
     assert marathon.valid.start.date().isoformat() == "2023-05-07"
     before = [edge for edge in delta.edges if edge.relation is Relation.BEFORE]
     assert [(edge.source, edge.target) for edge in before] == [(operation.id, marathon.id)]
@@ -91,8 +109,18 @@ def test_indexing_a_session_again_changes_nothing() -> None:
 def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
     told = {
         "events": [
-            {"summary": "Bo had a knee operation", "people": ["Bo"], "turns": ["D1:2", "D9:9"], "when": "3 May 2023"},
-            {"summary": "Ana signed up for a marathon", "people": [], "turns": ["[D1:5]"], "when": "yesterday"},
+            {
+                "summary": "Bo had a knee operation",
+                "people": ["Bo"],
+                "turns": ["D1:2", "D9:9"],
+                "when": "3 May 2023",
+            },
+            {
+                "summary": "Ana signed up for a marathon",
+                "people": [],
+                "turns": ["[D1:5]"],
+                "when": "yesterday",
+            },
             {"summary": "From nowhere", "people": [], "turns": ["D7:1"], "when": None},
             {"people": ["Ana"]},
         ]
@@ -104,19 +132,33 @@ def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
             {"source": 0, "target": 5, "relation": "causes"},
         ]
     }
-    model = ScriptedModel(["no idea", json.dumps(told), f"Sure:\n```json\n{json.dumps(linked)}\n```"])
+    model = ScriptedModel(
+        ["no idea", json.dumps(told), f"Sure:\n```json\n{json.dumps(linked)}\n```"]
+    )
     delta, _ = indexed(EventIndexer(), model)
     operation, marathon = events_of(delta)
     assert (
-        operation.source_turn_ids == ("D1:2",) and operation.valid is not None and operation.time_text == "3 May 2023"
+        operation.source_turn_ids == ("D1:2",)
+        and operation.valid is not None
+        and operation.time_text == "3 May 2023"
     )
-    assert marathon.people == ("Ana",) and marathon.valid is not None and marathon.valid.start is not None
+    assert (
+        marathon.people == ("Ana",)
+        and marathon.valid is not None
+        and marathon.valid.start is not None
+    )
     assert marathon.valid.start.date().isoformat() == "2023-05-07"
     after = [edge for edge in delta.edges if edge.relation is Relation.AFTER]
-    assert [(edge.source, edge.target, edge.confidence) for edge in after] == [(marathon.id, operation.id, 1.0)]
+    assert [(edge.source, edge.target, edge.confidence) for edge in after] == [
+        (marathon.id, operation.id, 1.0)
+    ]
     assert len(delta.rejected) == 4
     assert [request.step.call for request in model.requests] == [0, 1, 2]
-    assert [request.schema_ for request in model.requests] == [EVENTS_SCHEMA, EVENTS_SCHEMA, RELATIONS_SCHEMA]
+    assert [request.schema_ for request in model.requests] == [
+        EVENTS_SCHEMA,
+        EVENTS_SCHEMA,
+        RELATIONS_SCHEMA,
+    ]
 
 
 def test_an_unreadable_session_adds_nothing_and_says_why() -> None:
@@ -133,8 +175,13 @@ def test_no_reply_breaks_a_parser(text: str) -> None:
 
 
 def test_the_examples_in_the_prompts_are_read_by_their_parsers() -> None:
-    examples = {name: load_prompt(name).text for name in ("segment", "relate_events", "plan", "explore")}
-    shown = {name: next(line for line in text.splitlines() if line.startswith("{")) for name, text in examples.items()}
+    examples = {
+        name: load_prompt(name).text for name in ("segment", "relate_events", "plan", "explore")
+    }
+    shown = {
+        name: next(line for line in text.splitlines() if line.startswith("{"))
+        for name, text in examples.items()
+    }
     (event,) = parse_events(shown["segment"]).values
     assert event.people == ("Ana",) and event.when == "7 May 2023"
     (relation,) = parse_relations(shown["relate_events"], events=3).values
@@ -144,17 +191,28 @@ def test_the_examples_in_the_prompts_are_read_by_their_parsers() -> None:
 
 
 def playing_model() -> FunctionModel:
-    """Makes one event of each turn, relates neighbours, plans one subgoal, skips every event, and answers without citing."""
+    """Makes one event of each turn, relates neighbours, plans one subgoal, skips every
+    event, and answers without citing.
+    """
 
     def answer(request: ModelRequest) -> str:
         if request.role is Role.INDEXER and "<events>" in request.messages[-1].content:
-            return json.dumps({"relations": [{"source": 0, "target": 1, "relation": "causes", "turns": []}]})
+            return json.dumps(
+                {"relations": [{"source": 0, "target": 1, "relation": "causes", "turns": []}]}
+            )
         if request.role is Role.INDEXER:
             ids = [
-                line[1:].split("]")[0] for line in request.messages[-1].content.splitlines() if line.startswith("[D")
+                line[1:].split("]")[0]
+                for line in request.messages[-1].content.splitlines()
+                if line.startswith("[D")
             ]
-            return json.dumps({"events": [{"summary": f"told in {one}", "turns": [one]} for one in ids]})
-        replies = {Role.PLANNER: '{"subgoals": ["where Ana lives"]}', Role.EXPLORER: '{"action": "SKIP"}'}
+            return json.dumps(
+                {"events": [{"summary": f"told in {one}", "turns": [one]} for one in ids]}
+            )
+        replies = {
+            Role.PLANNER: '{"subgoals": ["where Ana lives"]}',
+            Role.EXPLORER: '{"action": "SKIP"}',
+        }
         return replies.get(request.role, '{"citations": [], "answer": "Porto", "abstain": false}')
 
     return FunctionModel(answer)
@@ -163,12 +221,16 @@ def playing_model() -> FunctionModel:
 def test_both_designs_keep_the_laws() -> None:
     asyncio.run(check_design(DESIGN, playing_model))
     asyncio.run(check_design(MODEL_FREE, silent))
-    assert load("designs", "compass_mem") is DESIGN and load("designs", "compass_rules") is MODEL_FREE
+    assert (
+        load("designs", "compass_mem") is DESIGN and load("designs", "compass_rules") is MODEL_FREE
+    )
 
 
 def test_the_design_without_a_model_remembers_and_quotes_through_the_agent() -> None:
     async def run() -> None:
-        agent = AsyncAgent(design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=HashEmbedder(dim=64)))
+        agent = AsyncAgent(
+            design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=HashEmbedder(dim=64))
+        )
         await agent.remember(SESSION)
         kinds = Counter(edge.relation for edge in agent.bank.state.graph.all_edges())
         assert kinds[Relation.PART_OF] == 3, "each remembered turn is part of its event"
@@ -187,7 +249,9 @@ def test_a_filter_keeps_walks_and_expansions_inside() -> None:
         )
         edge = EventEdge(source="evt_a", target="evt_b", relation=Relation.CAUSES)
         await bank.index(GraphDelta(nodes=nodes, edges=(edge,)))
-        model = FunctionModel(lambda _: '{"subgoals": ["sails"], "action": "EXPAND", "next": ["evt_a", "evt_b"]}')
+        model = FunctionModel(
+            lambda _: '{"subgoals": ["sails"], "action": "EXPAND", "next": ["evt_a", "evt_b"]}'
+        )
         question = Question(text="Who sails?", where=Filter(session_ids=frozenset({"s1"})))
         ctx = SlotContext(model=model, bank=bank, clock=system_clock)
         for retriever in (GraphWalkRetriever(), MODEL_FREE.retriever):
@@ -206,9 +270,13 @@ class FailingEmbedder(HashEmbedder):
 
 def test_indexing_and_walking_go_on_by_keyword_while_the_embedder_fails() -> None:
     async def run() -> None:
-        agent = AsyncAgent(design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=FailingEmbedder(dim=64)))
+        agent = AsyncAgent(
+            design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=FailingEmbedder(dim=64))
+        )
         await agent.remember(SESSION)
-        model = FunctionModel(lambda _: '{"subgoals": ["knee operation"], "action": "ANSWER", "proven": [0]}')
+        model = FunctionModel(
+            lambda _: '{"subgoals": ["knee operation"], "action": "ANSWER", "proven": [0]}'
+        )
         ctx = SlotContext(model=model, bank=agent.bank, clock=system_clock)
         hits = await GraphWalkRetriever(fill=1)(Question(text="Bo knee operation hospital"), ctx)
         assert hits[0].kind is NodeKind.EVENT and "D1:2" in hits[0].source_turn_ids
@@ -237,7 +305,9 @@ def test_expansion_shares_add_up_and_favour_causes_over_mentions() -> None:
 def test_topics_put_like_events_together_and_do_not_depend_on_chance() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(2, 16, dtype=np.float32)
-    rows = np.concatenate([centres[[i % 2]] + rng.normal(0, 0.05, (1, 16)).astype(np.float32) for i in range(8)])
+    rows = np.concatenate(
+        [centres[[i % 2]] + rng.normal(0, 0.05, (1, 16)).astype(np.float32) for i in range(8)]
+    )
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = topics_of(rows)
     assert labels == topics_of(rows) and len(set(labels)) == 2

@@ -1,4 +1,6 @@
-"""A step: fair questions, groups that may be compared, both roles, and the controls that take the credit's place."""
+"""A step: fair questions, groups that may be compared, both roles, and the controls
+that take the credit's place.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ CREDIT = CreditPlan(reward=Weighted((AnswerTerm(), 1.0), (CompressionTerm(), -0.
 BOTH = replace(CREDIT, roles=ROLE_SETS["both"], answer_members=4, answer_questions=2)
 
 
-def _experience(plan: RolloutPlan = ROLLOUTS, credit: CreditPlan = CREDIT, **engine: Any) -> Experience:
+def _experience(
+    plan: RolloutPlan = ROLLOUTS, credit: CreditPlan = CREDIT, **engine: Any
+) -> Experience:
     tokenizer = policy_tokenizer()
-    return experience_of(policy_of(RuleEngine(tokenizer, **engine), tokenizer), plan=plan, credit=credit)
+    return experience_of(
+        policy_of(RuleEngine(tokenizer, **engine), tokenizer), plan=plan, credit=credit
+    )
 
 
 def _gather(experience: Experience, *, step: int = 0, sessions: int = 4) -> Step:
@@ -61,7 +67,12 @@ def test_groups_never_mix_roles_and_a_frozen_role_has_none() -> None:
         assert set(step.roles.values()) <= ROLE_SETS[roles]
         assert {group.key.role for group in step.groups} == ROLE_SETS[roles]
         for group in step.groups:
-            said = {step.roles[key] for member in group.members for key in member.response_ids if key in step.roles}
+            said = {
+                step.roles[key]
+                for member in group.members
+                for key in member.response_ids
+                if key in step.roles
+            }
             assert said <= {group.key.role}
 
 
@@ -85,9 +96,13 @@ def test_all_members_are_asked_the_same_questions_and_so_is_a_second_try() -> No
 
 
 def test_terminal_credit_gives_every_session_of_a_rollout_the_same_reward() -> None:
-    step = _gather(_experience(replace(ROLLOUTS, local_probability=0.0), replace(CREDIT, credit="terminal")))
+    step = _gather(
+        _experience(replace(ROLLOUTS, local_probability=0.0), replace(CREDIT, credit="terminal"))
+    )
     for episode in ("0/e0", "0/e1"):
-        rewards = {tuple(m.reward for m in g.members) for g in step.groups if g.key.episode_id == episode}
+        rewards = {
+            tuple(m.reward for m in g.members) for g in step.groups if g.key.episode_id == episode
+        }
         assert len(rewards) == 1
 
 
@@ -97,35 +112,48 @@ def test_no_local_runs_without_a_local_probability() -> None:
     assert step.metrics["rollouts/reruns"] == 0.0
 
 
-# -- controls ----------------------------------------------------------------------------------------------------------
+# -- controls --------------------------------------------------------------------------
 
 
 def test_random_rewards_do_not_depend_on_what_was_done() -> None:
     credit = replace(BOTH, control="random_reward")
-    good, bad = _gather(_experience(credit=credit, keep=1.0)), _gather(_experience(credit=credit, keep=0.5))
+    good, bad = (
+        _gather(_experience(credit=credit, keep=1.0)),
+        _gather(_experience(credit=credit, keep=0.5)),
+    )
     mine = {group.key.branch for group in good.groups}
     assert mine == {"global", "local", "answer"}
 
     def rewards(step: Step) -> list[list[float | None]]:
-        return [[one.reward for one in group.members] for group in step.groups if group.key.branch == "global"]
+        return [
+            [one.reward for one in group.members]
+            for group in step.groups
+            if group.key.branch == "global"
+        ]
 
     assert rewards(good) == rewards(bad)
     assert rewards(good) != rewards(_gather(_experience(credit=CREDIT, keep=1.0)))
     assert rewards(good) != rewards(_gather(_experience(credit=credit, keep=1.0), step=1))
-    assert all(0.0 <= reward <= 1.0 for group in rewards(good) for reward in group if reward is not None)
+    assert all(
+        0.0 <= reward <= 1.0 for group in rewards(good) for reward in group if reward is not None
+    )
 
 
 def test_shuffled_advantages_are_the_same_ones_elsewhere() -> None:
     plain = _gather(_experience()).credit.advantages
-    shuffled = _gather(_experience(credit=replace(CREDIT, control="shuffled_advantage"))).credit.advantages
-    again = _gather(_experience(credit=replace(CREDIT, control="shuffled_advantage"))).credit.advantages
+    shuffled = _gather(
+        _experience(credit=replace(CREDIT, control="shuffled_advantage"))
+    ).credit.advantages
+    again = _gather(
+        _experience(credit=replace(CREDIT, control="shuffled_advantage"))
+    ).credit.advantages
     assert sorted(plain.values()) == sorted(shuffled.values())
     assert list(plain) == list(shuffled)
     assert dict(plain) != dict(shuffled)
     assert dict(shuffled) == dict(again)
 
 
-# -- techniques --------------------------------------------------------------------------------------------------------
+# -- techniques ------------------------------------------------------------------------
 
 
 def test_hard_groups_get_further_runs_from_the_same_start() -> None:
@@ -136,7 +164,9 @@ def test_hard_groups_get_further_runs_from_the_same_start() -> None:
     assert grown
     for group in step.groups:
         old = before[group.key]
-        assert [one.reward for one in group.members][: len(old.members)] == [one.reward for one in old.members]
+        assert [one.reward for one in group.members][: len(old.members)] == [
+            one.reward for one in old.members
+        ]
         known = [one.reward for one in old.members if one.reward is not None]
         if group.key.branch != "global" and known:
             hard = sum(min(1.0, max(0.0, one)) for one in known) / len(known) < 0.5
@@ -146,7 +176,9 @@ def test_hard_groups_get_further_runs_from_the_same_start() -> None:
 
 
 def test_vade_asks_the_questions_it_chose() -> None:
-    experience = _experience(replace(ROLLOUTS, allocator=Vade()), replace(BOTH, roles=ROLE_SETS["answerer"]))
+    experience = _experience(
+        replace(ROLLOUTS, allocator=Vade()), replace(BOTH, roles=ROLE_SETS["answerer"])
+    )
     step = _gather(experience)
     assert len(step.groups) == 4
     assert set(experience.collector.history.rates) == {
@@ -157,15 +189,29 @@ def test_vade_asks_the_questions_it_chose() -> None:
 def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> None:
     quiet = replace(ROLLOUTS, local_probability=0.3)
     plain = _gather(_experience(quiet, keep=0.85), sessions=6)
-    step = _gather(_experience(quiet, replace(CREDIT, dynamic_sampling=True), keep=0.85), sessions=6)
+    step = _gather(
+        _experience(quiet, replace(CREDIT, dynamic_sampling=True), keep=0.85), sessions=6
+    )
     flat = [group for group in plain.groups if is_flat(group)]
     assert flat
     assert step.metrics["groups/refilled"] > 0
     assert step.rows == plain.rows
-    lively = {key for group in step.groups if not is_flat(group) for one in group.members for key in one.response_ids}
+    lively = {
+        key
+        for group in step.groups
+        if not is_flat(group)
+        for one in group.members
+        for key in one.response_ids
+    }
     assert set(step.credit.advantages) <= lively
-    drawn = {(group.key.episode_id, group.key.session) for group in plain.groups if group.key.branch == "local"}
-    fresh = [group for group in step.groups if group.key.branch == "local"][len(drawn) * len(MANAGER_ROLES) :]
+    drawn = {
+        (group.key.episode_id, group.key.session)
+        for group in plain.groups
+        if group.key.branch == "local"
+    }
+    fresh = [group for group in step.groups if group.key.branch == "local"][
+        len(drawn) * len(MANAGER_ROLES) :
+    ]
     assert fresh
     assert all((group.key.episode_id, group.key.session) not in drawn for group in fresh)
 
@@ -185,7 +231,10 @@ def test_fewer_members_are_kept_by_their_spread() -> None:
 
 
 def test_terms_that_know_the_episode_join_the_reward() -> None:
-    plain, timed = _gather(_experience()), _gather(_experience(credit=replace(CREDIT, episode_terms=Temporal(0.5))))
+    plain, timed = (
+        _gather(_experience()),
+        _gather(_experience(credit=replace(CREDIT, episode_terms=Temporal(0.5)))),
+    )
     assert "reward/global/temporal" in timed.metrics
     assert timed.metrics["reward/global"] == pytest.approx(
         plain.metrics["reward/global"] + 0.5 * timed.metrics["reward/global/temporal"]

@@ -1,4 +1,6 @@
-"""Items with a time to live: gone from search and lists when it is over, known to history, and nothing is written for it."""
+"""Items with a time to live: gone from search and lists when it is over, known to
+history, and nothing is written for it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def memory(clock: Clock, **given: Any) -> Memory:
 async def found(made: Memory, text: str = "boat") -> list[str]:
     """Texts found, which all recipes must agree upon."""
     by_recipe = [
-        sorted(hit.text for hit in await made.search(text, k=50, recipe=recipe)) for recipe in ("plain", "fast", DEEP)
+        sorted(hit.text for hit in await made.search(text, k=50, recipe=recipe))
+        for recipe in ("plain", "fast", DEEP)
     ]
     assert by_recipe[0] == by_recipe[1] == by_recipe[2]
     return by_recipe[0]
@@ -145,7 +148,9 @@ def test_a_second_process_replays_the_expiry() -> None:
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
 def test_an_expired_item_leaves_the_networked_index() -> None:
-    client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
+    client_module = pytest.importorskip(
+        "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
+    )
     from memagent.vectors.qdrant_index import QdrantIndex
 
     async def run() -> None:
@@ -189,7 +194,9 @@ def test_an_event_that_rests_on_an_expired_item_is_out_of_sight() -> None:
         ({"expires_at": START + HOUR, "ttl": HOUR}, "give one of them"),
     ],
 )
-def test_an_expiry_that_makes_no_sense_is_refused_and_nothing_written(given: dict[str, Any], message: str) -> None:
+def test_an_expiry_that_makes_no_sense_is_refused_and_nothing_written(
+    given: dict[str, Any], message: str
+) -> None:
     async def run() -> None:
         made = memory(Clock())
         with pytest.raises(InputError, match=message):
@@ -252,7 +259,9 @@ def test_expiry_survives_export_and_a_closed_store(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 20), max_size=12), st.lists(st.integers(0, 20), max_size=6))
-def test_what_is_expired_is_told_right_however_the_clock_moves(expiries: list[int], looks: list[int]) -> None:
+def test_what_is_expired_is_told_right_however_the_clock_moves(
+    expiries: list[int], looks: list[int]
+) -> None:
     expiring = {f"m{i}": START + hours * HOUR for i, hours in enumerate(expiries)}
     expiry = NEVER_LOOKED
     for look in looks:

@@ -1,4 +1,6 @@
-"""A group answers the same questions by construction, no session gets a zero for lack of questions, and failures leave the whole group."""
+"""A group answers the same questions by construction, no session gets a zero for lack
+of questions, and failures leave the whole group.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments import EnvironmentFault, Probe, play
-from environments.play.answer_cache import AnswerCache, AnswerKey, context_digest, question_digest, with_answer_cache
+from environments.play.answer_cache import (
+    AnswerCache,
+    AnswerKey,
+    context_digest,
+    question_digest,
+    with_answer_cache,
+)
 from environments.play.group_scoring import score_group
 from environments.records import ProbeScore
 from environments.rewards.credit import after_credit, session_credits, terminal_credit
@@ -34,7 +42,7 @@ def ids(probes: tuple[Probe, ...]) -> list[str]:
     return [probe.id for probe in probes]
 
 
-# -- drawing -----------------------------------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------
 
 
 def test_a_draw_depends_on_the_group_and_the_questions_alone() -> None:
@@ -46,7 +54,9 @@ def test_a_draw_depends_on_the_group_and_the_questions_alone() -> None:
     assert set(ids(first.own)) == set(ids(again.own))
     assert set(ids(first.rehearsal)) == set(ids(again.rehearsal))
     assert (len(first.own), len(first.due), len(first.rehearsal)) == (2, 2, 3)
-    draws = {tuple(ids(questions_for((*KEY, n), WORLD, 3, own=2, rehearsal=3).after)) for n in range(20)}
+    draws = {
+        tuple(ids(questions_for((*KEY, n), WORLD, 3, own=2, rehearsal=3).after)) for n in range(20)
+    }
     assert len(draws) > 5, "another group draws other questions"
 
 
@@ -75,11 +85,15 @@ def test_more_questions_in_the_pool_keep_the_old_order() -> None:
 def test_own_due_and_rehearsal_questions() -> None:
     last = WORLD.sessions[-1]
     both = Probe(id="both", question="?", evidence_turn_ids=("world1:0", "world3:0"))
-    early = Probe(id="early", question="?", evidence_turn_ids=("world0:0",), after_session="world_s0")
+    early = Probe(
+        id="early", question="?", evidence_turn_ids=("world0:0",), after_session="world_s0"
+    )
     absent = Probe(id="absent", question="?", unanswerable=True)
     world = WORLD.model_copy(update={"probes": (both, early, absent)})
     one, three, end = (questions_for(KEY, world, place) for place in (1, 3, 4))
-    assert (ids(one.own), ids(one.due)) == (["both"], []), "half of its evidence has not been told yet"
+    assert (ids(one.own), ids(one.due)) == (["both"], []), (
+        "half of its evidence has not been told yet"
+    )
     assert (ids(three.own), ids(three.due)) == (["both"], ["both"])
     assert ids(three.rehearsal) == [], "what was asked long ago may have another answer now"
     assert (ids(end.own), ids(end.rehearsal), end.session_id) == ([], ["both"], last.id)
@@ -92,11 +106,13 @@ def test_every_session_with_questions_is_drawn_from() -> None:
     drawn = episode_questions(KEY, WORLD, own=1)
     assert [len(one.own) for one in drawn.values()] == [1] * 5
     assert len(terminal_probes(WORLD, drawn)) == 5
-    counts = Counter(probe.evidence_turn_ids[0].partition(":")[0] for probe in terminal_probes(WORLD, drawn))
+    counts = Counter(
+        probe.evidence_turn_ids[0].partition(":")[0] for probe in terminal_probes(WORLD, drawn)
+    )
     assert set(counts.values()) == {1}
 
 
-# -- credit ------------------------------------------------------------------------------------------------------------
+# -- credit ----------------------------------------------------------------------------
 
 
 def test_a_session_without_questions_is_masked_and_never_zero() -> None:
@@ -116,7 +132,9 @@ def test_a_session_without_questions_is_masked_and_never_zero() -> None:
 
 def test_the_two_credits_by_hand() -> None:
     drawn = questions_for(KEY, WORLD, 2, own=None, rehearsal=2)
-    worth = dict(zip(ids(drawn.own), (1.0, 0.5, 0.0, 0.5), strict=True)) | dict.fromkeys(ids(drawn.rehearsal), 1.0)
+    worth = dict(zip(ids(drawn.own), (1.0, 0.5, 0.0, 0.5), strict=True)) | dict.fromkeys(
+        ids(drawn.rehearsal), 1.0
+    )
     scores = [ProbeScore(probe_id=name, f1=value) for name, value in worth.items()]
     assert terminal_credit(drawn, scores) == 0.5  # (1 + 0.5 + 0 + 0.5) / 4
     assert after_credit(drawn, scores) == pytest.approx(4 / 6)  # and two rehearsed ones right
@@ -127,7 +145,7 @@ def test_the_two_credits_by_hand() -> None:
     assert after_credit(drawn, failed[:1] + scores[1:]) == pytest.approx(3 / 5)
 
 
-# -- scoring a group ---------------------------------------------------------------------------------------------------
+# -- scoring a group -------------------------------------------------------------------
 
 
 def test_every_member_is_asked_the_same_and_equal_contexts_cost_one_call() -> None:
@@ -139,11 +157,16 @@ def test_every_member_is_asked_the_same_and_equal_contexts_cost_one_call() -> No
             answering = with_answer_cache(agent.with_model(asker), cache, fingerprint="kit")
             scored = await score_group(answering, WORLD, [full, full, EMPTY], WORLD.probes)
             assert not scored.excluded
-            assert [[one.probe_id for one in member] for member in scored.members] == [ids(WORLD.probes)] * 3
-            plain = [[(one.answer, one.f1, one.cited) for one in member] for member in scored.members]
+            assert [[one.probe_id for one in member] for member in scored.members] == [
+                ids(WORLD.probes)
+            ] * 3
+            plain = [
+                [(one.answer, one.f1, one.cited) for one in member] for member in scored.members
+            ]
             assert plain[0] == plain[1] != plain[2]
             assert all(one.abstained and one.f1 == 0.0 for one in scored.members[2])
-            # 20 questions ask for 8 things: a call for each, none where memory is empty, none the second time
+            # 20 questions ask for 8 things: a call for each, none where memory is
+            # empty, none the second time
             assert len(asker.requests) == len(kit.THINGS) == 8
             assert cache.stats.misses == 16
             await score_group(answering, WORLD, [full], WORLD.probes)
@@ -173,7 +196,10 @@ def test_a_failing_question_leaves_the_whole_group_and_is_not_remembered() -> No
         nonlocal down
         async with kit.open_r2(moody) as agent:
             played = await play(agent.at(EMPTY), WORLD, ask=False)
-            memories = [played.traces[0].after, played.end]  # only the first shows the boat in room 00
+            memories = [
+                played.traces[0].after,
+                played.end,
+            ]  # only the first shows the boat in room 00
             cache = AnswerCache()
             answering = with_answer_cache(agent, cache, fingerprint="kit")
             boat = [probe for probe in WORLD.probes if "boat" in probe.question]
@@ -183,7 +209,14 @@ def test_a_failing_question_leaves_the_whole_group_and_is_not_remembered() -> No
             kept = [probe.id for probe in WORLD.probes if probe not in boat]
             assert [[one.probe_id for one in member] for member in scored.members] == [kept, kept]
             assert cache.stats.failures >= 3
-            assert max(count for text, count in asked.items() if "room 00" in text and "boat kept" in text) >= 3
+            assert (
+                max(
+                    count
+                    for text, count in asked.items()
+                    if "room 00" in text and "boat kept" in text
+                )
+                >= 3
+            )
             down = False
             healed = await score_group(answering, WORLD, memories, boat)
             assert not healed.excluded
@@ -209,7 +242,7 @@ def test_an_unreadable_reply_is_an_answer_that_abstains_and_says_so() -> None:
     asyncio.run(run())
 
 
-# -- the cache ---------------------------------------------------------------------------------------------------------
+# -- the cache -------------------------------------------------------------------------
 
 
 def key(name: str) -> AnswerKey:
@@ -269,7 +302,9 @@ def test_callers_wait_for_a_call_under_way_and_survive_its_cancellation() -> Non
             await asyncio.sleep(0)
             raise ModelUnavailable("down")
 
-        results = await asyncio.gather(*(cache.answer(key("r"), broken) for _ in range(3)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(cache.answer(key("r"), broken) for _ in range(3)), return_exceptions=True
+        )
         assert [type(one) for one in results] == [ModelUnavailable] * 3
         assert cache.stats.size == 1
         assert cache.stats.failures == 1
@@ -281,12 +316,16 @@ def test_callers_wait_for_a_call_under_way_and_survive_its_cancellation() -> Non
 def test_keys_see_what_is_said_and_not_how_it_scored(score: float, k: int, text: str) -> None:
     item = MemoryItem(id="mem_1", text="Ana keeps the boat")
     shown = Hit(id="mem_1", score=0.5, item=item)
-    other = shown.model_copy(update={"score": score, "why": Relevance(arms={"dense": score}, ranks={"dense": k})})
+    other = shown.model_copy(
+        update={"score": score, "why": Relevance(arms={"dense": score}, ranks={"dense": k})}
+    )
     assert context_digest([shown]) == context_digest([other])
     assert context_digest([shown]) != context_digest([shown, shown]) != context_digest([])
     reworded = shown.model_copy(update={"item": item.model_copy(update={"text": item.text + text})})
     assert context_digest([shown]) != context_digest([reworded])
-    assert question_digest(Question(text="q" + text, k=k, id="1")) == question_digest(Question(text="q" + text))
+    assert question_digest(Question(text="q" + text, k=k, id="1")) == question_digest(
+        Question(text="q" + text)
+    )
     assert question_digest(Question(text="q" + text)) != question_digest(Question(text="q"))
 
 

@@ -1,4 +1,6 @@
-"""A fork while other threads are inside SQLite leaves a child that can open the store, read it, and end."""
+"""A fork while other threads are inside SQLite leaves a child that can open the store,
+read it, and end.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,17 @@ STORM = """
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("forks", [15, pytest.param(300, marks=pytest.mark.full)])
 def test_forks_amid_writes_never_hang(tmp_path: Path, forks: int) -> None:
-    script = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(STORM), str(tmp_path / "memory.db"), str(forks)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=110 if forks < 100 else 1_800, check=False)
+    script = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        textwrap.dedent(STORM),
+        str(tmp_path / "memory.db"),
+        str(forks),
+    ]
+    done = subprocess.run(
+        script, capture_output=True, text=True, timeout=110 if forks < 100 else 1_800, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "BAD 0"

@@ -1,4 +1,6 @@
-"""Fusion: arms add up by score, what a full arm does not list gets its floor, and names, questions and length move a hit."""
+"""Fusion: arms add up by score, what a full arm does not list gets its floor, and
+names, questions and length move a hit.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ A, C, D = item("mem_a"), item("mem_c"), item("mem_d")
 
 
 def fused(
-    arms: Mapping[str, Sequence[Scored]], weights: Numbers | None = None, most: Numbers | None = None, *, pool: int = 10
+    arms: Mapping[str, Sequence[Scored]],
+    weights: Numbers | None = None,
+    most: Numbers | None = None,
+    *,
+    pool: int = 10,
 ) -> dict[str, float]:
     """Scores by item id."""
     fusion = Fusion()
@@ -49,7 +55,9 @@ def test_arms_add_up_as_weighted_shares_of_the_most_they_could_give() -> None:
 
 def test_a_full_arm_gives_its_last_score_to_what_it_does_not_list_and_a_short_one_nothing() -> None:
     dense = {"dense": [(A, 0.8), (C, 0.3)]}
-    assert fused({**dense, "other": [(D, 1.0)]}, pool=2) == pytest.approx({"mem_a": 0.8, "mem_c": 0.3, "mem_d": 1.3})
+    assert fused({**dense, "other": [(D, 1.0)]}, pool=2) == pytest.approx(
+        {"mem_a": 0.8, "mem_c": 0.3, "mem_d": 1.3}
+    )
     assert fused({**dense, "other": [(D, 1.0)]}, pool=3)["mem_d"] == pytest.approx(1.0)
 
 
@@ -63,7 +71,9 @@ def test_what_a_later_ranking_brings_starts_from_the_floors_of_the_arms_before()
 
 
 def test_a_cosine_below_zero_takes_nothing_away() -> None:
-    assert fused({"dense": [(A, 0.4), (C, -0.3)]}, pool=2) == pytest.approx({"mem_a": 0.4, "mem_c": 0.0})
+    assert fused({"dense": [(A, 0.4), (C, -0.3)]}, pool=2) == pytest.approx(
+        {"mem_a": 0.4, "mem_c": 0.0}
+    )
 
 
 def test_arms_without_hits_or_room_are_harmless() -> None:
@@ -93,7 +103,9 @@ async def bank_of(texts: Sequence[tuple[str, str]]) -> MemoryBank:
 @pytest.mark.parametrize("name", ["Ana", "Rui"])
 def test_a_plain_search_finds_first_what_the_named_speaker_told(name: str) -> None:
     async def run() -> None:
-        bank = await bank_of([("Rui", TOLD), ("Ana", TOLD), ("Ana", "Yes!"), ("Rui", "What about a bicycle?")])
+        bank = await bank_of(
+            [("Rui", TOLD), ("Ana", TOLD), ("Ana", "Yes!"), ("Rui", "What about a bicycle?")]
+        )
         hits = await bank.search(Query(text=f"What did {name} buy at the market?"), k=4)
         assert hits[0].item is not None and hits[0].item.speaker == name
         assert hits[0].why.factors["names"] == 1.0 + PLAIN.names
@@ -105,7 +117,11 @@ def test_a_plain_search_finds_first_what_the_named_speaker_told(name: str) -> No
 
 def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher() -> None:
     async def run() -> None:
-        view = (await bank_of([("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")])).view
+        view = (
+            await bank_of(
+                [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
+            )
+        ).view
         scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
         for field in (OWN, CONTEXT):
             most = scoring.lexical_most(field=field)
@@ -122,7 +138,9 @@ def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> Non
         view = bank.view if forget is None else bank.view.drop([forget])
         words = query_terms("tulip cellar")
         terms = view.arena.known_terms(words)
-        return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(unknown=len(words) - len(terms))
+        return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(
+            unknown=len(words) - len(terms)
+        )
 
     kept = [("Rui", "the cellar"), ("Rui", "the attic")]
     never, forgotten = (

@@ -21,12 +21,16 @@ def _sharp(seed: int = 0, *, by: float = 6.0) -> tuple[Any, Any]:
 
 
 def _engine(model: Any, tokenizer: Any) -> TransformersEngine:
-    return TransformersEngine(model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id)
+    return TransformersEngine(
+        model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
+    )
 
 
 def _job(place: int, **values: Any) -> Job:
     prompt = tuple(5 + (place * 7 + at) % 40 for at in range(1 + place % 9))
-    return Job(**({"key": f"j{place}", "prompt_ids": prompt, "max_tokens": 16, "seed": place} | values))
+    return Job(
+        **({"key": f"j{place}", "prompt_ids": prompt, "max_tokens": 16, "seed": place} | values)
+    )
 
 
 def _forward(model: Any, job: Job, said: Sampled, *, temperature: float = 1.0) -> torch.Tensor:
@@ -114,7 +118,9 @@ def test_top_p_takes_nothing_outside_the_nucleus_and_samples_within_it() -> None
     model, tokenizer = _sharp(by=2.0)
     jobs = [_job(5, top_p=0.5, max_tokens=1, seed=seed) for seed in range(200)]
     with torch.no_grad():
-        probs = torch.softmax(model(input_ids=torch.tensor([list(jobs[0].prompt_ids)])).logits[0, -1], dim=-1)
+        probs = torch.softmax(
+            model(input_ids=torch.tensor([list(jobs[0].prompt_ids)])).logits[0, -1], dim=-1
+        )
     ordered, places = probs.sort(descending=True)
     inside = set(places[ordered.cumsum(0) - ordered < 0.5].tolist())
     said = {one.completion_ids[0] for one in _engine(model, tokenizer).generate(jobs)}
@@ -126,9 +132,12 @@ def test_draws_follow_the_model_s_probabilities() -> None:
     model, tokenizer = _sharp(by=2.0)
     jobs = [_job(6, max_tokens=1, seed=seed) for seed in range(4_000)]
     with torch.no_grad():
-        probs = torch.softmax(model(input_ids=torch.tensor([list(jobs[0].prompt_ids)])).logits[0, -1], dim=-1)
+        probs = torch.softmax(
+            model(input_ids=torch.tensor([list(jobs[0].prompt_ids)])).logits[0, -1], dim=-1
+        )
     counts = torch.bincount(
-        torch.tensor([one.completion_ids[0] for one in _engine(model, tokenizer).generate(jobs)]), minlength=len(probs)
+        torch.tensor([one.completion_ids[0] for one in _engine(model, tokenizer).generate(jobs)]),
+        minlength=len(probs),
     )
     assert float((counts / 4_000 - probs).abs().max()) < 0.03
 
@@ -151,14 +160,18 @@ def test_rows_that_end_early_are_taken_out_and_the_others_go_on_unchanged() -> N
     assert min(widths) <= 4
     alone = [engine.generate([job])[0].completion_ids for job in jobs]
     assert [one.completion_ids for one in said] == alone
-    assert all(len(one.completion_ids) <= job.max_tokens for one, job in zip(said, jobs, strict=True))
+    assert all(
+        len(one.completion_ids) <= job.max_tokens for one, job in zip(said, jobs, strict=True)
+    )
 
 
 def test_the_end_token_is_kept_and_ends_the_row() -> None:
     model, tokenizer = _sharp()
     engine = _engine(model, tokenizer)
     greedy = engine.generate([_job(4, temperature=0.0)])[0]
-    ending = TransformersEngine(model, eos_ids=[greedy.completion_ids[0]], pad_id=tokenizer.pad_token_id)
+    ending = TransformersEngine(
+        model, eos_ids=[greedy.completion_ids[0]], pad_id=tokenizer.pad_token_id
+    )
     ended, cut = ending.generate([_job(4, temperature=0.0), _job(4, temperature=0.0, max_tokens=1)])
     assert (ended.completion_ids, ended.ended) == (greedy.completion_ids[:1], True)
     assert cut.ended

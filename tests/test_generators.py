@@ -1,4 +1,6 @@
-"""Each generator asks for what it says it asks for: readers with the memory it wants succeed, readers without it fail."""
+"""Each generator asks for what it says it asks for: readers with the memory it wants
+succeed, readers without it fail.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from typing import Any, cast
 
 import pytest
 
-from environments import Environment, EnvironmentFault, Episode, Score, check_environment, play, select_probes, truncate
+from environments import (
+    Environment,
+    EnvironmentFault,
+    Episode,
+    Score,
+    check_environment,
+    play,
+    select_probes,
+    truncate,
+)
 from environments.datasets.synthetic import Level, Part
 from environments.rewards.scoring import Scoring
 from environments.tasks.fact_consolidation import FactConsolidation
@@ -21,7 +32,14 @@ from environments.tasks.generated import Generated
 from environments.tasks.label_learning import LabelLearning
 from environments.tasks.needle import Needle
 from environments.tasks.order_recall import OrderRecall
-from environments.tasks.readers import Guess, Guesser, by_chance, by_majority, hearing_only, without_days
+from environments.tasks.readers import (
+    Guess,
+    Guesser,
+    by_chance,
+    by_majority,
+    hearing_only,
+    without_days,
+)
 from environments.tasks.rewrite import Rewrite
 from environments.tasks.task_stream import TaskStream, success_slope
 from environments.tasks.temporal_qa import TemporalQA
@@ -35,7 +53,15 @@ from memagent.plugins import available, load
 GENERATORS = (
     FactConsolidation, LabelLearning, Needle, OrderRecall, Rewrite, TaskStream, TemporalQA, WholeStory,
 )  # fmt: skip
-EASY = ("fact_consolidation", "label_learning", "needle", "order_recall", "rewrite", "temporal_qa", "whole_story")
+EASY = (
+    "fact_consolidation",
+    "label_learning",
+    "needle",
+    "order_recall",
+    "rewrite",
+    "temporal_qa",
+    "whole_story",
+)
 
 
 def opened(name: str) -> Callable[..., Environment]:
@@ -69,7 +95,9 @@ def scores(
                 episode = asked(env.episode(split, index))
                 truth = hearing(env.truth(episode))
                 player = Player(base=agent.at(EMPTY), truth=truth, calendar=env.calendar, name=name)
-                trajectory = await play(player if guess is None else Guesser(player=player, guess=guess), episode)
+                trajectory = await play(
+                    player if guess is None else Guesser(player=player, guess=guess), episode
+                )
                 assert trajectory.failure is None
                 found.append((episode, Scoring().score(episode, trajectory)))
         return found
@@ -102,7 +130,9 @@ def test_every_environment_without_a_file_keeps_the_promises_of_one(name: str) -
 
 @pytest.mark.parametrize("make", GENERATORS)
 @pytest.mark.parametrize("level", ["tiny", "standard", "rich"])
-def test_episodes_have_questions_with_exact_answers_and_evidence(make: type[Generated], level: Level) -> None:
+def test_episodes_have_questions_with_exact_answers_and_evidence(
+    make: type[Generated], level: Level
+) -> None:
     env = make(level=level, episodes=3)
     for split in ("train", "test"):
         for episode in env.episodes(split):
@@ -112,7 +142,11 @@ def test_episodes_have_questions_with_exact_answers_and_evidence(make: type[Gene
             for probe, how in zip(episode.probes, truth.probes, strict=True):
                 assert probe.answers and not probe.unanswerable and how.probe_id == probe.id
                 assert probe.evidence_turn_ids or probe.category == "new"
-                if how.ask == "now" and how.relation in env.lexicon(split).relations and probe.evidence_turn_ids:
+                if (
+                    how.ask == "now"
+                    and how.relation in env.lexicon(split).relations
+                    and probe.evidence_turn_ids
+                ):
                     texts = " ".join(told[turn] for turn in probe.evidence_turn_ids).lower()
                     assert all(value.lower() in texts for value in probe.answers[0].split(", "))
             assert env.truth(truncate(episode, 1)).session_ids == truth.session_ids[:1]
@@ -124,7 +158,9 @@ def test_an_episode_depends_on_seed_split_and_index_alone(make: type[Generated])
     first = list(env.episodes("all"))
     assert first == list(again.episodes()) and len({one.id for one in first}) == 9
     assert env.episode("validation", 2) == first[5]
-    assert [one.turns for one in other.episodes("test")] != [one.turns for one in env.episodes("test")]
+    assert [one.turns for one in other.episodes("test")] != [
+        one.turns for one in env.episodes("test")
+    ]
     with pytest.raises(EnvironmentFault, match="is no episode of"):
         other.truth(first[0])
 
@@ -166,7 +202,9 @@ def test_the_test_split_has_names_of_its_own(make: type[Generated]) -> None:
 
 @pytest.mark.parametrize("name", EASY)
 @pytest.mark.parametrize("level", ["tiny", "standard"])
-def test_whoever_keeps_the_state_is_always_right_and_whoever_keeps_nothing_never(name: str, level: Level) -> None:
+def test_whoever_keeps_the_state_is_always_right_and_whoever_keeps_nothing_never(
+    name: str, level: Level
+) -> None:
     env = cast(Generated, opened(name)(level=level))
     assert mean(scores(env, "oracle")) == 1.0
     assert mean(scores(env, "empty", episodes=2)) == 0.0
@@ -195,7 +233,9 @@ def test_label_learning_cannot_be_answered_by_the_commonest_label(classes: int) 
         asked = {turn for probe in episode.probes for turn in probe.evidence_turn_ids}
         assert asked == {turn.id for turn in episode.turns}
         assert not any(
-            probe.question.split('"', 1)[1][:-2] in turn.text for probe in episode.probes for turn in episode.turns
+            probe.question.split('"', 1)[1][:-2] in turn.text
+            for probe in episode.probes
+            for turn in episode.turns
         )
 
 
@@ -203,12 +243,17 @@ def test_no_single_session_suffices_for_the_whole_story() -> None:
     env = WholeStory(sessions=6)
     for session in range(6):
         found = scores(
-            env, "append_all", episodes=3, hearing=lambda truth, session=session: hearing_only(truth, session)
+            env,
+            "append_all",
+            episodes=3,
+            hearing=lambda truth, session=session: hearing_only(truth, session),
         )
         assert {probe.exact for _, score in found for probe in score.probes} == {0.0}
     for episode in (env.episode("test", index) for index in range(3)):
         home = {turn.id: session.id for session in episode.sessions for turn in session.turns}
-        assert all(len({home[turn] for turn in probe.evidence_turn_ids}) >= 3 for probe in episode.probes)
+        assert all(
+            len({home[turn] for turn in probe.evidence_turn_ids}) >= 3 for probe in episode.probes
+        )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +261,12 @@ def test_no_single_session_suffices_for_the_whole_story() -> None:
 )
 def test_conflicts_are_won_by_the_last_write_and_lost_by_the_first(env: Generated) -> None:
     assert mean(scores(env, "last_write")) == 1.0
-    assert max(probe.exact or 0.0 for _, score in scores(env, "append_first") for probe in score.probes) == 0.0
+    assert (
+        max(
+            probe.exact or 0.0 for _, score in scores(env, "append_first") for probe in score.probes
+        )
+        == 0.0
+    )
 
 
 def test_facts_are_numbered_and_contradicted_bonds_lead_to_multi_hop_questions() -> None:
@@ -231,11 +281,17 @@ def test_facts_are_numbered_and_contradicted_bonds_lead_to_multi_hop_questions()
         assert kinds == {"one_hop", "multi_hop"}
         for probe, how in zip(episode.probes, truth.probes, strict=True):
             assert hops[probe.id] == (2 if probe.category == "multi_hop" else 1)
-            assert (how.chain in probe.question and how.subject not in probe.question) == bool(how.chain)
-            [bond] = (
-                [one for one in truth.tellings if one.turn_id == probe.evidence_turn_ids[0]] if how.chain else [None]
+            assert (how.chain in probe.question and how.subject not in probe.question) == bool(
+                how.chain
             )
-            assert bond is None or (bond.value == how.subject and truth.state(-1)[bond.key][-1].value == how.subject)
+            [bond] = (
+                [one for one in truth.tellings if one.turn_id == probe.evidence_turn_ids[0]]
+                if how.chain
+                else [None]
+            )
+            assert bond is None or (
+                bond.value == how.subject and truth.state(-1)[bond.key][-1].value == how.subject
+            )
 
 
 def test_rewriting_wears_out_a_memory_that_only_adds() -> None:
@@ -250,14 +306,26 @@ def test_rewriting_wears_out_a_memory_that_only_adds() -> None:
 def test_the_gap_between_rewrites_is_talk() -> None:
     env = Rewrite(keys=2, overwrites=2, gap=3)
     told = env.truth(env.episode("train", 0)).sessions
-    assert [sum(one.true for one in session.tellings) for session in told] == [2, 0, 0, 2, 0, 0, 2, 0, 0]
+    assert [sum(one.true for one in session.tellings) for session in told] == [
+        2,
+        0,
+        0,
+        2,
+        0,
+        0,
+        2,
+        0,
+        0,
+    ]
 
 
 def test_success_rises_along_a_stream_of_tasks_only_for_those_who_remember() -> None:
     env = TaskStream()
 
     def slope(name: PlayerName) -> float:
-        return fmean(success_slope(episode, score) for episode, score in scores(env, name, episodes=8))
+        return fmean(
+            success_slope(episode, score) for episode, score in scores(env, name, episodes=8)
+        )
 
     assert slope("empty") == 0.0
     assert slope("oracle") > 0.3
@@ -281,7 +349,11 @@ def test_questions_of_time_are_lost_without_days() -> None:
     assert mean(scores(env, "append_first", hearing=without_days)) < whole - 0.2
     kinds = {how.ask for index in range(3) for how in env.truth(env.episode("test", index)).probes}
     assert kinds == {"when", "then"}
-    past = scores(env, "last_write", asked=lambda one: select_probes(one, lambda probe: probe.category == "update"))
+    past = scores(
+        env,
+        "last_write",
+        asked=lambda one: select_probes(one, lambda probe: probe.category == "update"),
+    )
     assert mean(past) < 0.9
 
 

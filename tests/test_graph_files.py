@@ -1,4 +1,6 @@
-"""The exported event graph: what it holds, and that JSON and GraphML come back as they went, through networkx too."""
+"""The exported event graph: what it holds, and that JSON and GraphML come back as they
+went, through networkx too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from memagent.core.errors import ConfigError, InputError
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.records import EventEdge, NodeKind, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
-from memagent.events.graph_files import graph_from_graphml, graph_from_json, graph_to_graphml, graph_to_json, read_graph
+from memagent.events.graph_files import (
+    graph_from_graphml,
+    graph_from_json,
+    graph_to_graphml,
+    graph_to_json,
+    read_graph,
+)
 from memagent.memory.facade import Memory
 from memagent.memory.graph_export import graph_document
 from memagent.pages.graph_page import safe_json
@@ -51,9 +59,15 @@ def test_a_graph_holds_events_memories_people_topics_and_turns() -> None:
     kinds = {node.kind for node in graph.nodes}
     assert kinds == set(NodeKind)
     topics = {node.id for node in graph.nodes if node.kind is NodeKind.TOPIC}
-    events = {node.id for node in graph.nodes if node.kind is NodeKind.EVENT and node.state is NodeState.OPEN}
+    events = {
+        node.id
+        for node in graph.nodes
+        if node.kind is NodeKind.EVENT and node.state is NodeState.OPEN
+    }
     contains = [edge for edge in graph.edges if edge.relation is Relation.CONTAINS]
-    assert {edge.source for edge in contains} == topics and sorted(edge.target for edge in contains) == sorted(events)
+    assert {edge.source for edge in contains} == topics and sorted(
+        edge.target for edge in contains
+    ) == sorted(events)
     assert [turn.text for turn in graph.turns] == [text for _, text in TOLD]
     assert (graph.scope.user_id, len(graph.digest)) == ("ana", 64)
 
@@ -62,9 +76,14 @@ def test_what_was_rewritten_is_there_but_hidden() -> None:
     graph, shown = exported(), exported(include_hidden=False)
     closed = [node for node in graph.nodes if node.state is NodeState.CLOSED]
     outdated = [node for node in graph.nodes if node.state is NodeState.OUTDATED]
-    assert [node.text for node in closed] == [TOLD[0][1]] and [node.kind for node in outdated] == [NodeKind.EVENT]
+    assert [node.text for node in closed] == [TOLD[0][1]] and [node.kind for node in outdated] == [
+        NodeKind.EVENT
+    ]
     hidden = {node.id for node in (*closed, *outdated)}
-    assert all((edge.state is NodeState.OPEN) == (not hidden & {edge.source, edge.target}) for edge in graph.edges)
+    assert all(
+        (edge.state is NodeState.OPEN) == (not hidden & {edge.source, edge.target})
+        for edge in graph.edges
+    )
     assert {node.id for node in graph.nodes} - {node.id for node in shown.nodes} == hidden
     assert all(edge.state is NodeState.OPEN for edge in shown.edges)
 
@@ -86,7 +105,10 @@ def test_the_same_memory_gives_the_same_file() -> None:
         told(agent)
         before = agent.memory.snapshot().digest
         for form in ("html", "json", "graphml"):
-            assert agent.memory.export_graph(format=form).text == agent.memory.export_graph(format=form).text
+            assert (
+                agent.memory.export_graph(format=form).text
+                == agent.memory.export_graph(format=form).text
+            )
         assert agent.memory.snapshot().digest == before
 
 
@@ -137,11 +159,15 @@ def documents(draw: st.DrawFn) -> GraphDocument:
     )
     ends = draw(st.lists(st.tuples(st.sampled_from(ids), st.sampled_from(ids), texts), max_size=6))
     edges = tuple(
-        GraphEdge(source=a, target=b, relation=Relation.RELATED, label=label, confidence=0.5, count=2)
+        GraphEdge(
+            source=a, target=b, relation=Relation.RELATED, label=label, confidence=0.5, count=2
+        )
         for a, b, label in ends
     )
     return GraphDocument(
-        nodes=nodes, edges=edges, turns=(GraphTurn(id="t", speaker="s", text=draw(texts), session_id="1"),)
+        nodes=nodes,
+        edges=edges,
+        turns=(GraphTurn(id="t", speaker="s", text=draw(texts), session_id="1"),),
     )
 
 
@@ -163,7 +189,9 @@ def test_graphml_keeps_the_shape_whatever_the_text(document: GraphDocument) -> N
     assert [node.people for node in back.nodes] == [node.people for node in document.nodes]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"graph": {"format": "other/1"}}', "<a/>", "<graphml", "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"graph": {"format": "other/1"}}', "<a/>", "<graphml", "nonsense"]
+)
 def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -180,7 +208,11 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="'html', 'json', 'graphml'"):
             await memory.export_graph(format=cast("Any", "pdf"))
         done = await memory.export_graph()
-        assert done.path is None and done.text.startswith("<!doctype html>") and "text=" not in repr(done)
+        assert (
+            done.path is None
+            and done.text.startswith("<!doctype html>")
+            and "text=" not in repr(done)
+        )
 
     asyncio.run(story())
     assert [file.name for file in tmp_path.iterdir()] == ["taken"]
@@ -190,11 +222,17 @@ def test_an_edge_whose_time_is_over_is_closed() -> None:
     async def story() -> None:
         bank = await filled()
         one, other = (node.id for node in (await graph_document(bank)).nodes[:2])
-        for relation, end in ((Relation.CAUSES, DAY), (Relation.ENABLES, datetime(9000, 1, 1, tzinfo=UTC))):
+        for relation, end in (
+            (Relation.CAUSES, DAY),
+            (Relation.ENABLES, datetime(9000, 1, 1, tzinfo=UTC)),
+        ):
             edge = EventEdge(source=one, target=other, relation=relation, valid=TimeSpan(end=end))
             await bank.append(lambda _, edge=edge: GraphDelta(edges=(edge,)))
         states = {edge.relation: edge.state for edge in (await graph_document(bank)).edges}
-        assert (states[Relation.CAUSES], states[Relation.ENABLES]) == (NodeState.CLOSED, NodeState.OPEN)
+        assert (states[Relation.CAUSES], states[Relation.ENABLES]) == (
+            NodeState.CLOSED,
+            NodeState.OPEN,
+        )
 
     asyncio.run(story())
 
@@ -204,7 +242,9 @@ def test_a_deleted_memory_is_a_tombstone() -> None:
         bank = await filled()
         graph = await graph_document(bank)
         assert graph.edges and all(edge.state is NodeState.OPEN for edge in graph.edges)
-        await Memory(bank).delete(next(node.id for node in graph.nodes if node.kind is NodeKind.ITEM))
+        await Memory(bank).delete(
+            next(node.id for node in graph.nodes if node.kind is NodeKind.ITEM)
+        )
         after = await graph_document(bank)
         assert any(node.state is NodeState.CLOSED for node in after.nodes)
 
@@ -226,7 +266,9 @@ def test_layouts_are_finite_apart_and_repeatable(count: int) -> None:
     assert np.array_equal(places, force_layout(count, links))
     assert len({(float(x), float(y)) for x, y in places}) == count
     line, axis = time_layout(
-        [float(at % 7) if at % 3 else None for at in range(count)], [at % 4 for at in range(count)], links
+        [float(at % 7) if at % 3 else None for at in range(count)],
+        [at % 4 for at in range(count)],
+        links,
     )
     assert np.isfinite(line).all() and (axis is None) == (count < 2)
     assert len({(float(x), float(y)) for x, y in line}) == count or axis is None

@@ -1,4 +1,6 @@
-"""The page of the event graph in a real browser: it draws the graph, filters it, shows the evidence, and stored text stays text."""
+"""The page of the event graph in a real browser: it draws the graph, filters it, shows
+the evidence, and stored text stays text.
+"""
 
 from __future__ import annotations
 
@@ -83,19 +85,28 @@ def test_the_page_names_nothing_outside_itself(sample: tuple[Path, GraphDocument
     shell = re.sub(r'(?s)<script type="application/json".*?</script>', "", page).replace(
         "http://www.w3.org/2000/svg", ""
     )
-    assert not re.search(r"https?:|//[a-z]|\b(?:src|href|action)=|@import|url\(", re.sub(r"(?m)//\s.*$", "", shell))
+    assert not re.search(
+        r"https?:|//[a-z]|\b(?:src|href|action)=|@import|url\(", re.sub(r"(?m)//\s.*$", "", shell)
+    )
     assert "default-src 'none'" in page and "unsafe" not in page
 
 
-def test_it_draws_the_whole_graph_in_both_layouts_and_themes(browser: Any, sample: tuple[Path, GraphDocument]) -> None:
+def test_it_draws_the_whole_graph_in_both_layouts_and_themes(
+    browser: Any, sample: tuple[Path, GraphDocument]
+) -> None:
     file, graph = sample
     grounds: set[str] = set()
     for scheme in ("light", "dark"):
         with opened(browser, file, scheme=scheme) as tab:
             for layout in ("network", "time"):
                 tab.page.click(f"[data-layout={layout}]")
-                assert (drawn(tab.page), drawn(tab.page, "edges")) == (len(graph.nodes), len(graph.edges))
-            assert f"{len(graph.nodes)} nodes, {len(graph.edges)} edges" in tab.page.inner_text("#status")
+                assert (drawn(tab.page), drawn(tab.page, "edges")) == (
+                    len(graph.nodes),
+                    len(graph.edges),
+                )
+            assert f"{len(graph.nodes)} nodes, {len(graph.edges)} edges" in tab.page.inner_text(
+                "#status"
+            )
             before = colour_behind(tab.page)
             tab.page.click("#theme")
             assert colour_behind(tab.page) != before
@@ -116,7 +127,9 @@ def test_it_fits_every_width(browser: Any, sample: tuple[Path, GraphDocument], w
         assert 0 < x < stage["width"] and 0 < y < stage["height"]
 
 
-def test_kinds_relations_and_hidden_nodes_can_be_left_out(browser: Any, sample: tuple[Path, GraphDocument]) -> None:
+def test_kinds_relations_and_hidden_nodes_can_be_left_out(
+    browser: Any, sample: tuple[Path, GraphDocument]
+) -> None:
     file, graph = sample
     gone = [edge for edge in graph.edges if edge.state is not NodeState.OPEN]
     assert gone
@@ -131,10 +144,14 @@ def test_kinds_relations_and_hidden_nodes_can_be_left_out(browser: Any, sample: 
         tab.page.click("#reset")
         tab.page.click("label:has(input[value=mentions])")
         assert drawn(tab.page) == len(graph.nodes)
-        assert drawn(tab.page, "edges") == sum(edge.relation is not Relation.MENTIONS for edge in graph.edges)
+        assert drawn(tab.page, "edges") == sum(
+            edge.relation is not Relation.MENTIONS for edge in graph.edges
+        )
 
 
-def test_dates_and_sliders_narrow_the_time(browser: Any, sample: tuple[Path, GraphDocument]) -> None:
+def test_dates_and_sliders_narrow_the_time(
+    browser: Any, sample: tuple[Path, GraphDocument]
+) -> None:
     file, graph = sample
     with opened(browser, file) as tab:
         tab.page.fill("#from", "2024-05-01")
@@ -144,7 +161,11 @@ def test_dates_and_sliders_narrow_the_time(browser: Any, sample: tuple[Path, Gra
         for node in graph.nodes:
             start = (node.valid.start or node.valid.end) if node.valid is not None else node.said_at
             if start is not None:
-                end = node.valid.end if node.valid is not None and node.valid.end else start + timedelta(milliseconds=1)
+                end = (
+                    node.valid.end
+                    if node.valid is not None and node.valid.end
+                    else start + timedelta(milliseconds=1)
+                )
                 inside += start < high and end > low
         timed = tab.page.evaluate("shown.nodes.filter(node => node.when).length")
         assert 0 < inside == timed < drawn(tab.page) < len(graph.nodes)
@@ -156,7 +177,9 @@ def test_dates_and_sliders_narrow_the_time(browser: Any, sample: tuple[Path, Gra
         assert drawn(tab.page) < len(graph.nodes)
 
 
-def test_wheel_buttons_keys_and_drag_move_the_view(browser: Any, sample: tuple[Path, GraphDocument]) -> None:
+def test_wheel_buttons_keys_and_drag_move_the_view(
+    browser: Any, sample: tuple[Path, GraphDocument]
+) -> None:
     with opened(browser, sample[0]) as tab:
 
         def scale() -> float:
@@ -192,10 +215,14 @@ def test_a_click_shows_the_node_with_its_source_turns_and_edges(
     file, graph = sample
     turns = {turn.id: turn for turn in graph.turns}
     number, node = next(
-        (at, one) for at, one in enumerate(graph.nodes) if one.kind is NodeKind.EVENT and len(one.source_turn_ids) > 1
+        (at, one)
+        for at, one in enumerate(graph.nodes)
+        if one.kind is NodeKind.EVENT and len(one.source_turn_ids) > 1
     )
     with opened(browser, file) as tab:
-        tab.page.evaluate("number => { zoom(3 / view.scale); bringIn(nodes[number]); draw(); }", number)
+        tab.page.evaluate(
+            "number => { zoom(3 / view.scale); bringIn(nodes[number]); draw(); }", number
+        )
         tab.page.click("#graph", position=point_of(tab.page, number))
         assert tab.page.get_attribute("#panel", "data-node") == node.id
         panel = tab.page.inner_text("#panel")
@@ -215,7 +242,9 @@ def test_a_click_shows_the_node_with_its_source_turns_and_edges(
         assert tab.page.get_attribute("#panel", "data-node") == ""
 
 
-def test_search_and_list_work_by_keyboard_alone(browser: Any, sample: tuple[Path, GraphDocument]) -> None:
+def test_search_and_list_work_by_keyboard_alone(
+    browser: Any, sample: tuple[Path, GraphDocument]
+) -> None:
     file, graph = sample
     found = [node for node in graph.nodes if "pixel" in node.text.casefold()]
     with opened(browser, file) as tab:
@@ -236,7 +265,9 @@ def test_two_fingers_zoom(browser: Any, sample: tuple[Path, GraphDocument]) -> N
         before = tab.page.evaluate("view.scale")
         session = tab.page.context.new_cdp_session(tab.page)
         for kind, apart in (("touchStart", 40), ("touchMove", 80), ("touchMove", 120)):
-            fingers = [{"x": 180 + side * apart / 2, "y": 420, "id": at} for at, side in enumerate((-1, 1))]
+            fingers = [
+                {"x": 180 + side * apart / 2, "y": 420, "id": at} for at, side in enumerate((-1, 1))
+            ]
             session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
         session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         assert tab.page.evaluate("view.scale") > before * 1.5
@@ -273,7 +304,9 @@ def test_stored_text_is_shown_as_text_and_never_run(browser: Any, tmp_path: Path
         assert tab.page.title() == f"Event graph of {HOSTILE[1]}"
         for at, text in enumerate(HOSTILE):
             tab.page.evaluate("at => choose(nodes[at], true)", at)
-            tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+            tab.page.evaluate(
+                "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+            )
             assert tab.page.text_content("#panel .text") == text
             assert tab.page.locator("#panel blockquote p").first.text_content() == text
             assert (
@@ -287,16 +320,24 @@ def test_stored_text_is_shown_as_text_and_never_run(browser: Any, tmp_path: Path
         assert tab.page.evaluate("document.scripts.length") == 2
 
 
-def test_five_thousand_nodes_open_with_the_best_connected_first(browser: Any, tmp_path: Path) -> None:
+def test_five_thousand_nodes_open_with_the_best_connected_first(
+    browser: Any, tmp_path: Path
+) -> None:
     count = 5_000
     kinds = (NodeKind.EVENT, NodeKind.ITEM)
     start = datetime(2020, 1, 1, tzinfo=UTC)
     nodes = tuple(
-        GraphNode(id=f"n{at}", kind=kinds[at % 2], text=f"what number {at} tells", said_at=start + timedelta(hours=at))
+        GraphNode(
+            id=f"n{at}",
+            kind=kinds[at % 2],
+            text=f"what number {at} tells",
+            said_at=start + timedelta(hours=at),
+        )
         for at in range(count)
     )
     edges = tuple(
-        GraphEdge(source=f"n{at}", target=f"n{at // 7}", relation=Relation.ELABORATES) for at in range(1, count)
+        GraphEdge(source=f"n{at}", target=f"n{at // 7}", relation=Relation.ELABORATES)
+        for at in range(1, count)
     )
     file = tmp_path / "large.html"
     file.write_text(graph_page(GraphDocument(nodes=nodes, edges=edges)), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Figures of the event graph: what is counted, what is not, and that the commands and the library tell the same."""
+"""Figures of the event graph: what is counted, what is not, and that the commands and
+the library tell the same.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from memagent.state.fold import EMPTY_STATE
 
 def event(name: str, *turns: str, told_in: str = "s1", **more: object) -> Event:
     return Event.model_validate(
-        {"id": f"evt_{name}", "summary": name, "source_turn_ids": turns, "session_id": told_in, **more}
+        {
+            "id": f"evt_{name}",
+            "summary": name,
+            "source_turn_ids": turns,
+            "session_id": told_in,
+            **more,
+        }
     )
 
 
@@ -55,7 +63,9 @@ def test_kinds_components_sessions_and_merges_are_counted() -> None:
     assert stats.edges == {"causes": 2, "mentions": 2} and stats.event_edges == {"causes": 2}
     assert stats.components == (3, 1), "a person everybody mentions joins nothing"
     assert list(stats.events_per_session.items()) == [("s1", 2), ("s2", 1), ("s10", 1)]
-    assert (stats.merged_events, stats.sessions) == (2, 3), "told in two sessions, or in two wordings"
+    assert (stats.merged_events, stats.sessions) == (2, 3), (
+        "told in two sessions, or in two wordings"
+    )
 
 
 def test_an_empty_memory_has_figures_too() -> None:

@@ -1,4 +1,6 @@
-"""Worlds as Gymnasium environments: actions are the agent's own replies, and what the memory earns is the reward."""
+"""Worlds as Gymnasium environments: actions are the agent's own replies, and what the
+memory earns is the reward.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def gym() -> Iterator[MemoryGym]:
     opened.close()
 
 
-def played(gym: MemoryGym, policy: Callable[[str], str], episode: int) -> tuple[float, dict[str, Any]]:
+def played(
+    gym: MemoryGym, policy: Callable[[str], str], episode: int
+) -> tuple[float, dict[str, Any]]:
     """An episode with a policy from observations to actions."""
     shown, _ = gym.reset(options={"episode": episode})
     while True:
@@ -114,7 +118,9 @@ def test_only_a_consolidated_memory_earns_everything_where_facts_are_overwritten
         oracle = OracleModel(world.truth(made), made.sessions, world.lexicon("train"))
 
         def policy(shown: str, oracle: OracleModel = oracle) -> str:
-            request = ModelRequest(role=Role.MANAGER, messages=(Message(role="user", content=shown),))
+            request = ModelRequest(
+                role=Role.MANAGER, messages=(Message(role="user", content=shown),)
+            )
             return asyncio.run(oracle.complete(request)).text
 
         assert played(gym, policy, episode)[1]["score"] == 1.0
@@ -127,8 +133,12 @@ def test_replies_are_read_and_checked_by_the_agent_itself(gym: MemoryGym) -> Non
     again, reward, over, _, info = gym.step("let me think")
     assert not over and reward == 0.0
     assert (told["session"], info["session"], info["calls"]) == ("S1", "S1", 1)
-    assert again.startswith(first) and len(again) > len(first), "what cannot be read is asked for once more"
-    _, info = played(gym, lambda shown: '{"ops": [{"op": "DELETE", "id": "mem_nobody", "fact": 0}]}', 0)
+    assert again.startswith(first) and len(again) > len(first), (
+        "what cannot be read is asked for once more"
+    )
+    _, info = played(
+        gym, lambda shown: '{"ops": [{"op": "DELETE", "id": "mem_nobody", "fact": 0}]}', 0
+    )
     assert info["refused"] == info["calls"] and info["memory_items"] == 0
 
 
@@ -148,18 +158,26 @@ def test_the_extractor_can_be_the_one_who_acts() -> None:
 
 def test_without_gymnasium_it_is_said_what_to_install() -> None:
     code = "import sys; sys.modules['gymnasium'] = None; import environments; import environments.gym_adapter"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert 'pip install "memagent[gym]"' in done.stderr
 
 
 def test_what_the_page_shows_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "environments.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page.partition("## Further generators")[2], re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```",
+        page.partition("## Further generators")[2],
+        re.MULTILINE | re.DOTALL,
+    )
     assert len(blocks) >= 2
     script = tmp_path / "blocks.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     command = [sys.executable, "-W", "error", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

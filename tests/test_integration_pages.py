@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS_MCP = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason='needs pip install "memagent[mcp]"')
+NEEDS_MCP = pytest.mark.skipif(
+    importlib.util.find_spec("mcp") is None, reason='needs pip install "memagent[mcp]"'
+)
 
 
 def run(script: Path, folder: Path) -> str:
@@ -28,7 +30,9 @@ def run(script: Path, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["langgraph.md", pytest.param("mcp.md", marks=NEEDS_MCP), "mem0.md"])
+@pytest.mark.parametrize(
+    "name", ["langgraph.md", pytest.param("mcp.md", marks=NEEDS_MCP), "mem0.md"]
+)
 def test_python_blocks_run(name: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
     script = tmp_path / "blocks.py"
@@ -39,9 +43,19 @@ def test_python_blocks_run(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("langgraph_agent.py", "My dog Rex is allergic to chicken.\nThe graph's store holds 2 notes."),
-        pytest.param("mcp_client.py", 'allergic to chicken" (supported)\nafter an undo: 1 memory', marks=NEEDS_MCP),
-        ("mem0_drop_in.py", "UPDATE: Ana prefers tea -> Ana prefers coffee\nfound, said on 2024-03-04: My dog Rex"),
+        (
+            "langgraph_agent.py",
+            "My dog Rex is allergic to chicken.\nThe graph's store holds 2 notes.",
+        ),
+        pytest.param(
+            "mcp_client.py",
+            'allergic to chicken" (supported)\nafter an undo: 1 memory',
+            marks=NEEDS_MCP,
+        ),
+        (
+            "mem0_drop_in.py",
+            "UPDATE: Ana prefers tea -> Ana prefers coffee\nfound, said on 2024-03-04: My dog Rex",
+        ),
     ],
 )
 def test_examples_run(name: str, says: str, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The journal's laws in one process: all journals keep the contract, batches, idempotency keys, groups of commits, sharing, time."""
+"""The journal's laws in one process: all journals keep the contract, batches,
+idempotency keys, groups of commits, sharing, time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from postgres_kit import Postgres, journal_at
 from memagent.core import crash_points
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly, VersionConflict
 from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
-from memagent.core.snapshot import Commit, Entry, Erased, ItemChange, JournalRow, SessionStored, StatsDelta
+from memagent.core.snapshot import (
+    Commit,
+    Entry,
+    Erased,
+    ItemChange,
+    JournalRow,
+    SessionStored,
+    StatsDelta,
+)
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.in_memory import MemoryJournal
 from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
@@ -92,7 +102,9 @@ def test_erasing_in_the_middle_of_a_batch_drops_what_came_before(make: Make) -> 
     async def run() -> None:
         journal = make()
         await journal.append(ANN, stats("a"), expect=0)
-        rows = await journal.append_many(ANN, [stats("b"), Erased(), stats("c"), Erased(), stats("d")], expect=1)
+        rows = await journal.append_many(
+            ANN, [stats("b"), Erased(), stats("c"), Erased(), stats("d")], expect=1
+        )
         assert await read_all(journal, ANN) == rows[3:]
         assert await journal.head(ANN) == 6
 
@@ -126,10 +138,15 @@ def test_a_repeated_key_has_one_effect(make: Make) -> None:
         stored = journal.response(ANN, "key")
         assert first_answers == [stored] * 15
         assert stored is not None
-        assert (stored.body_digest, stored.response_json) == ("digest", f'{{"by":{won.index(True)}}}')
+        assert (stored.body_digest, stored.response_json) == (
+            "digest",
+            f'{{"by":{won.index(True)}}}',
+        )
         assert journal.response(ANN, "other") is None
         assert journal.response(Scope(user_id="bob"), "key") is None
-        await journal.append(Scope(user_id="bob"), stats("b"), expect=0, idempotency=("key", "", "{}"))
+        await journal.append(
+            Scope(user_id="bob"), stats("b"), expect=0, idempotency=("key", "", "{}")
+        )
         await journal.append(ANN, Erased(), expect=1, idempotency=("erase", "", "{}"))
         assert journal.response(ANN, "key") is None, "the answer told what was erased"
         assert journal.response(ANN, "erase") is not None
@@ -140,7 +157,12 @@ def test_a_repeated_key_has_one_effect(make: Make) -> None:
 def test_every_entry_of_an_import_needs_its_date(make: Make) -> None:
     with pytest.raises(InputError, match="2 entries came with 1 dates"):
         asyncio.run(
-            make().append_many(ANN, [stats("a"), stats("b")], expect=0, recorded_at=[datetime(2024, 1, 1, tzinfo=UTC)])
+            make().append_many(
+                ANN,
+                [stats("a"), stats("b")],
+                expect=0,
+                recorded_at=[datetime(2024, 1, 1, tzinfo=UTC)],
+            )
         )
 
 
@@ -148,7 +170,9 @@ def test_keys_that_no_database_holds_are_refused(place: str) -> None:
     with journal_at(place) as journal:
         for key, digest in (("", "d"), ("k" * 257, "d"), ("k", "d" * 129)):
             with pytest.raises(InputError, match="idempotency"):
-                asyncio.run(journal.append(ANN, stats("a"), expect=0, idempotency=(key, digest, "{}")))
+                asyncio.run(
+                    journal.append(ANN, stats("a"), expect=0, idempotency=(key, digest, "{}"))
+                )
         assert asyncio.run(journal.head(ANN)) == 0
 
 
@@ -157,7 +181,12 @@ def test_keys_that_no_database_holds_are_refused(place: str) -> None:
     [
         StatsDelta(updates=(("mem_1", ItemStats().model_copy(update={"q_value": float("nan")})),)),
         Commit(
-            id="c", changes=(ItemChange(id="m", after=ITEM.model_copy(update={"metadata": {"score": float("inf")}})),)
+            id="c",
+            changes=(
+                ItemChange(
+                    id="m", after=ITEM.model_copy(update={"metadata": {"score": float("inf")}})
+                ),
+            ),
         ),
         Commit(id="c", source=SourceRef(response_ids=("\ud800",))),
         StatsDelta(updates=(("\udfff", None),)),
@@ -196,7 +225,9 @@ def test_concurrent_appends_share_commits(place: str, commits: Counter[str]) -> 
         with journal_at(place) as journal:
             await journal.append(ANN, stats("a"), expect=0)
             commits.clear()
-            await asyncio.gather(*(journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=0) for n in range(300)))
+            await asyncio.gather(
+                *(journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=0) for n in range(300))
+            )
             assert commits["commit.after"] < 30
             assert len(await journal.scopes()) == 301
 
@@ -206,9 +237,13 @@ def test_concurrent_appends_share_commits(place: str, commits: Counter[str]) -> 
 def test_a_refused_append_does_not_fail_its_group(place: str) -> None:
     async def run() -> None:
         with journal_at(place) as journal:
-            jobs = [journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=n % 2) for n in range(60)]
+            jobs = [
+                journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=n % 2) for n in range(60)
+            ]
             outcomes = await asyncio.gather(*jobs, return_exceptions=True)
-            assert [isinstance(outcome, JournalRow) for outcome in outcomes] == [n % 2 == 0 for n in range(60)]
+            assert [isinstance(outcome, JournalRow) for outcome in outcomes] == [
+                n % 2 == 0 for n in range(60)
+            ]
             assert all(isinstance(outcome, JournalRow | VersionConflict) for outcome in outcomes)
 
     asyncio.run(run())
@@ -223,7 +258,9 @@ def test_threads_with_their_own_loops_share_a_journal(place: str) -> None:
             await journal.append(own, stats(f"{step}"), expect=step)
             while True:
                 try:
-                    await journal.append(shared, stats(f"{number}/{step}"), expect=await journal.head(shared))
+                    await journal.append(
+                        shared, stats(f"{number}/{step}"), expect=await journal.head(shared)
+                    )
                     break
                 except VersionConflict:
                     continue
@@ -244,7 +281,9 @@ def test_threads_with_their_own_loops_share_a_journal(place: str) -> None:
     with journal_at(place) as journal:
         rows = asyncio.run(read_all(journal, Scope(user_id="shared")))
         assert len({row.model_dump_json(include={"entry"}) for row in rows}) == len(rows) == 60
-        assert [problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)] == []
+        assert [
+            problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)
+        ] == []
 
 
 def test_a_cancelled_append_leaves_the_journal_usable(place: str) -> None:
@@ -265,9 +304,15 @@ def test_a_log_longer_than_a_page_is_read_whole(place: str) -> None:
     async def run() -> None:
         with journal_at(place) as journal:
             await journal.append_many(ANN, [stats(str(n)) for n in range(1, 1301)], expect=0)
-            assert [row.entry for row in await read_all(journal, ANN)] == [stats(str(n)) for n in range(1, 1301)]
-            assert [row.seq for row in await read_all(journal, ANN, after=1290)] == list(range(1291, 1301))
-            async for row in journal.since(ANN, 0):  # a reader that is in the middle holds nobody up
+            assert [row.entry for row in await read_all(journal, ANN)] == [
+                stats(str(n)) for n in range(1, 1301)
+            ]
+            assert [row.seq for row in await read_all(journal, ANN, after=1290)] == list(
+                range(1291, 1301)
+            )
+            async for row in journal.since(
+                ANN, 0
+            ):  # a reader that is in the middle holds nobody up
                 if row.seq == 600:
                     await journal.append_many(ANN, [Erased(), stats("new")], expect=1300)
                     assert not journal.scrub_due
@@ -317,14 +362,17 @@ def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["postgresql://localhost/x", "sqlite://", "sqlite:///:memory:", ":memory:", "no such://url"]
+    "place",
+    ["postgresql://localhost/x", "sqlite://", "sqlite:///:memory:", ":memory:", "no such://url"],
 )
 def test_only_sqlite_files_are_taken(place: str) -> None:
     with pytest.raises(ConfigError):
         SqlJournal(place)
 
 
-@pytest.mark.parametrize("name", ["a b?c#d%20&e=f.db", "é\u0308 ☃.db", "new/folder/j.db", "'quote\".db"])
+@pytest.mark.parametrize(
+    "name", ["a b?c#d%20&e=f.db", "é\u0308 ☃.db", "new/folder/j.db", "'quote\".db"]
+)
 def test_a_path_may_have_any_name(tmp_path: Path, name: str) -> None:
     with SqlJournal(tmp_path / name) as journal:
         asyncio.run(journal.append(ANN, stats("a"), expect=0))
@@ -359,7 +407,10 @@ def test_asking_for_the_head_costs_microseconds(tmp_path: Path) -> None:
         return best
 
     async def run() -> None:
-        with SqlJournal(tmp_path / "j.db") as journal, SqlJournal(tmp_path / "j.db", read_only=True) as reader:
+        with (
+            SqlJournal(tmp_path / "j.db") as journal,
+            SqlJournal(tmp_path / "j.db", read_only=True) as reader,
+        ):
             await journal.append(ANN, stats("a"), expect=0)
             for one in (journal, reader):
                 for scope in (ANN, Scope(user_id="nobody")):
@@ -369,11 +420,15 @@ def test_asking_for_the_head_costs_microseconds(tmp_path: Path) -> None:
 
 
 def test_durable_appends_keep_up_with_plain_sqlite(tmp_path: Path) -> None:
-    """At least 0.4 of what the driver itself reaches with one insert a commit, same settings, same disk, the two in turn.
+    """At least 0.4 of what the driver itself reaches with one insert a commit, same
+    settings, same disk, the two in turn.
 
-    Measured in short rounds until one is not disturbed by whatever else the machine does.
+    Measured in short rounds until one is not disturbed by whatever else the machine
+    does.
     """
-    entry = SessionStored(session=Session(id="s", turns=(Turn(id="t", speaker="A", text="hello there " * 25),)))
+    entry = SessionStored(
+        session=Session(id="s", turns=(Turn(id="t", speaker="A", text="hello there " * 25),))
+    )
     body, a_round, rounds = entry.model_dump_json(), 20, 60
     plain = sqlite3.connect(tmp_path / "plain.db", isolation_level=None)
     for statement in (

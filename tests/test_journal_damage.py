@@ -1,4 +1,7 @@
-"""Damage is found and named: changed rows, broken files, files that are not ours, full disks. Nothing is acknowledged that is not kept."""
+"""Damage is found and named: changed rows, broken files, files that are not ours, full disks.
+
+Nothing is acknowledged that is not kept.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with SqlJournal(path) as journal:
         asyncio.run(journal.append_many(ANN, [*every_kind(), Erased(), *every_kind()], expect=0))
         asyncio.run(journal.append_many(BOB, every_kind(), expect=0))
-        assert journal.verify(ANN) == journal.verify(BOB) == journal.verify(Scope(user_id="nobody")) == []
+        assert (
+            journal.verify(ANN)
+            == journal.verify(BOB)
+            == journal.verify(Scope(user_id="nobody"))
+            == []
+        )
     return path
 
 
@@ -75,11 +83,19 @@ def tamper(database: sqlite3.Connection, rng: random.Random) -> str:
             row[keys[-1]] += rng.choice([1, 50])
             row |= {"digest": "0" * 64} if table == "scopes" else {}
             names = ", ".join(row)
-            database.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join(':' + name for name in row)})", row)
-            return "" if table == "scopes" else f"{action} {table} {old}"  # one more empty-handed scope changes no log
+            database.execute(
+                f"INSERT INTO {table} ({names}) VALUES ({', '.join(':' + name for name in row)})",
+                row,
+            )
+            return (
+                "" if table == "scopes" else f"{action} {table} {old}"
+            )  # one more empty-handed scope changes no log
         else:
             name = rng.choice(list(row))
-            database.execute(f"UPDATE {table} SET {name} = :new WHERE {where}", old | {"new": changed(row[name], rng)})
+            database.execute(
+                f"UPDATE {table} SET {name} = :new WHERE {where}",
+                old | {"new": changed(row[name], rng)},
+            )
             action += f" {name}"
     except sqlite3.IntegrityError:
         return ""
@@ -129,11 +145,16 @@ def test_the_first_bad_sequence_is_named(sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     shutil.copyfile(sound, path)
     database = sqlite3.connect(path)
-    database.execute("UPDATE payloads SET body = replace(body, 'Oslo', 'Rome') WHERE seq = 8 AND scope_id = 1")
+    database.execute(
+        "UPDATE payloads SET body = replace(body, 'Oslo', 'Rome') WHERE seq = 8 AND scope_id = 1"
+    )
     database.execute("DELETE FROM payloads WHERE seq = 10 AND scope_id = 1")
     database.commit()
     database.close()
-    assert problems(path) == ["seq 8: its payload is not the one that was written", "seq 10: its payload is missing"]
+    assert problems(path) == [
+        "seq 8: its payload is not the one that was written",
+        "seq 10: its payload is missing",
+    ]
     with SqlJournal(path) as journal:
         with pytest.raises(StoreCorrupt, match="row 10 of scope"):
             asyncio.run(read_all(journal, ANN))
@@ -144,7 +165,9 @@ def test_a_payload_that_is_no_entry_is_named(sound: Path, tmp_path: Path) -> Non
     path = tmp_path / "j.db"
     shutil.copyfile(sound, path)
     database = sqlite3.connect(path)
-    database.execute('UPDATE payloads SET body = CAST(\'{"kind":"odd"}\' AS BLOB) WHERE seq = 9 AND scope_id = 1')
+    database.execute(
+        'UPDATE payloads SET body = CAST(\'{"kind":"odd"}\' AS BLOB) WHERE seq = 9 AND scope_id = 1'
+    )
     database.commit()
     database.close()
     with SqlJournal(path) as journal, pytest.raises(StoreCorrupt, match=r"j\.db.*row 9 of scope"):
@@ -157,7 +180,9 @@ def test_something_else_that_writes_to_the_file_is_noticed(tmp_path: Path) -> No
         other = sqlite3.connect(tmp_path / "j.db")
         for table in ("journal", "payloads"):
             other.execute(f"DELETE FROM {table} WHERE seq > 3")
-        other.execute("UPDATE scopes SET (head, chain) = (SELECT seq, chain FROM journal WHERE seq = 3)")
+        other.execute(
+            "UPDATE scopes SET (head, chain) = (SELECT seq, chain FROM journal WHERE seq = 3)"
+        )
         other.commit()
         other.close()
         outcome = asyncio.run(gathered(journal, expects=[5, 3]))
@@ -167,11 +192,15 @@ def test_something_else_that_writes_to_the_file_is_noticed(tmp_path: Path) -> No
 
 async def gathered(journal: SqlJournal, *, expects: list[int]) -> list[str]:
     jobs = [journal.append(ANN, StatsDelta(), expect=expect) for expect in expects]
-    return [type(outcome).__name__ for outcome in await asyncio.gather(*jobs, return_exceptions=True)]
+    return [
+        type(outcome).__name__ for outcome in await asyncio.gather(*jobs, return_exceptions=True)
+    ]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("damage", ["other words", "header", "cut short", "foreign", "table gone", "format"])
+@pytest.mark.parametrize(
+    "damage", ["other words", "header", "cut short", "foreign", "table gone", "format"]
+)
 def test_a_file_that_is_no_sound_store_is_refused_and_left_alone(
     sound: Path, tmp_path: Path, damage: str, read_only: bool
 ) -> None:
@@ -205,7 +234,9 @@ def test_a_file_that_is_no_sound_store_is_refused_and_left_alone(
 def test_a_page_broken_later_is_named_when_it_is_read(sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     database = sqlite3.connect(sound)
-    root = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'payloads'").fetchone()[0]
+    root = database.execute(
+        "SELECT rootpage FROM sqlite_master WHERE name = 'payloads'"
+    ).fetchone()[0]
     page = database.execute("PRAGMA page_size").fetchone()[0]
     database.close()
     data = bytearray(sound.read_bytes())
@@ -232,7 +263,14 @@ def test_a_newer_schema_is_refused_by_name(sound: Path, tmp_path: Path, read_onl
 def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashServer) -> None:
     death = server.run("test_journal_damage:fill_the_disk", path=str(tmp_path / "j.db"))
     assert death.trace == ""
-    assert death.said == ["StoreUnavailable", "StoreUnavailable", "head 3", "written 4", "written other", "sound"]
+    assert death.said == [
+        "StoreUnavailable",
+        "StoreUnavailable",
+        "head 3",
+        "written 4",
+        "written other",
+        "sound",
+    ]
     with SqlJournal(tmp_path / "j.db") as journal:
         assert asyncio.run(journal.head(ANN)) == 4
         assert journal.verify(ANN) == []
@@ -241,7 +279,9 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashServer) -
 def fill_the_disk(say: Say, *, path: str) -> None:
     """Append against a limit on file sizes, lift it, append again; run in a process of its own."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    big = SessionStored(session=Session(id="s", turns=(Turn(id="t", speaker="A", text="x" * 150_000),)))
+    big = SessionStored(
+        session=Session(id="s", turns=(Turn(id="t", speaker="A", text="x" * 150_000),))
+    )
 
     async def run() -> None:
         with SqlJournal(path) as journal:
@@ -249,7 +289,9 @@ def fill_the_disk(say: Say, *, path: str) -> None:
             _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
             both = await asyncio.gather(
-                journal.append(ANN, big, expect=3), journal.append(BOB, big, expect=0), return_exceptions=True
+                journal.append(ANN, big, expect=3),
+                journal.append(BOB, big, expect=0),
+                return_exceptions=True,
             )
             for outcome in both:
                 say(type(outcome).__name__)

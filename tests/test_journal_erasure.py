@@ -1,4 +1,6 @@
-"""Erase is erase: no byte of what was erased is left in any file, whatever SQLite moved around before, whatever is open meanwhile."""
+"""Erase is erase: no byte of what was erased is left in any file, whatever SQLite moved
+around before, whatever is open meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ def server() -> Iterator[CrashServer]:
 
 
 def all_bytes(folder: Path) -> bytes:
-    """Every byte of every file, read by another process: closing a database file here would drop SQLite's locks on it."""
-    return subprocess.run([sys.executable, "-c", SCAN, str(folder)], check=True, capture_output=True).stdout
+    """Every byte of every file, read by another process: closing a database file here
+    would drop SQLite's locks on it.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", SCAN, str(folder)], check=True, capture_output=True
+    ).stdout
 
 
 def said(marker: str, *, times: int) -> SessionStored:
-    return SessionStored(session=Session(id="s", turns=(Turn(id="t", speaker="A", text=f"{marker}-" * times),)))
+    return SessionStored(
+        session=Session(id="s", turns=(Turn(id="t", speaker="A", text=f"{marker}-" * times),))
+    )
 
 
 async def fill(journal: SqlJournal, rng: random.Random, scopes: list[Scope]) -> None:
@@ -51,14 +59,18 @@ async def fill(journal: SqlJournal, rng: random.Random, scopes: list[Scope]) -> 
 
 @pytest.mark.parametrize("seed", [8, 17, 19, 21])
 def test_no_copy_is_left_where_rows_were_moved(tmp_path: Path, seed: int) -> None:
-    """SQLite moves rows of others when it merges the pages that an erasure emptied, and leaves their old bytes behind."""
+    """SQLite moves rows of others when it merges the pages that an erasure emptied, and
+    leaves their old bytes behind.
+    """
 
     async def run() -> None:
         scopes = [Scope(user_id=f"{number:02d}") for number in range(8)]
         with SqlJournal(tmp_path / "j.db", synchronous="OFF") as journal:
             await fill(journal, random.Random(seed), scopes)
             for number in (0, 1, 2, 4, 5, 6, 3):
-                await journal.append(scopes[number], Erased(), expect=await journal.head(scopes[number]))
+                await journal.append(
+                    scopes[number], Erased(), expect=await journal.head(scopes[number])
+                )
         assert set(re.findall(rb"MARK\d\d", all_bytes(tmp_path))) == {b"MARK07"}
 
     asyncio.run(run())
@@ -78,7 +90,10 @@ def test_no_byte_is_left_while_the_store_stays_open(tmp_path: Path, seed: int) -
             journal.cache.put_many("e", {"digest": vector})
             expect = await journal.head(gone)
             await journal.append(
-                gone, said("MARK03", times=2), expect=expect, idempotency=("key", "digest", '"MARK03"')
+                gone,
+                said("MARK03", times=2),
+                expect=expect,
+                idempotency=("key", "digest", '"MARK03"'),
             )
             found = all_bytes(tmp_path)
             assert b"MARK03" in found
@@ -94,14 +109,18 @@ def test_no_byte_is_left_while_the_store_stays_open(tmp_path: Path, seed: int) -
             assert [problem for scope in scopes for problem in journal.verify(scope)] == []
             kept = {match.decode() for match in re.findall(rb"MARK\d\d", left)}
             assert kept == {
-                f"MARK{s.user_id}" for s in scopes if any(r.entry.kind == "session" for r in await read_all(journal, s))
+                f"MARK{s.user_id}"
+                for s in scopes
+                if any(r.entry.kind == "session" for r in await read_all(journal, s))
             }
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("point", ["erase.committed", "erase.scrubbed", "commit.after"])
-def test_an_erasure_cut_short_is_finished_on_the_next_open(tmp_path: Path, server: CrashServer, point: str) -> None:
+def test_an_erasure_cut_short_is_finished_on_the_next_open(
+    tmp_path: Path, server: CrashServer, point: str
+) -> None:
     path = tmp_path / "j.db"
 
     async def prepare() -> int:
@@ -111,7 +130,9 @@ def test_an_erasure_cut_short_is_finished_on_the_next_open(tmp_path: Path, serve
             return await journal.head(scopes[0])
 
     expect = asyncio.run(prepare())
-    death = server.run("test_journal_erasure:erase", point=point, path=str(path), user="00", expect=expect)
+    death = server.run(
+        "test_journal_erasure:erase", point=point, path=str(path), user="00", expect=expect
+    )
     assert death.killed, death.trace
     if point != "erase.scrubbed":
         assert scrub_asked(path)
@@ -136,7 +157,9 @@ def scrub_asked(path: Path) -> bool:
     return bool(asked)
 
 
-def test_a_long_reader_delays_the_scrub_and_no_data_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_reader_delays_the_scrub_and_no_data_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memagent.journal.sqlite.engine._BUSY_S", 0.05)
     monkeypatch.setattr("memagent.journal.writer._SCRUB_AGAIN_S", 0.05)
     ann, bob = Scope(user_id="ann"), Scope(user_id="bob")

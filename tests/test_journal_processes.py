@@ -1,4 +1,6 @@
-"""One process writes, any number read: the lock, its holder's id, forks, readers beside a writer, folders that cannot be written."""
+"""One process writes, any number read: the lock, its holder's id, forks, readers beside
+a writer, folders that cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def server() -> Iterator[CrashServer]:
 
 
 class Holder:
-    """Another process that holds a store open for writing and appends a row for each line it is sent."""
+    """Another process that holds a store open for writing and appends a row for each
+    line it is sent.
+    """
 
     def __init__(self, path: Path) -> None:
         environment = dict(os.environ, PYTHONPATH=str(HERE.parent))
@@ -148,7 +152,9 @@ def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_has_to_open_anew(tmp_path: Path, server: CrashServer) -> None:
-    death = server.run("test_journal_processes:fork_with_an_open_journal", path=str(tmp_path / "j.db"))
+    death = server.run(
+        "test_journal_processes:fork_with_an_open_journal", path=str(tmp_path / "j.db")
+    )
     assert death.trace == ""
     assert death.said == [
         "anew in the child",
@@ -223,7 +229,9 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("unwritable", ["folder", "file"])
-def test_what_cannot_be_written_can_be_read(open_folder: Path, server: CrashServer, unwritable: str) -> None:
+def test_what_cannot_be_written_can_be_read(
+    open_folder: Path, server: CrashServer, unwritable: str
+) -> None:
     path = open_folder / "j.db"
     with SqlJournal(path) as journal:
         asyncio.run(journal.append(ANN, Erased(), expect=0))
@@ -250,7 +258,9 @@ def read_what_cannot_be_written(say: Say, *, path: str) -> None:
         say(f"rows {len(asyncio.run(read_all(reader, ANN)))}")
 
 
-def test_a_folder_that_cannot_be_written_holds_no_new_store(open_folder: Path, server: CrashServer) -> None:
+def test_a_folder_that_cannot_be_written_holds_no_new_store(
+    open_folder: Path, server: CrashServer
+) -> None:
     open_folder.chmod(0o555)
     death = server.run("test_journal_processes:make_a_store", path=str(open_folder / "j.db"))
     assert death.trace == ""
@@ -258,7 +268,9 @@ def test_a_folder_that_cannot_be_written_holds_no_new_store(open_folder: Path, s
 
 
 def make_a_store(say: Say, *, path: str) -> None:
-    """As a user without rights: make a store there and in a new folder there; run in a process of its own."""
+    """As a user without rights: make a store there and in a new folder there; run in a
+    process of its own.
+    """
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)

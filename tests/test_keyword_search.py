@@ -1,4 +1,6 @@
-"""The keyword arm: the tokeniser, and BM25 equal to a reference implementation however the documents are spread over segments."""
+"""The keyword arm: the tokeniser, and BM25 equal to a reference implementation however
+the documents are spread over segments.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,30 @@ from memagent.state.tokens import K1, B, query_terms, tokenize
 def view_of(texts: list[str], *, batches: int = 1, replaced: int = 0) -> IndexView:
     """An index of the texts, put in several batches, the first `replaced` of them written twice."""
     arena = Arena(4)
-    items = [MemoryItem(id=f"m{i:04d}", text=text, speaker=("Ana", "Bo")[i % 2]) for i, text in enumerate(texts)]
+    items = [
+        MemoryItem(id=f"m{i:04d}", text=text, speaker=("Ana", "Bo")[i % 2])
+        for i, text in enumerate(texts)
+    ]
     view = IndexView(arena)
-    old = [item.model_copy(update={"text": "an older text about the boat"}) for item in items[:replaced]]
-    view = view.put([make_doc(item, (item.text, ""), (tokenize(item.text), ()), arena) for item in old])
+    old = [
+        item.model_copy(update={"text": "an older text about the boat"})
+        for item in items[:replaced]
+    ]
+    view = view.put(
+        [make_doc(item, (item.text, ""), (tokenize(item.text), ()), arena) for item in old]
+    )
     size = max(1, len(items) // batches)
     for start in range(0, len(items), size):
         part = items[start : start + size]
-        view = view.put([make_doc(item, (item.text, ""), (tokenize(item.text), ()), arena) for item in part])
+        view = view.put(
+            [make_doc(item, (item.text, ""), (tokenize(item.text), ()), arena) for item in part]
+        )
     return view
 
 
-def scores(view: IndexView, text: str, k: int = 1_000, where: Filter | None = None) -> dict[str, float]:
+def scores(
+    view: IndexView, text: str, k: int = 1_000, where: Filter | None = None
+) -> dict[str, float]:
     found = view.lexical(view.arena.known_terms(query_terms(text)), k=k, where=where, k1=K1, b=B)
     return {item.id: score for item, score in found}
 
@@ -51,7 +65,9 @@ def test_scores_equal_the_reference_library() -> None:
         got = scores(view, query)
         assert {f"m{i:04d}" for i, score in enumerate(want) if score > 0} == got.keys()
         for i, score in enumerate(want):
-            assert got.get(f"m{i:04d}", 0.0) == pytest.approx(float(score) * (K1 + 1.0), rel=1e-4, abs=1e-6)
+            assert got.get(f"m{i:04d}", 0.0) == pytest.approx(
+                float(score) * (K1 + 1.0), rel=1e-4, abs=1e-6
+            )
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,7 +83,10 @@ def test_scores_do_not_depend_on_segments(count: int, batches: int, replaced: in
 
 def test_a_filter_keeps_scores_and_drops_others() -> None:
     view = view_of(random_texts(100, seed=1), batches=5)
-    everyone, ana = scores(view, "boat"), scores(view, "boat", where=Filter(speakers=frozenset({"Ana"})))
+    everyone, ana = (
+        scores(view, "boat"),
+        scores(view, "boat", where=Filter(speakers=frozenset({"Ana"}))),
+    )
     assert ana == {key: score for key, score in everyone.items() if int(key[1:]) % 2 == 0}
 
 

@@ -1,4 +1,7 @@
-"""kill -9 anywhere: nothing acknowledged is lost, no batch is torn, what was erased stays gone. Twenty cycles, or $MEMAGENT_KILL_CYCLES."""
+"""kill -9 anywhere: nothing acknowledged is lost, no batch is torn, what was erased stays gone.
+
+Twenty cycles, or $MEMAGENT_KILL_CYCLES.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class Truth:
                 self.rows[user, seq] = more[0]
             elif kind == "batch":
                 token, count = more
-                self.rows |= {(user, seq + number): f"{token}/{number}/{count}" for number in range(count)}
+                self.rows |= {
+                    (user, seq + number): f"{token}/{number}/{count}" for number in range(count)
+                }
             elif kind == "erased":
                 self.erasures[user] = seq
         return len(self.rows) - before
@@ -84,7 +89,9 @@ class Truth:
             if name == user and seq >= first and found.get(seq) != token
         }
         assert lost == {}, f"acknowledged and lost in {user!r}"
-        assert self.erasures.get(user, 0) <= max((row.seq for row in log if isinstance(row.entry, Erased)), default=0)
+        assert self.erasures.get(user, 0) <= max(
+            (row.seq for row in log if isinstance(row.entry, Erased)), default=0
+        )
         batches: dict[str, list[str]] = {}
         for token in found.values():
             if "/" in token:
@@ -95,7 +102,10 @@ class Truth:
 
     def _check_cache(self, journal: DatabaseJournal) -> None:
         digests = [
-            f"c{cycle}v{step}n{number}" for cycle in range(CYCLES_A_STORE) for step in range(12) for number in range(20)
+            f"c{cycle}v{step}n{number}"
+            for cycle in range(CYCLES_A_STORE)
+            for step in range(12)
+            for number in range(20)
         ]
         for digest, vector in journal.cache.get_many(EMBEDDER, digests).items():
             assert vector.tobytes() == vector_of(digest).tobytes()
@@ -104,18 +114,29 @@ class Truth:
         """No byte of an erased token is left; the store is closed, so its files may be read."""
         data = b"".join(file.read_bytes() for file in folder.iterdir())
         there = set(re.findall(rb"c\d+w\d+s\d+", data))
-        gone = {token for (user, seq), token in self.rows.items() if user in logs and seq < logs[user][0].seq}
-        assert {token for token in gone if token.encode() in there} == set(), "erased bytes are still in the files"
+        gone = {
+            token
+            for (user, seq), token in self.rows.items()
+            if user in logs and seq < logs[user][0].seq
+        }
+        assert {token for token in gone if token.encode() in there} == set(), (
+            "erased bytes are still in the files"
+        )
 
 
 def _points_of(place: str) -> tuple[str, ...]:
-    """The crash points that are passed there: a server has no lock file and makes its own checkpoints."""
+    """The crash points that are passed there: a server has no lock file and makes its
+    own checkpoints.
+    """
     here = ("lock.", "checkpoint.") if is_postgres_url(place) else ()
     return tuple(point for point in CRASH_POINTS if not point.startswith(here))
 
 
 async def _read(journal: DatabaseJournal) -> dict[str, list[JournalRow]]:
-    return {scope.user_id: [row async for row in journal.since(scope, 0)] for scope in await journal.scopes()}
+    return {
+        scope.user_id: [row async for row in journal.since(scope, 0)]
+        for scope in await journal.scopes()
+    }
 
 
 def _older_database(place: str) -> None:
@@ -156,7 +177,9 @@ def _kill_many(server: CrashServer, new_place: NewPlace, *, cycles: int, seed: i
             hit.add(point)
         acknowledged += truth.learn(death)
         truth.check(place)
-    assert acknowledged > cycles, "the processes died before they wrote anything: the test proves nothing"
+    assert acknowledged > cycles, (
+        "the processes died before they wrote anything: the test proves nothing"
+    )
     if cycles >= 2 * len(points):
         assert hit == set(points) - {None}
 
@@ -171,8 +194,12 @@ def test_two_hundred_kills_lose_and_tear_nothing(server: CrashServer, new_place:
     _kill_many(server, new_place, cycles=200, seed=2)
 
 
-@pytest.mark.parametrize("point", ["schema.created", "schema.migrated", "lock.acquired", "lock.releasing"])
-def test_a_kill_while_opening_or_closing_leaves_a_store_that_opens(server: CrashServer, place: str, point: str) -> None:
+@pytest.mark.parametrize(
+    "point", ["schema.created", "schema.migrated", "lock.acquired", "lock.releasing"]
+)
+def test_a_kill_while_opening_or_closing_leaves_a_store_that_opens(
+    server: CrashServer, place: str, point: str
+) -> None:
     if point not in _points_of(place):
         pytest.skip("no lock file there")
     if point == "schema.migrated":
@@ -190,6 +217,7 @@ def test_there_are_at_least_twelve_crash_points_and_no_typing_errors() -> None:
     with pytest.raises(ValueError, match=r"append\.taken"):
         kill_at("append.token")
     source = "".join(
-        file.read_text(encoding="utf-8") for file in Path(kill_at.__code__.co_filename).parent.glob("*.py")
+        file.read_text(encoding="utf-8")
+        for file in Path(kill_at.__code__.co_filename).parent.glob("*.py")
     )
     assert set(re.findall(r'reach\("([a-z.]+)"\)', source)) == set(CRASH_POINTS)

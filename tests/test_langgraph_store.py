@@ -1,4 +1,6 @@
-"""LangGraph: our store and LangGraph's own ones through the kit, namespaces, users, tools, nodes, the mirror, and a fuzz run."""
+"""LangGraph: our store and LangGraph's own ones through the kit, namespaces, users,
+tools, nodes, the mirror, and a fuzz run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.store.base import BaseStore, GetOp, InvalidNamespaceError, PutOp, SearchItem, SearchOp
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    InvalidNamespaceError,
+    PutOp,
+    SearchItem,
+    SearchOp,
+)
 from langgraph.store.memory import InMemoryStore
 from langgraph_stores import INDEX, STORES, faults_of
 
@@ -96,7 +105,9 @@ def test_the_kit_finds_a_store_that_forgets_and_one_that_mixes_labels() -> None:
         def batch(self, ops: Any) -> Any:
             return super().batch(
                 [
-                    op._replace(namespace=(".".join(op.namespace),)) if isinstance(op, GetOp | PutOp) else op
+                    op._replace(namespace=(".".join(op.namespace),))
+                    if isinstance(op, GetOp | PutOp)
+                    else op
                     for op in ops
                 ]
             )
@@ -106,15 +117,19 @@ def test_the_kit_finds_a_store_that_forgets_and_one_that_mixes_labels() -> None:
             asyncio.run(check_langgraph_store(lambda kind=broken: kind(), searches=False))
 
 
-# -- namespaces and users ------------------------------------------------------------------------------------------
+# -- namespaces and users --------------------------------------------------------------
 
 
 def test_labels_with_dots_are_labels(agent: Agent) -> None:
     store = MemoryStore(agent)
     store.put(("users", "ana.b@mail.example.org"), "k", {"whose": "dotted"})
     store.put(("users", "ana", "b@mail", "example", "org"), "k", {"whose": "split"})
-    assert cast("Any", store.get(("users", "ana.b@mail.example.org"), "k")).value == {"whose": "dotted"}
-    assert store.list_namespaces(prefix=("users", "ana.b@mail.example.org")) == [("users", "ana.b@mail.example.org")]
+    assert cast("Any", store.get(("users", "ana.b@mail.example.org"), "k")).value == {
+        "whose": "dotted"
+    }
+    assert store.list_namespaces(prefix=("users", "ana.b@mail.example.org")) == [
+        ("users", "ana.b@mail.example.org")
+    ]
     assert [row.value["whose"] for row in store.search(("users", "ana"))] == ["split"]
     store.delete(("users", "ana.b@mail.example.org"), "k")
     assert [row.value["whose"] for row in store.search(())] == ["split"]
@@ -140,7 +155,11 @@ def test_documents_are_memory_with_history_and_undo(agent: Agent) -> None:
     assert hit.item is not None and hit.item.kind == "document"
     agent.memory.undo()
     assert cast("Any", store.get(("notes",), "tea")).value == {"text": "Ana drinks green tea"}
-    assert [entry.op.op if entry.op else "UNDO" for entry in agent.memory.history(hit.id)] == ["ADD", "UPDATE", "UNDO"]
+    assert [entry.op.op if entry.op else "UNDO" for entry in agent.memory.history(hit.id)] == [
+        "ADD",
+        "UPDATE",
+        "UNDO",
+    ]
     store.delete(("notes",), "tea")
     assert store.search(()) == [] and agent.memory.search("tea") == []
 
@@ -151,7 +170,10 @@ def test_documents_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
     with Agent(path=tmp_path / "m.db", user_id="ana", embedder="hashing", read_only=True) as agent:
         assert cast("Any", MemoryStore(agent).get(("a.b",), "k")).value == {"n": [1, {"x": None}]}
     with Agent(path=tmp_path / "m.db", user_id="bo", embedder="hashing") as agent:
-        assert MemoryStore(agent).get(("a.b",), "k") is None and MemoryStore(agent).list_namespaces() == []
+        assert (
+            MemoryStore(agent).get(("a.b",), "k") is None
+            and MemoryStore(agent).list_namespaces() == []
+        )
 
 
 def test_what_cannot_be_carried_out_is_refused_before_anything_is_written(agent: Agent) -> None:
@@ -195,7 +217,7 @@ def test_a_store_over_an_async_agent_serves_coroutines() -> None:
     asyncio.run(run())
 
 
-# -- graphs --------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------
 
 
 def test_a_compiled_graph_takes_the_store_in_both_colours(agent: Agent) -> None:
@@ -223,7 +245,11 @@ def test_a_compiled_graph_takes_the_store_in_both_colours(agent: Agent) -> None:
 def test_recall_and_remember_carry_facts_from_thread_to_thread(agent: Agent) -> None:
     def reply(state: MessagesState) -> dict[str, Any]:
         [recalled] = [one for one in state["messages"] if isinstance(one, SystemMessage)]
-        return {"messages": [AIMessage("Rex, I think." if "Rex" in str(recalled.text) else "I do not know.")]}
+        return {
+            "messages": [
+                AIMessage("Rex, I think." if "Rex" in str(recalled.text) else "I do not know.")
+            ]
+        }
 
     builder = StateGraph(MessagesState)
     builder.add_node("recall", recall_node(agent))
@@ -236,7 +262,9 @@ def test_recall_and_remember_carry_facts_from_thread_to_thread(agent: Agent) -> 
     def say(thread: str, text: str) -> list[Any]:
         config: Any = {"configurable": {"thread_id": thread}}
         if thread == "one":
-            return asyncio.run(graph.ainvoke({"messages": [HumanMessage(text)]}, config))["messages"]
+            return asyncio.run(graph.ainvoke({"messages": [HumanMessage(text)]}, config))[
+                "messages"
+            ]
         return graph.invoke({"messages": [HumanMessage(text)]}, config)["messages"]
 
     assert say("one", "My dog is called Rex.")[-1].text == "I do not know."
@@ -245,9 +273,13 @@ def test_recall_and_remember_carry_facts_from_thread_to_thread(agent: Agent) -> 
     turns = [turn.text for session in agent.memory.sessions() for turn in session.turns]
     say("two", "Thanks.")
     again = [turn.text for session in agent.memory.sessions() for turn in session.turns]
-    assert again[: len(turns)] == turns and len(again) == len(turns) + 2, "a turn is remembered once"
+    assert again[: len(turns)] == turns and len(again) == len(turns) + 2, (
+        "a turn is remembered once"
+    )
     assert [one.id for one in say("two", "Bye.")].count(RECALLED) == 1
-    assert not any("I think" in item.text for item in agent.memory.get_all()), "an answer is no new fact"
+    assert not any("I think" in item.text for item in agent.memory.get_all()), (
+        "an answer is no new fact"
+    )
 
 
 def test_recalled_words_stay_between_their_tags(agent: Agent) -> None:
@@ -257,7 +289,7 @@ def test_recalled_words_stay_between_their_tags(agent: Agent) -> None:
     assert str(message.text).count("</memory>") == 1 and "obey" in str(message.text)
 
 
-# -- tools ---------------------------------------------------------------------------------------------------------
+# -- tools -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["ours", "langgraph's"])
@@ -268,10 +300,17 @@ def test_tools_keep_change_find_and_delete_notes(agent: Agent, kind: str) -> Non
     told = manage.invoke({"content": "Ana likes green tea"})
     key = told.rsplit(" ", 1)[1]
     assert told == f"created memory {key}"
-    assert json.loads(search.invoke({"query": "tea"}))[0]["value"] == {"content": "Ana likes green tea"}
-    assert manage.invoke({"action": "update", "id": key, "content": "Ana likes black tea"}) == f"updated memory {key}"
+    assert json.loads(search.invoke({"query": "tea"}))[0]["value"] == {
+        "content": "Ana likes green tea"
+    }
+    assert (
+        manage.invoke({"action": "update", "id": key, "content": "Ana likes black tea"})
+        == f"updated memory {key}"
+    )
     found = json.loads(asyncio.run(search.ainvoke({"query": "tea", "limit": 5})))
-    assert [(one["key"], one["value"]["content"]) for one in found] == [(key, "Ana likes black tea")]
+    assert [(one["key"], one["value"]["content"]) for one in found] == [
+        (key, "Ana likes black tea")
+    ]
     assert asyncio.run(manage.ainvoke({"action": "delete", "id": key})) == f"deleted memory {key}"
     assert json.loads(search.invoke({"query": "tea"})) == []
     assert "there is no memory" in manage.invoke({"action": "update", "id": key, "content": "x"})
@@ -288,7 +327,9 @@ def test_a_tool_does_only_what_is_permitted(agent: Agent) -> None:
     assert store.search(()) == []
 
 
-def test_a_namespace_is_filled_from_the_runs_configuration_and_not_by_the_model(agent: Agent) -> None:
+def test_a_namespace_is_filled_from_the_runs_configuration_and_not_by_the_model(
+    agent: Agent,
+) -> None:
     manage = create_manage_memory_tool(("notes", "{user_id}"))
 
     def call(state: MessagesState) -> dict[str, Any]:
@@ -305,7 +346,7 @@ def test_a_namespace_is_filled_from_the_runs_configuration_and_not_by_the_model(
         graph.invoke({"messages": []})
 
 
-# -- the mirror ----------------------------------------------------------------------------------------------------
+# -- the mirror ------------------------------------------------------------------------
 
 
 def test_a_mirror_shows_the_memory_in_another_store_and_follows_it(agent: Agent) -> None:
@@ -329,7 +370,7 @@ def test_a_mirror_shows_the_memory_in_another_store_and_follows_it(agent: Agent)
         StoreMirror(MemoryStore(agent), ("memories",))
 
 
-# -- fuzz ----------------------------------------------------------------------------------------------------------
+# -- fuzz ------------------------------------------------------------------------------
 
 SECRET = "the secret of bo"
 
@@ -393,19 +434,31 @@ def test_no_forged_call_shows_a_row_of_another_user(tmp_path: Path) -> None:
                         answer: Any = store.batch([op])[0]
                         rows = [answer] if answer is not None else []
                     case 8:
-                        rows = store.list_namespaces(prefix=place, max_depth=dice.choice([None, 1, 3]))
+                        rows = store.list_namespaces(
+                            prefix=place, max_depth=dice.choice([None, 1, 3])
+                        )
                     case _:
                         query = dice.choice([None, None, None, SECRET])
-                        page: Any = {"limit": dice.choice([0, 1, 30]), "offset": dice.choice([0, 5])}
+                        page: Any = {
+                            "limit": dice.choice([0, 1, 30]),
+                            "offset": dice.choice([0, 5]),
+                        }
                         rows = store.search(
-                            place[: dice.randrange(3)], query=query, filter=dice.choice(filters), **page
+                            place[: dice.randrange(3)],
+                            query=query,
+                            filter=dice.choice(filters),
+                            **page,
                         )
             except (InputError, InvalidNamespaceError):
                 continue
             shown += len(rows)
             assert not any(SECRET in str(row) for row in rows)
-            assert not any(isinstance(row, SearchItem) and row.value.get("text") == SECRET for row in rows)
+            assert not any(
+                isinstance(row, SearchItem) and row.value.get("text") == SECRET for row in rows
+            )
         assert shown > 1_000, "calls must show something, or the run is vacuous"
-        assert {row.key: row.value for row in foreign.search((), limit=100)} == kept, "nor changes one"
+        assert {row.key: row.value for row in foreign.search((), limit=100)} == kept, (
+            "nor changes one"
+        )
         missing = store.get(("users", "bo", "n9"), "k0")
         assert store.get(("users", "bo", "n0"), "k0") is None and missing is None

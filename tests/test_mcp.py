@@ -1,4 +1,6 @@
-"""The MCP server, driven by the official client: in process, as a subprocess over stdio, and over HTTP on the loopback."""
+"""The MCP server, driven by the official client: in process, as a subprocess over
+stdio, and over HTTP on the loopback.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
             answer = await tools("ask", question="What is Rex allergic to?")
             assert "chicken" in answer["text"] and answer["citations"][0]["quote"]
             await tools("forget", memory_id=tea["id"])
-            assert [one["text"] for one in (await tools("list"))["memories"]] == ["Rex is allergic to chicken"]
+            assert [one["text"] for one in (await tools("list"))["memories"]] == [
+                "Rex is allergic to chicken"
+            ]
             undone = await tools("undo")
             assert undone["memories"] == [tea["id"]]
             changes = (await tools("history", memory_id=tea["id"]))["changes"]
@@ -87,7 +91,9 @@ def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
         async with in_process(tmp_path / "m.db") as tools:
             await tools("add", text="Ana drinks green tea")
             async with subprocess(tmp_path / "m.db", "--user", "ana", "--read-only") as reader:
-                assert sorted(await reader.names()) == sorted(READING), "beside the process that writes"
+                assert sorted(await reader.names()) == sorted(READING), (
+                    "beside the process that writes"
+                )
                 assert len((await reader("list"))["memories"]) == 1
                 assert "Unknown tool" in await reader("add", text="x")
 
@@ -97,7 +103,9 @@ def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
 def test_a_subprocess_serves_the_user_it_was_started_for(tmp_path: Path) -> None:
     async def run() -> None:
         async with subprocess(tmp_path / "m.db", "--user", "ana") as tools:
-            added = await tools("add", text="Ana drinks green tea", user_id="bo", user="bo", scope={"user_id": "bo"})
+            added = await tools(
+                "add", text="Ana drinks green tea", user_id="bo", user="bo", scope={"user_id": "bo"}
+            )
             assert added["text"] == "Ana drinks green tea"
             assert len((await tools("list", user_id="bo"))["memories"]) == 1
         with_store = open_store(path=tmp_path / "m.db", embedder="hashing")
@@ -117,11 +125,16 @@ def test_http_on_the_loopback_serves_several_clients_and_refuses_foreign_hosts()
                 url = f"http://127.0.0.1:{port}/mcp"
                 async with mcp.Client(url) as one, mcp.Client(url) as other:
                     await asyncio.gather(
-                        *(Tools(client)("add", text=f"memory {at}") for at, client in enumerate((one, other)))
+                        *(
+                            Tools(client)("add", text=f"memory {at}")
+                            for at, client in enumerate((one, other))
+                        )
                     )
                     assert len((await Tools(other)("list"))["memories"]) == 2
                 assert b" 421 " in await _raw(port, host="evil.example.org")
-                assert b" 403 " in await _raw(port, host=f"127.0.0.1:{port}", origin="http://evil.example.org")
+                assert b" 403 " in await _raw(
+                    port, host=f"127.0.0.1:{port}", origin="http://evil.example.org"
+                )
             finally:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
@@ -141,7 +154,11 @@ async def _raw(port: int, *, host: str, origin: str | None = None) -> bytes:
         f"Content-Length: {len(body)}",
     ]
     lines += [f"Origin: {origin}"] if origin else []
-    writer.write(("POST /mcp HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\nConnection: close\r\n\r\n" + body).encode())
+    writer.write(
+        (
+            "POST /mcp HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\nConnection: close\r\n\r\n" + body
+        ).encode()
+    )
     line = await reader.readline()
     writer.close()
     return line
@@ -157,14 +174,18 @@ def test_the_user_of_a_request_comes_from_its_connection() -> None:
 
         listening = bound_socket("127.0.0.1:0")
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error", access_log=False))
+        web = uvicorn.Server(
+            uvicorn.Config(server.streamable_http_app(), log_level="error", access_log=False)
+        )
         serving = asyncio.create_task(web.serve(sockets=[listening]))
         try:
             for name in ("ana", "bo"):
                 http = httpx2.AsyncClient(headers={"x-authenticated-user": name})
                 async with http, mcp.Client(_http(url, http)) as client:
                     await Tools(client)("add", text=f"a note of {name}", user_id="ana")
-                    assert [one["text"] for one in (await Tools(client)("list"))["memories"]] == [f"a note of {name}"]
+                    assert [one["text"] for one in (await Tools(client)("list"))["memories"]] == [
+                        f"a note of {name}"
+                    ]
         finally:
             web.should_exit = True
             await serving
@@ -181,7 +202,15 @@ def _http(url: str, client: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "address", ["0.0.0.0:8000", "192.168.1.5:80", "example.org:80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"]
+    "address",
+    [
+        "0.0.0.0:8000",
+        "192.168.1.5:80",
+        "example.org:80",
+        "127.0.0.1",
+        "127.0.0.1:x",
+        "127.0.0.1:99999",
+    ],
 )
 def test_an_address_that_is_not_this_machine_is_refused(address: str) -> None:
     with pytest.raises(ConfigError):
@@ -207,10 +236,26 @@ def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path
             await mine.memory.add(f"Ana's note {at}", id=f"mine{at}")
             await theirs.memory.add(f"{SECRET} {at}", id=f"theirs{at}")
         kept = await theirs.memory.get_all()
-        ids = [*(item.id for item in kept), "mine3", "missing", "' OR 1=1 --", "*", "bo\x1ftheirs1", "\ud800"]
-        cursors = [base64.urlsafe_b64encode(json.dumps(one).encode()).decode() for one in [*ids, 5, None, {}]]
+        ids = [
+            *(item.id for item in kept),
+            "mine3",
+            "missing",
+            "' OR 1=1 --",
+            "*",
+            "bo\x1ftheirs1",
+            "\ud800",
+        ]
+        cursors = [
+            base64.urlsafe_b64encode(json.dumps(one).encode()).decode()
+            for one in [*ids, 5, None, {}]
+        ]
         cursors += ["", "!", "x" * 3_000]
-        forged = [{}, {"user_id": "bo"}, {"user": "bo", "scope": "bo"}, {"where": {"user_id": "bo"}}]
+        forged = [
+            {},
+            {"user_id": "bo"},
+            {"user": "bo", "scope": "bo"},
+            {"where": {"user_id": "bo"}},
+        ]
         async with mcp.Client(build_mcp_server(mine)) as client:
             tools = Tools(client)
             told: dict[str, set[str]] = {}
@@ -228,21 +273,32 @@ def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path
                         if one.startswith("theirs") or one == "missing":
                             told.setdefault("forget", set()).add(json.dumps(answer))
                     case 3:
-                        answer = await tools("list", limit=dice.choice([1, 200]), cursor=dice.choice(cursors), **extra)
+                        answer = await tools(
+                            "list",
+                            limit=dice.choice([1, 200]),
+                            cursor=dice.choice(cursors),
+                            **extra,
+                        )
                     case 4:
                         answer = await tools(
-                            "search", query=dice.choice([SECRET, "note", one]), k=dice.choice([1, 50]), **extra
+                            "search",
+                            query=dice.choice([SECRET, "note", one]),
+                            k=dice.choice([1, 50]),
+                            **extra,
                         )
                     case 5:
-                        answer = await tools("undo", commit_id=dice.choice(["c3", "c99", *ids]), **extra)
+                        answer = await tools(
+                            "undo", commit_id=dice.choice(["c3", "c99", *ids]), **extra
+                        )
                     case _:
                         answer = await tools("add", text=f"note {dice.random()}", **extra)
                 assert SECRET not in json.dumps(answer)
                 answered += isinstance(answer, dict)
             assert answered > 500, "calls must get answers, or the run is vacuous"
-            assert {name: len(words) for name, words in told.items()} == {"history": 1, "forget": 1}, (
-                "foreign and missing are alike"
-            )
+            assert {name: len(words) for name, words in told.items()} == {
+                "history": 1,
+                "forget": 1,
+            }, "foreign and missing are alike"
         assert await theirs.memory.get_all() == kept
         store.close()
 

@@ -34,7 +34,12 @@ def memory() -> Any:
 
 
 def test_add_answers_with_events_and_get_with_the_envelope(memory: Memory) -> None:
-    told = memory.add("Ana drinks green tea", **ANA, metadata={"category": "drink", "n": {"deep": [1]}}, infer=False)
+    told = memory.add(
+        "Ana drinks green tea",
+        **ANA,
+        metadata={"category": "drink", "n": {"deep": [1]}},
+        infer=False,
+    )
     [event] = told["results"]
     assert event | {"id": ""} == {
         "id": "",
@@ -45,8 +50,19 @@ def test_add_answers_with_events_and_get_with_the_envelope(memory: Memory) -> No
     }
     shown = memory.get(event["id"])
     assert shown is not None
-    assert set(shown) == {"id", "memory", "hash", "metadata", "created_at", "updated_at", "user_id", "role"}
-    assert shown["metadata"] == {"category": "drink", "n": {"deep": [1]}} and shown["user_id"] == "ana"
+    assert set(shown) == {
+        "id",
+        "memory",
+        "hash",
+        "metadata",
+        "created_at",
+        "updated_at",
+        "user_id",
+        "role",
+    }
+    assert (
+        shown["metadata"] == {"category": "drink", "n": {"deep": [1]}} and shown["user_id"] == "ana"
+    )
     assert memory.get("missing") is None
 
 
@@ -59,13 +75,18 @@ def test_messages_keep_role_and_actor_and_leave_the_system_out(memory: Memory) -
         ],
         **ANA, agent_id="coach", run_id="r1", infer=False,
     )  # fmt: skip
-    assert [(one["actor_id"], one["role"]) for one in told["results"]] == [("Ana", "user"), (None, "assistant")]
+    assert [(one["actor_id"], one["role"]) for one in told["results"]] == [
+        ("Ana", "user"),
+        (None, "assistant"),
+    ]
     [first] = [one for one in memory.get_all(filters=ANA)["results"] if one["memory"] == "I run."]
     assert (first["agent_id"], first["run_id"], first["actor_id"]) == ("coach", "r1", "Ana")
 
 
 def test_without_a_model_infer_keeps_each_utterance_with_the_calls_metadata(memory: Memory) -> None:
-    told = memory.add("My dog Rex is allergic to chicken.", **ANA, run_id="r1", metadata={"kind": "pet"})
+    told = memory.add(
+        "My dog Rex is allergic to chicken.", **ANA, run_id="r1", metadata={"kind": "pet"}
+    )
     [event] = told["results"]
     assert event["event"] == "ADD"
     shown = memory.get(event["id"])
@@ -77,24 +98,35 @@ def test_with_a_model_events_are_what_the_design_decided() -> None:
     heard: list[str] = []
 
     def reply(request: Any) -> str:
-        """Notes a drink for each message; the manager adds the first, rewrites it, then takes it out."""
+        """Notes a drink for each message; the manager adds the first, rewrites it, then
+        takes it out.
+        """
         text = str(request.messages[-1].content)
         if request.role.value == "extractor":
             [turn] = re.findall(r"\[(ses_[0-9a-f]+:1)\]", text)
             heard.append(turn)
-            return json.dumps({"facts": [{"text": f"Ana drinks {DRINKS[len(heard) - 1]}", "source": turn}]})
+            return json.dumps(
+                {"facts": [{"text": f"Ana drinks {DRINKS[len(heard) - 1]}", "source": turn}]}
+            )
         target = next(iter(re.findall("mem_[0-9a-f]{20}", text)), None)
         added, rewritten = (
             {"op": "ADD", "fact": 0},
             {"op": "UPDATE", "id": target, "text": "Ana drinks coffee", "fact": 0},
         )
-        return json.dumps({"ops": [[added, rewritten, {"op": "DELETE", "id": target, "fact": 0}][len(heard) - 1]]})
+        return json.dumps(
+            {"ops": [[added, rewritten, {"op": "DELETE", "id": target, "fact": 0}][len(heard) - 1]]}
+        )
 
-    with Memory(":memory:", model=FunctionModel(reply), embedder="hashing", design="memory_r1") as memory:
+    with Memory(
+        ":memory:", model=FunctionModel(reply), embedder="hashing", design="memory_r1"
+    ) as memory:
         told = [memory.add(f"I drink {drink}", **ANA)["results"] for drink in DRINKS]
     events = [[(one["event"], one["memory"]) for one in results] for results in told]
     assert events[0] == [("ADD", "Ana drinks tea")]
-    assert events[1] == [("UPDATE", "Ana drinks coffee")] and told[1][0]["previous_memory"] == "Ana drinks tea"
+    assert (
+        events[1] == [("UPDATE", "Ana drinks coffee")]
+        and told[1][0]["previous_memory"] == "Ana drinks tea"
+    )
     assert events[2] == [("DELETE", "Ana drinks coffee")]
 
 
@@ -106,7 +138,9 @@ def test_a_model_that_fails_loses_no_message() -> None:
             raise ModelUnavailable("down")
         return json.dumps({"facts": [], "ops": []})
 
-    with Memory(":memory:", model=FunctionModel(reply), embedder="hashing", design="memory_r1") as memory:
+    with Memory(
+        ":memory:", model=FunctionModel(reply), embedder="hashing", design="memory_r1"
+    ) as memory:
         with pytest.raises(ModelError, match="stored and not yet remembered"):
             memory.add("I drink tea", **ANA)
         broken["yes"] = False
@@ -115,11 +149,17 @@ def test_a_model_that_fails_loses_no_message() -> None:
 
 def test_update_delete_history_and_missing_ids(memory: Memory) -> None:
     key = memory.add("Ana drinks tea", **ANA, metadata={"a": 1}, infer=False)["results"][0]["id"]
-    assert memory.update(key, text="Ana drinks coffee") == {"message": "Memory updated successfully!"}
+    assert memory.update(key, text="Ana drinks coffee") == {
+        "message": "Memory updated successfully!"
+    }
     memory.update(key, metadata={"b": 2, "user_id": "bo"})
     memory.update(key, data="Ana drinks water")
     shown = memory.get(key)
-    assert shown is not None and shown["memory"] == "Ana drinks water" and shown["metadata"] == {"a": 1, "b": 2}
+    assert (
+        shown is not None
+        and shown["memory"] == "Ana drinks water"
+        and shown["metadata"] == {"a": 1, "b": 2}
+    )
     assert shown["user_id"] == "ana" and shown["updated_at"] > shown["created_at"]
     assert memory.delete(key) == {"message": "Memory deleted successfully!"}
     assert memory.get(key) is None
@@ -143,7 +183,9 @@ def test_a_timestamp_dates_the_memory(memory: Memory) -> None:
     when = datetime(2024, 3, 4, 12, tzinfo=UTC)
     for given in (when, when.timestamp(), when.isoformat(), "2024-03-04T12:00:00"):
         for infer in (True, False):
-            key = memory.add("Ana moved to Porto", **ANA, timestamp=given, infer=infer)["results"][0]["id"]
+            key = memory.add("Ana moved to Porto", **ANA, timestamp=given, infer=infer)["results"][
+                0
+            ]["id"]
             shown = memory.get(key)
             assert shown is not None and shown["created_at"] == when.isoformat()
     for bad in ("yesterday-ish", 1e30):
@@ -153,10 +195,12 @@ def test_a_timestamp_dates_the_memory(memory: Memory) -> None:
 
 def test_what_has_expired_is_shown_only_when_asked_for(memory: Memory) -> None:
     today = datetime.now(UTC).date()
-    gone = memory.add("the gate code is 1234", **ANA, expiration_date=str(today - timedelta(days=1)), infer=False)[
-        "results"
-    ][0]["id"]
-    kept = memory.add("the gate is green", **ANA, expiration_date=today, infer=False)["results"][0]["id"]
+    gone = memory.add(
+        "the gate code is 1234", **ANA, expiration_date=str(today - timedelta(days=1)), infer=False
+    )["results"][0]["id"]
+    kept = memory.add("the gate is green", **ANA, expiration_date=today, infer=False)["results"][0][
+        "id"
+    ]
     ids = [
         [one["id"] for one in memory.search("gate", filters=ANA, show_expired=shown)["results"]]
         for shown in (False, True)
@@ -179,7 +223,9 @@ def test_search_takes_owner_filter_threshold_and_limit(memory: Memory) -> None:
     memory.add("green tea of bo", **BO, infer=False)
     found = memory.search("green tea", filters={**ANA, "kind": "drink"}, top_k=5)["results"]
     assert [one["memory"] for one in found] == ["green tea at noon", "black tea at night"]
-    assert all(0.0 <= one["score"] <= 1.0 for one in found) and found[0]["score"] > found[1]["score"]
+    assert (
+        all(0.0 <= one["score"] <= 1.0 for one in found) and found[0]["score"] > found[1]["score"]
+    )
     assert memory.search("green tea", filters=ANA, top_k=1)["results"] == [
         {**memory.search("green tea", user_id="ana", limit=1)["results"][0]}
     ], "owners and limit as in earlier versions"
@@ -214,10 +260,20 @@ def test_search_takes_owner_filter_threshold_and_limit(memory: Memory) -> None:
     ],
 )  # fmt: skip
 def test_filters(memory: Memory, wanted: dict[str, Any], found: str) -> None:
-    rows: list[dict[str, Any]] = [{"n": 0, "t": "x"}, {"n": 1, "t": "y"}, {"n": 2, "t": "Zz"}, {"list": [3]}]
+    rows: list[dict[str, Any]] = [
+        {"n": 0, "t": "x"},
+        {"n": 1, "t": "y"},
+        {"n": 2, "t": "Zz"},
+        {"list": [3]},
+    ]
     for name, metadata in zip("abcd", rows, strict=True):
         memory.add(name, **ANA, metadata=metadata, infer=False)
-    assert "".join(sorted(one["memory"] for one in memory.get_all(filters={**ANA, **wanted})["results"])) == found
+    assert (
+        "".join(
+            sorted(one["memory"] for one in memory.get_all(filters={**ANA, **wanted})["results"])
+        )
+        == found
+    )
 
 
 def test_filters_that_mean_nothing_are_refused(memory: Memory) -> None:
@@ -231,7 +287,9 @@ def test_pages_go_through_everything_once(memory: Memory) -> None:
         memory.add(f"memory {at}", **ANA, timestamp=at, infer=False)
     assert len(memory.get_all(filters=ANA)["results"]) == 20
     pages = [memory.get_all(filters=ANA, page=page, page_size=10) for page in (1, 2, 3)]
-    assert [one["memory"] for page in pages for one in page["results"]] == [f"memory {at}" for at in range(24, -1, -1)]
+    assert [one["memory"] for page in pages for one in page["results"]] == [
+        f"memory {at}" for at in range(24, -1, -1)
+    ]
     assert [(page["count"], page["previous"], page["next"]) for page in pages] == [
         (25, None, 2),
         (25, 1, 3),
@@ -251,7 +309,9 @@ def test_agents_and_runs_own_memories_too(memory: Memory) -> None:
         return {one["memory"] for one in memory.get_all(filters=owner)["results"]}
 
     assert texts(agent_id="coach") == {"of ana and the coach", "of the coach alone"}
-    assert texts(user_id="ana") == texts(user_id="ana", agent_id="coach") == {"of ana and the coach"}
+    assert (
+        texts(user_id="ana") == texts(user_id="ana", agent_id="coach") == {"of ana and the coach"}
+    )
     assert texts(run_id="r1") == {"of a run"} and texts(user_id="default") == set()
     memory.delete_all(agent_id="coach")
     assert texts(agent_id="coach") == set() and texts(user_id="bo") == {"of bo"}
@@ -292,7 +352,9 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         logic = dice.choice(["AND", "OR", "NOT"])
         wanted = {**ANA, logic: dice.choices(parts, k=dice.randint(1, 3))}
         rows = (
-            memory.search("the secret of bo", filters=wanted) if dice.random() < 0.5 else memory.get_all(filters=wanted)
+            memory.search("the secret of bo", filters=wanted)
+            if dice.random() < 0.5
+            else memory.get_all(filters=wanted)
         )["results"]
         shown += len(rows)
         assert all(row["user_id"] == "ana" and "secret" not in row["memory"] for row in rows)
@@ -302,30 +364,51 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
 def test_the_asynchronous_memory_is_the_same_one() -> None:
     async def run() -> None:
         async with AsyncMemory(":memory:", embedder="hashing") as memory:
-            key = (await memory.add("Ana drinks tea", user_id="ana", infer=False))["results"][0]["id"]
+            key = (await memory.add("Ana drinks tea", user_id="ana", infer=False))["results"][0][
+                "id"
+            ]
             assert (await memory.search("tea", filters=ANA))["results"][0]["id"] == key
             await memory.delete_all(user_id="ana")
             assert await memory.get(key) is None
 
     asyncio.run(run())
-    verbs = ("add", "search", "get", "get_all", "update", "delete", "delete_all", "history", "reset")
+    verbs = (
+        "add",
+        "search",
+        "get",
+        "get_all",
+        "update",
+        "delete",
+        "delete_all",
+        "history",
+        "reset",
+    )
     for verb in verbs:
-        assert inspect.iscoroutinefunction(getattr(AsyncMemory, verb)) and callable(getattr(Memory, verb))
+        assert inspect.iscoroutinefunction(getattr(AsyncMemory, verb)) and callable(
+            getattr(Memory, verb)
+        )
 
 
-def test_mem0s_configuration_chooses_model_and_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mem0s_configuration_chooses_model_and_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = {
-        "vector_store": {"provider": "qdrant", "config": {"path": str(tmp_path), "collection_name": "mem0"}},
+        "vector_store": {
+            "provider": "qdrant",
+            "config": {"path": str(tmp_path), "collection_name": "mem0"},
+        },
         "embedder": {"provider": "openai", "config": {"model": "text-embedding-3-small"}},
     }
     with Memory.from_config(config) as memory:
         memory.add("kept", **ANA, infer=False)
     assert (tmp_path / "memagent.db").is_file() and "embedder" in caplog.text
     with Agent(path=tmp_path / "memagent.db", user_id="ana") as agent:
-        assert [item.text for item in agent.memory.get_all()] == ["kept"], "the same memory by memagent's own verbs"
+        assert [item.text for item in agent.memory.get_all()] == ["kept"], (
+            "the same memory by memagent's own verbs"
+        )
 
 
-# -- importing -----------------------------------------------------------------------------------------------------
+# -- importing -------------------------------------------------------------------------
 
 ROWS: dict[str, dict[str, Any]] = {
     "11111111-1111-4111-8111-111111111111": {
@@ -349,10 +432,15 @@ def qdrant_folder(place: Path) -> Path:
     size = models.VectorParams(size=4, distance=models.Distance.COSINE)
     for name in ("mem0", "mem0_entities", "mem0migrations"):
         client.create_collection(name, vectors_config=size)
-    points = [models.PointStruct(id=key, vector=[1.0, 0.0, 0.0, 0.0], payload=row) for key, row in ROWS.items()]
+    points = [
+        models.PointStruct(id=key, vector=[1.0, 0.0, 0.0, 0.0], payload=row)
+        for key, row in ROWS.items()
+    ]
     client.upsert("mem0", points)
     entity = {"data": "Ana", "user_id": "ana", "linked_memory_ids": list(ROWS)}
-    client.upsert("mem0_entities", [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload=entity)])
+    client.upsert(
+        "mem0_entities", [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload=entity)]
+    )
     client.close()
     return place
 
@@ -372,7 +460,9 @@ def json_export(file: Path, *, lines: bool) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "json", "lines"])
-def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(tmp_path: Path, kind: str) -> None:
+def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
+    tmp_path: Path, kind: str
+) -> None:
     match kind:
         case "folder":
             source = qdrant_folder(tmp_path / "qdrant")
@@ -391,7 +481,13 @@ def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(tmp_path: Pat
             store.close()
 
     first, second = asyncio.run(take())
-    assert (first.found, first.imported, first.skipped, first.refused, first.users) == (4, 2, 0, 2, ("ana", "bo"))
+    assert (first.found, first.imported, first.skipped, first.refused, first.users) == (
+        4,
+        2,
+        0,
+        2,
+        ("ana", "bo"),
+    )
     assert (second.imported, second.skipped, second.refused) == (0, 2, 2)
     with Memory(tmp_path / "m.db", embedder="hashing") as memory:
         [tea] = memory.get_all(filters=ANA)["results"]
@@ -403,10 +499,16 @@ def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(tmp_path: Pat
         assert memory.search("green tea", filters=ANA)["results"][0]["id"] == tea["id"]
         assert memory.get_all(filters=BO)["results"] == [], "expired in 2024"
         [runs] = memory.get_all(filters=BO, show_expired=True)["results"]
-        assert (runs["agent_id"], runs["actor_id"], runs["expiration_date"]) == ("coach", "Bo", "2024-06-01")
+        assert (runs["agent_id"], runs["actor_id"], runs["expiration_date"]) == (
+            "coach",
+            "Bo",
+            "2024-06-01",
+        )
 
 
-def test_the_command_takes_over_one_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_over_one_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from memagent.cli.app import app
 
     source = json_export(tmp_path / "export.json", lines=False)
@@ -459,7 +561,9 @@ def test_a_point_that_names_a_function_runs_nothing(tmp_path: Path) -> None:
 
 def test_random_bytes_for_a_point_are_refused_or_plain(tmp_path: Path) -> None:
     dice = random.Random(5)
-    whole = sqlite3.connect(qdrant_folder(tmp_path / "qdrant") / "collection" / "mem0" / "storage.sqlite")
+    whole = sqlite3.connect(
+        qdrant_folder(tmp_path / "qdrant") / "collection" / "mem0" / "storage.sqlite"
+    )
     blob = bytearray(whole.execute("SELECT point FROM points").fetchone()[0])
     whole.close()
     for _ in range(2_000):

@@ -1,4 +1,6 @@
-"""`memory_r1` and `memory_r2` through litellm and real HTTP, against a scripted OpenAI-compatible server on loopback."""
+"""`memory_r1` and `memory_r2` through litellm and real HTTP, against a scripted
+OpenAI-compatible server on loopback.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ from memagent.testing import Reply, ScriptedServer
 from memagent.testing.server import Body
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("litellm") is None, reason='needs the extra: pip install "memagent[llm]"'
+    importlib.util.find_spec("litellm") is None,
+    reason='needs the extra: pip install "memagent[llm]"',
 )
 
 SAID = {
     "one": (
         "2024-03-04T18:00:00",
-        [("Bo", "She spends every weekend out on the water."), ("Ana", "Yes, since I bought the yacht!")],
+        [
+            ("Bo", "She spends every weekend out on the water."),
+            ("Ana", "Yes, since I bought the yacht!"),
+        ],
     ),
     "two": ("2024-05-06T18:00:00", [("Ana", "I sold my yacht last week."), ("Bo", "A pity.")]),
 }
@@ -49,7 +55,10 @@ def sessions() -> list[Session]:
             {
                 "id": name,
                 "at": at,
-                "turns": [Turn(id=f"D{number}:{i}", speaker=who, text=text) for i, (who, text) in enumerate(said, 1)],
+                "turns": [
+                    Turn(id=f"D{number}:{i}", speaker=who, text=text)
+                    for i, (who, text) in enumerate(said, 1)
+                ],
             }
         )
         for number, (name, (at, said)) in enumerate(SAID.items(), 1)
@@ -69,12 +78,19 @@ def shown_id(prompt: str, text: str) -> str | None:
 
 
 def scripted(body: Body, _: int) -> Reply:
-    """Extracts the known facts; adds each; updates the stale memory when it is shown; now and then says something wrong."""
+    """Extracts the known facts; adds each; updates the stale memory when it is shown;
+    now and then says something wrong.
+    """
     system, user = prompt_of(body)
-    usage: dict[str, Any] = {"prompt_tokens": len(system.split()) + len(user.split()), "completion_tokens": 20}
+    usage: dict[str, Any] = {
+        "prompt_tokens": len(system.split()) + len(user.split()),
+        "completion_tokens": 20,
+    }
     if "keep the notes" in system:
         dialogue = user.split("Turns to take notes of:")[-1]
-        facts = [{**fact, "source": turn} for turn, fact in FACTS.items() if f"[{turn}]" in dialogue]
+        facts = [
+            {**fact, "source": turn} for turn, fact in FACTS.items() if f"[{turn}]" in dialogue
+        ]
         return Reply(text="```json\n" + json.dumps({"facts": facts}) + "\n```", **usage)
     if "manage a memory" in system:
         count = len(re.findall(r"^\d+\. ", user, flags=re.MULTILINE))
@@ -94,7 +110,10 @@ def scripted(body: Body, _: int) -> Reply:
                 )
         return Reply(text=json.dumps({"ops": ops}), **usage)
     cited = re.findall(r"\[(mem_[0-9a-f]{20})", user)
-    return Reply(text=json.dumps({"citations": cited[:1], "answer": "On the water", "abstain": False}), **usage)
+    return Reply(
+        text=json.dumps({"citations": cited[:1], "answer": "On the water", "abstain": False}),
+        **usage,
+    )
 
 
 @pytest.fixture
@@ -118,7 +137,9 @@ async def link_the_two(agent: object) -> None:
     """The owning of the yacht makes the weekends possible: the only road from the one to the other."""
     bank = agent.bank  # type: ignore[attr-defined]
     by_text = {item.text: item.id for item in bank.state.active()}
-    edge = EventEdge(source=by_text["Ana bought the yacht."], target=by_text[STALE], relation=Relation.ENABLES)
+    edge = EventEdge(
+        source=by_text["Ana bought the yacht."], target=by_text[STALE], relation=Relation.ENABLES
+    )
     await bank.index(GraphDelta(edges=(edge,)))
 
 
@@ -128,7 +149,9 @@ def test_a_contradiction_without_a_shared_word_is_reached_by_an_edge(
 ) -> None:
     async def story() -> None:
         design = replace(MEMORY_R2, relate=replace(MEMORY_R2.relate, graph=graph))
-        async with open_agent(path=tmp_path / "memory.db", design=design, settings=settings_for(server)) as agent:
+        async with open_agent(
+            path=tmp_path / "memory.db", design=design, settings=settings_for(server)
+        ) as agent:
             first, second = sessions()
             await agent.remember(first)
             await link_the_two(agent)
@@ -153,11 +176,19 @@ def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
     server: ScriptedServer, tmp_path: Path, design: object
 ) -> None:
     async def story() -> None:
-        async with open_agent(path=tmp_path / "memory.db", design=design, settings=settings_for(server)) as agent:  # type: ignore[arg-type]
+        async with open_agent(
+            path=tmp_path / "memory.db", design=design, settings=settings_for(server)
+        ) as agent:  # type: ignore[arg-type]
             reports = [await agent.remember(session) for session in sessions()]
             before = agent.snapshot()
-            commits = [row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)]
-            told = [(len(chunk.applied), len(chunk.rejected)) for report in reports for chunk in report.chunks]
+            commits = [
+                row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)
+            ]
+            told = [
+                (len(chunk.applied), len(chunk.rejected))
+                for report in reports
+                for chunk in report.chunks
+            ]
             assert told == [(len(commit.ops), len(commit.rejected)) for commit in commits]
             reasons = {one.reason for commit in commits for one in commit.rejected}
             assert {RejectReason.UNKNOWN_ID, RejectReason.UNKNOWN_OP} <= reasons
@@ -166,18 +197,24 @@ def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
             usage = reports[0].usage + reports[1].usage
             assert usage.calls == len(server.requests)
             assert usage.prompt_tokens > 100
-            assert usage.cost_usd == pytest.approx(usage.prompt_tokens * 1e-6 + usage.completion_tokens * 2e-6)
+            assert usage.cost_usd == pytest.approx(
+                usage.prompt_tokens * 1e-6 + usage.completion_tokens * 2e-6
+            )
 
             answer = await agent.ask("Where does Ana spend her weekends?")
             assert answer.verdict is Verdict.SUPPORTED
             assert answer.citations[0].turn_id in {"D1:1", "D1:2", "D2:1"}
             assert answer.usage.cost_usd
 
-            sold = next(item for item in agent.bank.state.active() if item.text == "Ana sold her yacht.")
+            sold = next(
+                item for item in agent.bank.state.active() if item.text == "Ana sold her yacht."
+            )
             assert sold.valid is not None
             assert sold.valid.start is not None
             assert sold.valid.start.date().isoformat() == "2024-04-29"
-            assert [entry.op.op for entry in await agent.memory.history(sold.id) if entry.op] == ["ADD"]
+            assert [entry.op.op for entry in await agent.memory.history(sold.id) if entry.op] == [
+                "ADD"
+            ]
 
             past = await agent.memory.as_of(AsOf.model_validate({"said": "2024-04-01"}))
             assert {item.text for item in await past.get_all()} == {STALE, "Ana bought the yacht."}
@@ -189,7 +226,9 @@ def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
             assert agent.snapshot() == before
 
             written = await agent.memory.export(tmp_path / "all.jsonl")
-        async with open_agent(path=tmp_path / "other.db", design=design, settings=settings_for(server)) as other:  # type: ignore[arg-type]
+        async with open_agent(
+            path=tmp_path / "other.db", design=design, settings=settings_for(server)
+        ) as other:  # type: ignore[arg-type]
             read = await other.memory.import_(tmp_path / "all.jsonl")
             assert read.digest == written.digest == other.snapshot().digest == before.digest
             assert [entry.commit_id for entry in await other.memory.history(sold.id)] == [
@@ -213,7 +252,9 @@ def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
     ],
     ids=["429", "500", "503", "truncated", "dropped", "misshapen"],
 )
-def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(tmp_path: Path, fault: Reply) -> None:
+def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(
+    tmp_path: Path, fault: Reply
+) -> None:
     async def story() -> None:
         broken = True
         calls = 0
@@ -227,7 +268,9 @@ def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(tmp_path:
             settings = settings_for(server).model_copy(
                 update={"model": settings_for(server).model.model_copy(update={"attempts": 2})}  # type: ignore[union-attr]
             )
-            async with open_agent(path=tmp_path / "memory.db", design=MEMORY_R2, settings=settings) as agent:
+            async with open_agent(
+                path=tmp_path / "memory.db", design=MEMORY_R2, settings=settings
+            ) as agent:
                 first = sessions()[0]
                 report = await agent.remember(first)
                 failed = report.failed_chunks
@@ -254,7 +297,9 @@ def test_events_can_be_changed_by_ops(server: ScriptedServer, tmp_path: Path) ->
             system, user = prompt_of(body)
             shown = re.search(r"\[(evt_sailing)[^\]]*\]", user)
             if "manage a memory" in system and "sold her yacht" in user and shown:
-                return Reply(text=json.dumps({"ops": [{"op": "DELETE", "id": shown.group(1), "fact": 0}]}))
+                return Reply(
+                    text=json.dumps({"ops": [{"op": "DELETE", "id": shown.group(1), "fact": 0}]})
+                )
             return scripted(body, index)
 
         with ScriptedServer(ending) as running:
@@ -263,16 +308,23 @@ def test_events_can_be_changed_by_ops(server: ScriptedServer, tmp_path: Path) ->
             ) as agent:
                 first, second = sessions()
                 await agent.remember(first)
-                owner = next(item.id for item in agent.bank.state.active() if item.text == "Ana bought the yacht.")
+                owner = next(
+                    item.id
+                    for item in agent.bank.state.active()
+                    if item.text == "Ana bought the yacht."
+                )
                 event = Event(
-                    id="evt_sailing", kind=NodeKind.EVENT, summary="Ana sails at weekends", source_turn_ids=("D1:1",)
+                    id="evt_sailing",
+                    kind=NodeKind.EVENT,
+                    summary="Ana sails at weekends",
+                    source_turn_ids=("D1:1",),
                 )
                 edge = EventEdge(source=owner, target=event.id, relation=Relation.ENABLES)
                 await agent.bank.index(GraphDelta(nodes=(event,), edges=(edge,)))
                 (chunk,) = (await agent.remember(second)).chunks
-                assert [applied.item_id for applied in chunk.applied if applied.op.op == "DELETE"] == ["evt_sailing"], (
-                    chunk.rejected
-                )
+                assert [
+                    applied.item_id for applied in chunk.applied if applied.op.op == "DELETE"
+                ] == ["evt_sailing"], chunk.rejected
                 node = agent.bank.state.graph.node("evt_sailing")
                 assert node is not None
                 assert node.closed

@@ -1,4 +1,6 @@
-"""The judge of near-equal events: one call a session, what it decides, and what happens when it says nothing of use."""
+"""The judge of near-equal events: one call a session, what it decides, and what happens
+when it says nothing of use.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ TOLD = (
     (f"{WALK} with Carla", "Bo sold his old red car", "Ana bakes bread"),
     (WALK, "It rained all week in Braga"),
 )
-"""Summaries of the events of three sessions: the second's walk is near the first's, the third's equals it."""
+"""Summaries of the events of three sessions: the second's walk is near the first's, the
+third's equals it.
+"""
 
 
 def model_for(*judgements: str) -> FunctionModel:
@@ -50,24 +54,40 @@ def model_for(*judgements: str) -> FunctionModel:
     return FunctionModel(answer)
 
 
-def indexed(model: FunctionModel, indexer: EventIndexer, told: Sequence[Sequence[str]] = TOLD) -> list[GraphDelta]:
+def indexed(
+    model: FunctionModel, indexer: EventIndexer, told: Sequence[Sequence[str]] = TOLD
+) -> list[GraphDelta]:
     async def run() -> list[GraphDelta]:
         bank = MemoryBank(embedder=HashEmbedder(dim=256))
         deltas: list[GraphDelta] = []
         for number, summaries in enumerate(told):
-            turns = tuple(Turn(id=f"D{number}:{i}", speaker="Ana", text=text) for i, text in enumerate(summaries, 1))
+            turns = tuple(
+                Turn(id=f"D{number}:{i}", speaker="Ana", text=text)
+                for i, text in enumerate(summaries, 1)
+            )
             session = Session(id=f"s{number}", at=DAY + timedelta(weeks=number), turns=turns)
             await bank.store_session(session)
             ctx = SlotContext(model=model, bank=bank, clock=system_clock, session=session)
             deltas.append(await bank.index(await indexer((), ctx)))
-        deltas.append(GraphDelta(nodes=tuple(open_events(bank.state.graph)), edges=tuple(bank.state.graph.all_edges())))
+        deltas.append(
+            GraphDelta(
+                nodes=tuple(open_events(bank.state.graph)),
+                edges=tuple(bank.state.graph.all_edges()),
+            )
+        )
         return deltas
 
     return asyncio.run(run())
 
 
 def verdicts(**pairs: str) -> str:
-    return json.dumps({"pairs": [{"pair": int(n[1:]), "verdict": word, "label": "twice"} for n, word in pairs.items()]})
+    return json.dumps(
+        {
+            "pairs": [
+                {"pair": int(n[1:]), "verdict": word, "label": "twice"} for n, word in pairs.items()
+            ]
+        }
+    )
 
 
 def judging(model: FunctionModel) -> list[ModelRequest]:
@@ -103,7 +123,9 @@ def test_what_is_plainly_the_same_or_plainly_not_is_never_asked_about() -> None:
 
 
 def test_an_overlap_becomes_a_labelled_edge_between_two_events() -> None:
-    deltas = indexed(model_for(verdicts(p0="overlapping", p1="overlapping")), EventIndexer(), TOLD[:2])
+    deltas = indexed(
+        model_for(verdicts(p0="overlapping", p1="overlapping")), EventIndexer(), TOLD[:2]
+    )
     assert len(events(deltas)) == 5
     related = [edge for edge in deltas[-1].edges if edge.relation is Relation.RELATED]
     assert [edge.key for edge in related] == ["related:twice"] * 2
@@ -117,7 +139,9 @@ def test_an_overlap_becomes_a_labelled_edge_between_two_events() -> None:
         (['{"pairs": []}'], 1, None),
     ],
 )
-def test_what_the_judge_leaves_open_the_cosine_decides(replies: list[str], calls: int, told: str | None) -> None:
+def test_what_the_judge_leaves_open_the_cosine_decides(
+    replies: list[str], calls: int, told: str | None
+) -> None:
     model = model_for(*replies)
     deltas = indexed(model, EventIndexer(), TOLD[:2])
     without = indexed(model_for(), EventIndexer(judge=None), TOLD[:2])
@@ -130,7 +154,11 @@ def test_what_the_judge_leaves_open_the_cosine_decides(replies: list[str], calls
 def test_without_a_judge_nobody_is_asked() -> None:
     model = model_for()
     indexed(model, EventIndexer(judge=None))
-    assert judging(model) == [] and len(EventIndexer(judge=None).prompts) == 2 and len(EventIndexer().prompts) == 3
+    assert (
+        judging(model) == []
+        and len(EventIndexer(judge=None).prompts) == 2
+        and len(EventIndexer().prompts) == 3
+    )
 
 
 def test_only_the_nearest_pairs_are_asked_about() -> None:
@@ -143,7 +171,13 @@ def test_only_the_nearest_pairs_are_asked_about() -> None:
 def test_near_pairs_are_nearest_first_and_told_before_later() -> None:
     async def run() -> None:
         nodes = [
-            Event(id=f"evt_{s}{i}", summary=text, said_at=DAY + timedelta(weeks=s), session_id=f"s{s}", order=i)
+            Event(
+                id=f"evt_{s}{i}",
+                summary=text,
+                said_at=DAY + timedelta(weeks=s),
+                session_id=f"s{s}",
+                order=i,
+            )
             for s, told in enumerate(TOLD)
             for i, text in enumerate(told)
         ]
@@ -161,12 +195,15 @@ def test_near_pairs_are_nearest_first_and_told_before_later() -> None:
 
 
 def test_the_example_in_the_prompt_is_read_and_bad_entries_are_refused_alone() -> None:
-    example = next(line for line in load_prompt("merge_events").text.splitlines() if line.startswith("{"))
+    example = next(
+        line for line in load_prompt("merge_events").text.splitlines() if line.startswith("{")
+    )
     drafts = parse_pairs(example, pairs=3).values
     assert [draft.judgement.likeness for draft in drafts] == list(Likeness)
     assert drafts[1].judgement.label == "second visit"
     parsed = parse_pairs(
-        '{"pairs": [{"pair": 9, "verdict": "same"}, {"pair": "0", "verdict": "SAME EVENT"}, 3]}', pairs=2
+        '{"pairs": [{"pair": 9, "verdict": "same"}, {"pair": "0", "verdict": "SAME EVENT"}, 3]}',
+        pairs=2,
     )
     assert [draft.pair for draft in parsed.values] == [0] and len(parsed.rejected) == 2
     assert parsed.status is ParseStatus.PARTIAL

@@ -13,7 +13,9 @@ from environments.rewards import metrics
 from environments.rewards.metrics import f1, f1_memory_r2
 from memagent.core.records import ItemStatus, MemoryItem
 
-WORDS = st.lists(st.sampled_from(["blue", "red", "cat", "dog", "Lisbon", "2023"]), max_size=8).map(" ".join)
+WORDS = st.lists(st.sampled_from(["blue", "red", "cat", "dog", "Lisbon", "2023"]), max_size=8).map(
+    " ".join
+)
 
 
 def item(name: str, text: str, *turns: str, deleted: bool = False) -> MemoryItem:
@@ -66,13 +68,20 @@ def test_recall_counts_turns_and_needs_gold() -> None:
 
 
 def test_citation_precision_counts_each_cited_turn_once() -> None:
-    parts = [metrics.citation_part(["D1:1", "D1:1", "D2:2"], ["D1:1"]), metrics.citation_part([], ["D1:1"])]
+    parts = [
+        metrics.citation_part(["D1:1", "D1:1", "D2:2"], ["D1:1"]),
+        metrics.citation_part([], ["D1:1"]),
+    ]
     assert parts == [(1.0, 2.0), (0.0, 0.0)]
     assert metrics.ratio(parts) == 0.5
 
 
 def test_m_fail_is_about_citations_and_its_content_check_about_words() -> None:
-    gold = {"D1:1": "I adopted a grey kitten named Pixel", "D1:2": "We moved to Porto in May", "D1:3": "I bake bread"}
+    gold = {
+        "D1:1": "I adopted a grey kitten named Pixel",
+        "D1:2": "We moved to Porto in May",
+        "D1:3": "I bake bread",
+    }
     citing = metrics.items_by_turn(
         [
             item("1", "Ana adopted a kitten named Pixel.", "D1:1"),
@@ -85,17 +94,27 @@ def test_m_fail_is_about_citations_and_its_content_check_about_words() -> None:
 
 
 def test_covering_goes_by_distinct_content_words() -> None:
-    assert metrics.covers("kitten Pixel", "a kitten named Pixel, my kitten", share=0.66)  # 2 of kitten, named, pixel
+    assert metrics.covers(
+        "kitten Pixel", "a kitten named Pixel, my kitten", share=0.66
+    )  # 2 of kitten, named, pixel
     assert not metrics.covers("kitten", "a kitten named Pixel", share=0.5)
-    assert metrics.covers("who are you", "you are", share=1.0), "light words count when there are no others"
+    assert metrics.covers("who are you", "you are", share=1.0), (
+        "light words count when there are no others"
+    )
     assert metrics.covers("", "?!", share=1.0), "a turn without words has nothing to cover"
 
 
 def test_abstention_has_precision_and_recall() -> None:
     pairs = [(True, True), (True, False), (True, False), (False, True), (False, False)]
-    told = [{"abstained": abstained, "unanswerable": unanswerable} for abstained, unanswerable in pairs]
-    assert metrics.ratio(metrics.abstention_precision_part(**one) for one in told) == pytest.approx(1 / 3)
-    assert metrics.ratio(metrics.abstention_recall_part(**one) for one in told) == pytest.approx(1 / 2)
+    told = [
+        {"abstained": abstained, "unanswerable": unanswerable} for abstained, unanswerable in pairs
+    ]
+    assert metrics.ratio(metrics.abstention_precision_part(**one) for one in told) == pytest.approx(
+        1 / 3
+    )
+    assert metrics.ratio(metrics.abstention_recall_part(**one) for one in told) == pytest.approx(
+        1 / 2
+    )
 
 
 def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
@@ -105,8 +124,12 @@ def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
 
 def test_intervals_resample_whole_conversations() -> None:
     low, high = metrics.ratio_interval([[(1, 1)] * 50, [(0, 1)] * 50]) or (None, None)
-    assert (low, high) == (0.0, 1.0), "with two conversations a resample often holds one of them twice"
-    assert metrics.ratio_interval([[(1, 1), (0, 1)], [(0, 0)]]) is None, "one conversation tells no spread"
+    assert (low, high) == (0.0, 1.0), (
+        "with two conversations a resample often holds one of them twice"
+    )
+    assert metrics.ratio_interval([[(1, 1), (0, 1)], [(0, 0)]]) is None, (
+        "one conversation tells no spread"
+    )
     groups = [[(value, 1.0)] for value in (0.2, 0.4, 0.6, 0.8)]
     assert metrics.ratio_interval(groups, seed=3) == metrics.ratio_interval(groups, seed=3)
 

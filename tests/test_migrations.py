@@ -1,4 +1,6 @@
-"""The schema and its revisions say the same, an older store is brought up to date, and Alembic is loaded for nothing else."""
+"""The schema and its revisions say the same, an older store is brought up to date, and
+Alembic is loaded for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.journal import statements as journal_statements
 from memagent.journal.migrations.upgrade import alembic_config
-from memagent.journal.schema import KNOWN_REVISIONS, SCHEMA_REVISION, VERSION_TABLE, embeddings, metadata
+from memagent.journal.schema import (
+    KNOWN_REVISIONS,
+    SCHEMA_REVISION,
+    VERSION_TABLE,
+    embeddings,
+    metadata,
+)
 from memagent.journal.sqlite.engine import writing_engine
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import every_kind, read_all
@@ -44,7 +52,12 @@ def older(path: Path) -> Path:
 def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Columns (place, name, type, not null, default, key) and indexes by table."""
     database = sqlite3.connect(path)
-    names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    names = [
+        row[0]
+        for row in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        )
+    ]
     found = {
         name: [
             *database.execute(f"PRAGMA table_info({name})"),
@@ -68,7 +81,9 @@ def test_a_migrated_store_equals_a_new_one(tmp_path: Path) -> None:
     SqlJournal(older(tmp_path / "old.db")).close()
     assert tables(tmp_path / "new.db") == tables(tmp_path / "old.db")
     with writing_engine(tmp_path / "old.db").connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
         assert context.get_current_revision() == SCHEMA_REVISION
         assert compare_metadata(context, metadata) == []
 
@@ -103,7 +118,11 @@ def test_alembic_is_loaded_only_to_migrate(tmp_path: Path) -> None:
     places = [str(tmp_path / "new.db"), str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     done = subprocess.run(
-        [sys.executable, "-c", code, *places], check=True, capture_output=True, text=True, env=environment
+        [sys.executable, "-c", code, *places],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.stdout.split() == ["False", "False", "True"]
 
@@ -115,6 +134,8 @@ def test_nothing_in_the_schema_is_of_sqlite_alone() -> None:
     for name in dir(journal_statements):
         if name.startswith("SELECT_"):
             assert str(getattr(journal_statements, name).compile(dialect=dialect))
-    assert "ON CONFLICT" in str(journal_statements.upsert(embeddings, "postgresql").compile(dialect=dialect))
+    assert "ON CONFLICT" in str(
+        journal_statements.upsert(embeddings, "postgresql").compile(dialect=dialect)
+    )
     with pytest.raises(NotImplementedError, match="oracle"):
         journal_statements.upsert(embeddings, "oracle")

@@ -1,4 +1,6 @@
-"""The parts that ask a model: what they show it, what they make of its replies, and how the three designs differ."""
+"""The parts that ask a model: what they show it, what they make of its replies, and how
+the three designs differ.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,16 @@ SESSION = Session(
         Turn(id="D1:4", speaker="Ana", text="Here she is", image_caption="a grey cat"),
     ),
 )
-CAT = Fact(text="Ana adopted a cat", subject="Ana", speaker="Ana", source_turn_ids=("D1:1",), said_at=MONDAY)
-TEA = Fact(text="Ben drinks tea", subject="Ben", speaker="Ben", source_turn_ids=("D1:2",), said_at=MONDAY)
+CAT = Fact(
+    text="Ana adopted a cat",
+    subject="Ana",
+    speaker="Ana",
+    source_turn_ids=("D1:1",),
+    said_at=MONDAY,
+)
+TEA = Fact(
+    text="Ben drinks tea", subject="Ben", speaker="Ben", source_turn_ids=("D1:2",), said_at=MONDAY
+)
 
 
 def context(
@@ -65,7 +75,9 @@ def context(
 ) -> SlotContext:
     bank = MemoryBank(embedder=HashEmbedder())
     chunks = split_session(session, chunk_turns=chunk_turns)
-    return SlotContext(model=model, bank=bank, clock=lambda: MONDAY, session=session, chunk=chunks[chunk], **more)
+    return SlotContext(
+        model=model, bank=bank, clock=lambda: MONDAY, session=session, chunk=chunks[chunk], **more
+    )
 
 
 def extract(reply: str | Sequence[str], **more: Any) -> tuple[Proposal[Fact], list[ModelRequest]]:
@@ -87,7 +99,7 @@ def item(item_id: str, text: str, **more: Any) -> Hit:
     return Hit(id=item_id, score=1.0, item=MemoryItem(id=item_id, text=text, **more))
 
 
-# -- extractor -----------------------------------------------------------------------------------------------------
+# -- extractor -------------------------------------------------------------------------
 
 
 def test_a_fact_gets_speaker_date_trust_and_time_from_its_turn() -> None:
@@ -104,9 +116,18 @@ def test_a_fact_gets_speaker_date_trust_and_time_from_its_turn() -> None:
         )
     )
     (fact,) = proposal.values
-    assert (fact.speaker, fact.said_at, fact.trust, fact.source_turn_ids) == ("Ana", MONDAY, Trust.USER, ("D1:1",))
+    assert (fact.speaker, fact.said_at, fact.trust, fact.source_turn_ids) == (
+        "Ana",
+        MONDAY,
+        Trust.USER,
+        ("D1:1",),
+    )
     assert fact.valid is not None and format_span(fact.valid) == "7 May 2023"
-    assert (proposal.parse, proposal.rejected, len(proposal.responses)) == ((ParseStatus.STRICT,), (), 1)
+    assert (proposal.parse, proposal.rejected, len(proposal.responses)) == (
+        (ParseStatus.STRICT,),
+        (),
+        1,
+    )
     (request,) = requests
     assert request.role is Role.EXTRACTOR and request.schema_ is not None
     assert request.prompt_digest == load_prompt("extract").digest
@@ -130,7 +151,11 @@ def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
             {"text": "Ana was away from work in June 2021 and in July 2022", "source": "D1:1"},
         )
     )
-    assert [format_span(fact.valid) if fact.valid else None for fact in proposal.values] == ["7 May 2023", None, None]
+    assert [format_span(fact.valid) if fact.valid else None for fact in proposal.values] == [
+        "7 May 2023",
+        None,
+        None,
+    ]
 
 
 def test_without_a_session_date_relative_time_stays_open() -> None:
@@ -152,7 +177,9 @@ def test_a_fact_without_a_turn_of_the_chunk_is_rejected() -> None:
             {"text": "e", "sources": ["D1:1", "D1:3"]},
         )
     )
-    assert [(fact.text, fact.source_turn_ids, fact.speaker, fact.trust) for fact in proposal.values] == [
+    assert [
+        (fact.text, fact.source_turn_ids, fact.speaker, fact.trust) for fact in proposal.values
+    ] == [
         ("d", ("D1:2",), "Ben", Trust.USER),
         ("e", ("D1:1", "D1:3"), None, Trust.UNTRUSTED),
     ]
@@ -179,7 +206,7 @@ def test_an_unreadable_reply_is_asked_for_once_more_as_a_call_of_its_own() -> No
     assert len(requests) == 2
 
 
-# -- manager -------------------------------------------------------------------------------------------------------
+# -- manager ---------------------------------------------------------------------------
 
 
 def decide(
@@ -210,9 +237,15 @@ def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
     proposal, (request,) = decide(
         ModelManager(prompt="manage_r2"),
         related,
-        ops_reply({"op": "UPDATE", "id": "mem_a", "text": "Ana has a cat", "fact": 0}, {"op": "ADD", "fact": 1}),
+        ops_reply(
+            {"op": "UPDATE", "id": "mem_a", "text": "Ana has a cat", "fact": 0},
+            {"op": "ADD", "fact": 1},
+        ),
     )
-    assert proposal.values == (Update(id="mem_a", text="Ana has a cat", source_turn_ids=("D1:1",)), Add(fact=TEA))
+    assert proposal.values == (
+        Update(id="mem_a", text="Ana has a cat", source_turn_ids=("D1:1",)),
+        Add(fact=TEA),
+    )
     shown = request.messages[-1].content
     assert "0. (said 8 May 2023; by Ana; about Ana; turns D1:1) Ana adopted a cat" in shown
     assert shown.count("[mem_a v3] (said 2 January 2023; by Ana; turns D0:1) Ana wants a pet") == 1
@@ -233,7 +266,10 @@ def test_one_call_a_fact_sees_what_the_earlier_calls_decided() -> None:
     proposal, requests = decide(
         ModelManager(prompt="manage_r1", facts_per_call=1),
         related,
-        ops_reply({"op": "UPDATE", "id": "mem_t", "text": "Ben likes and drinks tea"}, {"op": "DELETE", "id": "mem_l"}),
+        ops_reply(
+            {"op": "UPDATE", "id": "mem_t", "text": "Ben likes and drinks tea"},
+            {"op": "DELETE", "id": "mem_l"},
+        ),
         ops_reply({"op": "ADD"}),
         ops_reply({"op": "UPDATE", "id": "mem_t", "text": "Ben likes and drinks green tea"}),
     )
@@ -244,7 +280,9 @@ def test_one_call_a_fact_sees_what_the_earlier_calls_decided() -> None:
     )
     assert [request.step.call for request in requests] == [0, 1, 2]
     first, second, third = (request.messages[-1].content for request in requests)
-    assert "Ben likes tea" in first and "Ben lives in Porto" in first and "<recent>\n(none)" in first
+    assert (
+        "Ben likes tea" in first and "Ben lives in Porto" in first and "<recent>\n(none)" in first
+    )
     assert "Ben likes and drinks tea" in second and "Porto" not in second
     assert "<recent>\n- Ana adopted a cat\n" in third
 
@@ -263,10 +301,13 @@ def test_a_memory_updated_and_then_deleted_is_deleted_on_both_turns() -> None:
 
 def test_two_changes_in_one_reply_are_left_to_validation() -> None:
     reply = ops_reply(
-        {"op": "UPDATE", "id": "mem_t", "text": "x", "fact": 0}, {"op": "DELETE", "id": "mem_t", "fact": 0}
+        {"op": "UPDATE", "id": "mem_t", "text": "x", "fact": 0},
+        {"op": "DELETE", "id": "mem_t", "fact": 0},
     )
     proposal, _ = decide(
-        ModelManager(prompt="manage_r2"), [Related(fact=TEA, hits=(item("mem_t", "Ben likes tea"),))], reply
+        ModelManager(prompt="manage_r2"),
+        [Related(fact=TEA, hits=(item("mem_t", "Ben likes tea"),))],
+        reply,
     )
     assert [op.op for op in proposal.values] == ["UPDATE", "DELETE"]
 
@@ -301,10 +342,15 @@ def test_the_append_manager_adds_all_but_exact_repeats() -> None:
     ]
     model = ScriptedModel([])
     proposal = asyncio.run(AppendManager()(related, context(model)))
-    assert proposal.values == (Add(fact=CAT), Noop(fact=loud), Add(fact=other), Noop(id="mem_t", fact=TEA))
+    assert proposal.values == (
+        Add(fact=CAT),
+        Noop(fact=loud),
+        Add(fact=other),
+        Noop(id="mem_t", fact=TEA),
+    )
 
 
-# -- answerer ------------------------------------------------------------------------------------------------------
+# -- answerer --------------------------------------------------------------------------
 
 
 def answer(
@@ -317,20 +363,31 @@ def answer(
 
 HITS = (
     item("mem_2", "Ana has a cat", said_at=MONDAY, speaker="Ana", source_turn_ids=("D1:1",)),
-    item("mem_1", "Ana had a dog", said_at=datetime(2020, 1, 1, tzinfo=UTC), valid=TimeSpan(end=MONDAY)),
+    item(
+        "mem_1",
+        "Ana had a dog",
+        said_at=datetime(2020, 1, 1, tzinfo=UTC),
+        valid=TimeSpan(end=MONDAY),
+    ),
     item("mem_0", "Ana likes pets"),
 )
 
 
 def test_memories_are_shown_in_order_of_time_with_day_speaker_and_turns() -> None:
     question = Question(id="q1", text="What pet\n</question> now?", asked_at=MONDAY)
-    got, request = answer('{"citations": ["mem_2"], "answer": "a cat", "abstain": false}', HITS, question)
+    got, request = answer(
+        '{"citations": ["mem_2"], "answer": "a cat", "abstain": false}', HITS, question
+    )
     shown = request.messages[-1].content
     assert shown.index("[mem_0]") < shown.index("[mem_1]") < shown.index("[mem_2]")
     assert "[mem_2] (said 8 May 2023; by Ana; turns D1:1) Ana has a cat" in shown
     assert "The question is asked on Monday, 8 May 2023." in shown
     assert shown.count("</question>") == 1
-    assert (got.text, got.verdict, [cited.hit_id for cited in got.citations]) == ("a cat", Verdict.SUPPORTED, ["mem_2"])
+    assert (got.text, got.verdict, [cited.hit_id for cited in got.citations]) == (
+        "a cat",
+        Verdict.SUPPORTED,
+        ["mem_2"],
+    )
     assert [hit.id for hit in got.hits] == ["mem_0", "mem_1", "mem_2"]
     assert got.usage.calls == 1 and len(got.response_ids) == 1 and got.question == question
     assert request.role is Role.ANSWERER and request.step.question_id == "q1"
@@ -374,12 +431,14 @@ def test_tools_may_be_asked_even_when_memory_has_nothing() -> None:
     assert got.text == "noon" and request.messages[-1] == said
 
 
-# -- retrievers ----------------------------------------------------------------------------------------------------
+# -- retrievers ------------------------------------------------------------------------
 
 
 def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
     async def run() -> tuple[list[Hit], list[Hit], list[Hit]]:
-        agent = AsyncAgent(design=ADD_ONLY, model=ScriptedModel([]), bank=MemoryBank(embedder=HashEmbedder()))
+        agent = AsyncAgent(
+            design=ADD_ONLY, model=ScriptedModel([]), bank=MemoryBank(embedder=HashEmbedder())
+        )
         for speaker, count in (("Ana", 9), ("Ben", 2), ("Cy", 1), (None, 1)):
             for i in range(count):
                 await agent.memory.add(f"{speaker} said tea number {i}", speaker=speaker)
@@ -402,7 +461,7 @@ def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
     assert (len(few), len(many)) == (4, 7)
 
 
-# -- designs -------------------------------------------------------------------------------------------------------
+# -- designs ---------------------------------------------------------------------------
 
 EXTRACTED = facts_reply(
     {
@@ -422,14 +481,21 @@ def note_taker(request: ModelRequest) -> str:
     if request.role is Role.EXTRACTOR:
         if "[D1:1] Ana: Yesterday" in shown:
             return EXTRACTED
-        turns = re.findall(r"^\[(.+?)\] (.+?): (.+)$", shown.partition("<dialogue>")[2], re.MULTILINE)
+        turns = re.findall(
+            r"^\[(.+?)\] (.+?): (.+)$", shown.partition("<dialogue>")[2], re.MULTILINE
+        )
         return facts_reply(
-            *({"text": f"{who} said: {said}", "subject": who, "source": turn} for turn, who, said in turns)
+            *(
+                {"text": f"{who} said: {said}", "subject": who, "source": turn}
+                for turn, who, said in turns
+            )
         )
     if request.role is Role.MANAGER:
         count = sum(line[:1].isdigit() for line in shown.splitlines())
         return ops_reply(*({"op": "ADD", "fact": i} for i in range(count)))
-    cited = next(line for line in shown.splitlines() if line.startswith("[mem_")).partition("]")[0][1:]
+    cited = next(line for line in shown.splitlines() if line.startswith("[mem_")).partition("]")[0][
+        1:
+    ]
     return json.dumps({"citations": [cited], "answer": "Miso", "abstain": False})
 
 
@@ -438,7 +504,9 @@ def test_each_design_keeps_the_laws_of_designs(design: MemoryDesign) -> None:
     asyncio.run(check_design(design, lambda: FunctionModel(note_taker)))
 
 
-@pytest.mark.parametrize(("design", "manager_calls"), [(MEMORY_R1, 2), (MEMORY_R2, 1), (ADD_ONLY, 0)])
+@pytest.mark.parametrize(
+    ("design", "manager_calls"), [(MEMORY_R1, 2), (MEMORY_R2, 1), (ADD_ONLY, 0)]
+)
 def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: int) -> None:
     async def run() -> tuple[AsyncAgent, FunctionModel, Answer, Answer]:
         model = FunctionModel(note_taker)
@@ -446,7 +514,12 @@ def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: 
         report = await agent.remember(SESSION)
         assert report.op_counts == {"ADD": 2, "UPDATE": 0, "DELETE": 0, "NOOP": 0, "REJECTED": 0}
         assert (await agent.remember(SESSION)).skipped
-        return agent, model, await agent.ask("What is Ana's cat called?"), await agent.ask("Which pet?")
+        return (
+            agent,
+            model,
+            await agent.ask("What is Ana's cat called?"),
+            await agent.ask("Which pet?"),
+        )
 
     agent, model, got, _ = asyncio.run(run())
     roles = [request.role for request in model.requests]
@@ -454,7 +527,10 @@ def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: 
     assert got.verdict is Verdict.SUPPORTED
     assert got.citations[0].quote and got.citations[0].turn_id in {"D1:1", "D1:2"}
     items = sorted((item.text, item.speaker, item.said_at) for item in agent.bank.state.active())
-    assert items == [("Ana adopted a cat named Miso on 7 May 2023", "Ana", MONDAY), ("Ben drinks tea", "Ben", MONDAY)]
+    assert items == [
+        ("Ana adopted a cat named Miso on 7 May 2023", "Ana", MONDAY),
+        ("Ben drinks tea", "Ben", MONDAY),
+    ]
 
 
 def test_the_control_never_updates_or_deletes() -> None:

@@ -1,4 +1,6 @@
-"""What the model wrappers promise: one retry layer, a hard budget, faithful replay, a model per role, a concurrency limit."""
+"""What the model wrappers promise: one retry layer, a hard budget, faithful replay, a
+model per role, a concurrency limit.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ from memagent.core.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
-from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse, Role, Sampling, StepRef, ToolSpec, Usage
+from memagent.core.exchange import (
+    Delta,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    Sampling,
+    StepRef,
+    ToolSpec,
+    Usage,
+)
 from memagent.llm.wrappers import (
     RETRY_AFTER,
     BudgetedModel,
@@ -38,7 +50,9 @@ from memagent.testing.models import FunctionModel, ScriptedModel
 
 
 def ask(text: str = "hello", role: Role = Role.ANSWERER, **changes: object) -> ModelRequest:
-    return ModelRequest(role=role, messages=(Message(role="user", content=text),)).model_copy(update=changes)
+    return ModelRequest(role=role, messages=(Message(role="user", content=text),)).model_copy(
+        update=changes
+    )
 
 
 async def streamed(model: StreamingChatModel, request: ModelRequest) -> list[Delta]:
@@ -82,7 +96,9 @@ class Whole:
     """A model that cannot stream."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        return ModelResponse(id=f"r{time.perf_counter_ns()}", text="in one piece", usage=Usage(calls=1))
+        return ModelResponse(
+            id=f"r{time.perf_counter_ns()}", text="in one piece", usage=Usage(calls=1)
+        )
 
 
 WRAPPINGS: list[Callable[[ChatModel], ChatModel]] = [
@@ -95,19 +111,25 @@ WRAPPINGS: list[Callable[[ChatModel], ChatModel]] = [
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_a_wrapped_model_keeps_the_promises_of_a_model(wrap: Callable[[ChatModel], ChatModel]) -> None:
+def test_a_wrapped_model_keeps_the_promises_of_a_model(
+    wrap: Callable[[ChatModel], ChatModel],
+) -> None:
     asyncio.run(check_chat_model(lambda: wrap(FunctionModel(lambda request: "a few words"))))
     asyncio.run(check_chat_model(lambda: wrap(Whole())))
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_a_wrapper_streams_the_wrapped_models_pieces(wrap: Callable[[ChatModel], ChatModel]) -> None:
+def test_a_wrapper_streams_the_wrapped_models_pieces(
+    wrap: Callable[[ChatModel], ChatModel],
+) -> None:
     deltas = asyncio.run(streamed(wrap(ScriptedModel(["a few words"])), ask()))  # type: ignore[arg-type]
     assert [delta.text for delta in deltas] == ["a ", "few ", "words", ""]
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_giving_up_a_wrapped_stream_closes_the_inner_one(wrap: Callable[[ChatModel], ChatModel]) -> None:
+def test_giving_up_a_wrapped_stream_closes_the_inner_one(
+    wrap: Callable[[ChatModel], ChatModel],
+) -> None:
     inner = Breaking(["a", "b", "c"])
 
     async def run() -> int:
@@ -124,7 +146,9 @@ def test_giving_up_a_wrapped_stream_closes_the_inner_one(wrap: Callable[[ChatMod
 
 def test_retryable_errors_are_tried_again_and_others_are_not() -> None:
     naps = Naps()
-    model = ScriptedModel([ModelTimeout("slow"), ModelUnavailable("down"), "at last", ContextOverflow("too long")])
+    model = ScriptedModel(
+        [ModelTimeout("slow"), ModelUnavailable("down"), "at last", ContextOverflow("too long")]
+    )
     retrying = RetryingModel(model, sleep=naps)
     assert asyncio.run(retrying.complete(ask())).text == "at last"
     assert len(naps.seconds) == 2
@@ -136,16 +160,25 @@ def test_retryable_errors_are_tried_again_and_others_are_not() -> None:
 def test_waits_grow_exponentially_within_their_jitter() -> None:
     naps = Naps()
     retrying = RetryingModel(
-        ScriptedModel([ModelUnavailable("down")] * 5), attempts=5, first_wait_s=1.0, longest_wait_s=6.0, sleep=naps
+        ScriptedModel([ModelUnavailable("down")] * 5),
+        attempts=5,
+        first_wait_s=1.0,
+        longest_wait_s=6.0,
+        sleep=naps,
     )
     with pytest.raises(ModelUnavailable):
         asyncio.run(retrying.complete(ask()))
-    assert all(low <= nap <= high for nap, low, high in zip(naps.seconds, (1, 2, 4, 6), (2, 3, 5, 6), strict=True))
+    assert all(
+        low <= nap <= high
+        for nap, low, high in zip(naps.seconds, (1, 2, 4, 6), (2, 3, 5, 6), strict=True)
+    )
 
 
 def test_the_last_error_is_raised_as_it_was_after_the_last_attempt() -> None:
     last = ModelUnavailable("third")
-    retrying = RetryingModel(ScriptedModel([ModelTimeout("1"), ModelTimeout("2"), last]), attempts=3, sleep=Naps())
+    retrying = RetryingModel(
+        ScriptedModel([ModelTimeout("1"), ModelTimeout("2"), last]), attempts=3, sleep=Naps()
+    )
     with pytest.raises(ModelUnavailable) as caught:
         asyncio.run(retrying.complete(ask()))
     assert caught.value is last
@@ -211,7 +244,9 @@ def test_the_call_cap_holds_under_concurrency() -> None:
     model = BudgetedModel(inner, max_calls=5)
 
     async def run() -> list[object]:
-        return await asyncio.gather(*(model.complete(ask()) for _ in range(20)), return_exceptions=True)
+        return await asyncio.gather(
+            *(model.complete(ask()) for _ in range(20)), return_exceptions=True
+        )
 
     outcomes = asyncio.run(run())
     assert sum(isinstance(one, BudgetExceeded) for one in outcomes) == 15
@@ -229,12 +264,15 @@ def test_tokens_and_dollars_are_refused_before_the_call_once_spent() -> None:
         asyncio.run(model.complete(ask()))
         with pytest.raises(BudgetExceeded, match="is spent"):
             asyncio.run(model.complete(ask()))
-        assert model.spent == Usage(calls=2, prompt_tokens=120, completion_tokens=80, cost_usd=1.0, seconds=2.0)
+        assert model.spent == Usage(
+            calls=2, prompt_tokens=120, completion_tokens=80, cost_usd=1.0, seconds=2.0
+        )
 
 
 def test_a_dollar_cap_refuses_once_the_price_is_unknown() -> None:
     model = BudgetedModel(
-        ScriptedModel([ModelResponse(id="r", usage=Usage(calls=1, cost_usd=None)), "never"]), max_usd=5.0
+        ScriptedModel([ModelResponse(id="r", usage=Usage(calls=1, cost_usd=None)), "never"]),
+        max_usd=5.0,
     )
     asyncio.run(model.complete(ask()))
     with pytest.raises(BudgetExceeded, match="price is unknown"):
@@ -243,13 +281,17 @@ def test_a_dollar_cap_refuses_once_the_price_is_unknown() -> None:
 
 def test_failed_attempts_count_as_calls_when_the_budget_is_inside_the_retries() -> None:
     errors = [ModelUnavailable("down")] * 9
-    model = RetryingModel(BudgetedModel(ScriptedModel(errors), max_calls=3), attempts=9, sleep=Naps())
+    model = RetryingModel(
+        BudgetedModel(ScriptedModel(errors), max_calls=3), attempts=9, sleep=Naps()
+    )
     with pytest.raises(BudgetExceeded, match="3 calls"):
         asyncio.run(model.complete(ask()))
 
 
 def test_streams_are_charged_whole_and_given_up_streams_by_their_length() -> None:
-    model = BudgetedModel(ScriptedModel(["one two three", "eight chars and more to come"]), max_calls=2)
+    model = BudgetedModel(
+        ScriptedModel(["one two three", "eight chars and more to come"]), max_calls=2
+    )
 
     async def run() -> tuple[Usage, Usage]:
         await streamed(model, ask("two words"))
@@ -308,12 +350,15 @@ def test_a_request_never_recorded_is_an_error_that_names_it(tmp_path: Path) -> N
     asyncio.run(RecordingModel(ScriptedModel(["one"]), path).complete(ask()))
     request = ask("where is Anna?", role=Role.PLANNER)
     with pytest.raises(
-        ModelError, match=f"{request_digest(request)} .role planner, 1 messages, ending in 'where is Anna"
+        ModelError,
+        match=f"{request_digest(request)} .role planner, 1 messages, ending in 'where is Anna",
     ):
         asyncio.run(ReplayingModel(path).complete(request))
 
 
-@pytest.mark.parametrize("content", ["not json", '{"request": {}}', json.dumps({"request": {}, "response": {}}), "[]"])
+@pytest.mark.parametrize(
+    "content", ["not json", '{"request": {}}', json.dumps({"request": {}, "response": {}}), "[]"]
+)
 def test_a_damaged_recording_names_its_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "run.jsonl"
     asyncio.run(RecordingModel(ScriptedModel(["one"]), path).complete(ask()))
@@ -344,7 +389,9 @@ def test_the_digest_covers_what_decides_an_answer_and_nothing_else() -> None:
 def test_each_role_goes_to_its_model_and_the_rest_to_the_default() -> None:
     small, large = FunctionModel(lambda request: "small"), FunctionModel(lambda request: "large")
     model = RoutedModel({Role.EXTRACTOR: small}, default=large)
-    texts = [asyncio.run(model.complete(ask(role=role))).text for role in (Role.EXTRACTOR, Role.ANSWERER)]
+    texts = [
+        asyncio.run(model.complete(ask(role=role))).text for role in (Role.EXTRACTOR, Role.ANSWERER)
+    ]
     assert texts == ["small", "large"]
 
 
@@ -361,7 +408,9 @@ def test_no_more_than_the_limit_run_at_once_on_any_loop() -> None:
     model = ConcurrencyLimitedModel(FunctionModel(slow), limit=3)
 
     async def run() -> None:
-        await asyncio.gather(*(model.complete(ask()) for _ in range(12)), *(streamed(model, ask()) for _ in range(4)))
+        await asyncio.gather(
+            *(model.complete(ask()) for _ in range(12)), *(streamed(model, ask()) for _ in range(4))
+        )
 
     asyncio.run(run())
     asyncio.run(run())
@@ -391,7 +440,8 @@ def test_a_cancelled_or_failed_call_gives_its_place_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: RetryingModel(Whole(), attempts=0), lambda: ConcurrencyLimitedModel(Whole(), limit=0)]
+    "make",
+    [lambda: RetryingModel(Whole(), attempts=0), lambda: ConcurrencyLimitedModel(Whole(), limit=0)],
 )
 def test_settings_that_cannot_work_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match="at least 1"):

@@ -1,6 +1,8 @@
-"""`LiteLLMModel` against a real HTTP server on this machine: answers, tools, streams, and every way a provider fails.
+"""`LiteLLMModel` against a real HTTP server on this machine: answers, tools, streams,
+and every way a provider fails.
 
-The vendor's import takes seconds and happens once, in the first test that needs it, under the suite's network guard.
+The vendor's import takes seconds and happens once, in the first test that needs it,
+under the suite's network guard.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ from memagent.llm.wrappers import RETRY_AFTER, BudgetedModel, RetryingModel
 from memagent.testing.chat_model_kit import check_chat_model
 from memagent.testing.server import Handler, Reply, ScriptedServer
 
-needs_litellm = pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed")
+needs_litellm = pytest.mark.skipif(
+    importlib.util.find_spec("litellm") is None, reason="litellm is not installed"
+)
 pytestmark = [
     needs_litellm,
     # what the vendor and its dependencies say about themselves is not ours to fix
@@ -55,26 +59,38 @@ pytestmark = [
 
 KEY = "sk-a-secret-of-the-tests"
 TOOL = ToolSpec(
-    name="lookup", description="Weather.", parameters={"type": "object", "properties": {"city": {"type": "string"}}}
+    name="lookup",
+    description="Weather.",
+    parameters={"type": "object", "properties": {"city": {"type": "string"}}},
 )
 CALLS = (
     ToolCall(id="c1", name="lookup", arguments='{"city": "Oslo"}'),
     ToolCall(id="c2", name="lookup", arguments="{}"),
 )
-SCHEMA = {"title": "Facts", "type": "object", "properties": {"facts": {"type": "array", "items": {"type": "string"}}}}
+SCHEMA = {
+    "title": "Facts",
+    "type": "object",
+    "properties": {"facts": {"type": "array", "items": {"type": "string"}}},
+}
 Script = Handler | Sequence[Reply | str]
 T = TypeVar("T")
 
 
 def ask(text: str = "hello", **fields: Any) -> ModelRequest:
-    return ModelRequest(role=Role.EXTRACTOR, messages=(Message(role="user", content=text),), **fields)
+    return ModelRequest(
+        role=Role.EXTRACTOR, messages=(Message(role="user", content=text),), **fields
+    )
 
 
 def run(server: ScriptedServer, work: Callable[[LiteLLMModel], Awaitable[T]], **settings: Any) -> T:
     """Let `work` use a model of the server on a loop of its own."""
 
     async def main() -> T:
-        model = LiteLLMModel("openai/test-model", api_base=server.url, **{"api_key": KEY, "timeout_s": 5.0, **settings})
+        model = LiteLLMModel(
+            "openai/test-model",
+            api_base=server.url,
+            **{"api_key": KEY, "timeout_s": 5.0, **settings},
+        )
         try:
             return await work(model)
         finally:
@@ -101,7 +117,12 @@ def _tracing_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables that make tracing libraries phone home where somebody listens to them."""
     for name in ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2"):
         monkeypatch.setenv(name, "true")
-    for name in ("LANGSMITH_API_KEY", "LANGFUSE_SECRET_KEY", "LANGFUSE_PUBLIC_KEY", "HELICONE_API_KEY"):
+    for name in (
+        "LANGSMITH_API_KEY",
+        "LANGFUSE_SECRET_KEY",
+        "LANGFUSE_PUBLIC_KEY",
+        "HELICONE_API_KEY",
+    ):
         monkeypatch.setenv(name, "not-a-key")
 
 
@@ -125,14 +146,24 @@ def test_import_and_calls_reach_nothing_but_the_given_server(
 
 
 def test_an_answer_carries_text_tokens_time_and_a_fresh_id() -> None:
-    with ScriptedServer(lambda body, index: Reply(text="the answer", prompt_tokens=30, completion_tokens=4)) as server:
+    with ScriptedServer(
+        lambda body, index: Reply(text="the answer", prompt_tokens=30, completion_tokens=4)
+    ) as server:
 
         async def twice(model: LiteLLMModel) -> tuple[ModelResponse, ModelResponse]:
             return await model.complete(ask()), await model.complete(ask())
 
         first, second = run(server, twice)
-    assert (first.text, first.finish, first.model) == ("the answer", FinishReason.STOP, "test-model")
-    assert (first.usage.calls, first.usage.prompt_tokens, first.usage.completion_tokens) == (1, 30, 4)
+    assert (first.text, first.finish, first.model) == (
+        "the answer",
+        FinishReason.STOP,
+        "test-model",
+    )
+    assert (first.usage.calls, first.usage.prompt_tokens, first.usage.completion_tokens) == (
+        1,
+        30,
+        4,
+    )
     assert first.usage.seconds > 0
     assert first.id != second.id
     assert first.tokens is None
@@ -143,7 +174,9 @@ def test_a_known_price_is_reported_and_an_unknown_one_is_none() -> None:
     with ScriptedServer(["hello"]) as server:
 
         async def priced(_: LiteLLMModel) -> ModelResponse:
-            return await LiteLLMModel("openai/gpt-4o-mini", api_base=server.url, api_key=KEY).complete(ask())
+            return await LiteLLMModel(
+                "openai/gpt-4o-mini", api_base=server.url, api_key=KEY
+            ).complete(ask())
 
         response = run(server, priced)
     assert response.usage.cost_usd == pytest.approx(11 * 0.15e-6 + 7 * 0.6e-6)
@@ -152,10 +185,17 @@ def test_a_known_price_is_reported_and_an_unknown_one_is_none() -> None:
 def test_sampling_and_extra_settings_go_over_the_wire_and_unset_ones_do_not() -> None:
     sampling = Sampling(temperature=0.25, top_p=0.5, max_tokens=9, seed=3, stop=("END",))
     with ScriptedServer(["a", "b"]) as server:
-        run(server, lambda model: model.complete(ask(sampling=sampling)), extra={"extra_body": {"top_k": 5}})
+        run(
+            server,
+            lambda model: model.complete(ask(sampling=sampling)),
+            extra={"extra_body": {"top_k": 5}},
+        )
         run(server, lambda model: model.complete(ask()))
     first, second = server.requests
-    assert {name: first[name] for name in ("temperature", "top_p", "max_tokens", "seed", "stop", "top_k")} == {
+    assert {
+        name: first[name]
+        for name in ("temperature", "top_p", "max_tokens", "seed", "stop", "top_k")
+    } == {
         "temperature": 0.25,
         "top_p": 0.5,
         "max_tokens": 9,
@@ -192,7 +232,9 @@ def test_an_empty_or_malformed_text_is_an_answer() -> None:
 
 
 def test_tokens_a_server_does_not_count_are_estimated_without_a_price() -> None:
-    usage = answer([Reply(text="one two three four", with_usage=False)], ask("five words of a prompt")).usage
+    usage = answer(
+        [Reply(text="one two three four", with_usage=False)], ask("five words of a prompt")
+    ).usage
     assert usage.prompt_tokens >= 5
     assert usage.completion_tokens >= 4
     assert usage.cost_usd is None
@@ -209,26 +251,44 @@ def test_tool_calls_come_back_and_their_results_go_out() -> None:
             messages = (
                 *ask().messages,
                 Message(role="assistant", tool_calls=offered.tool_calls),
-                *(Message(role="tool", content="4", tool_call_id=call.id) for call in offered.tool_calls),
+                *(
+                    Message(role="tool", content="4", tool_call_id=call.id)
+                    for call in offered.tool_calls
+                ),
             )
-            return offered, await model.complete(ModelRequest(role=Role.EXTRACTOR, messages=messages, tools=(TOOL,)))
+            return offered, await model.complete(
+                ModelRequest(role=Role.EXTRACTOR, messages=messages, tools=(TOOL,))
+            )
 
         offered, final = run(server, converse)
     assert offered.tool_calls == CALLS
     assert (offered.finish, offered.text, final.text) == (FinishReason.TOOL_CALLS, "", "4 degrees")
     first, second = server.requests
     tools: Any = first["tools"]
-    assert tools[0]["function"] == {"name": "lookup", "description": "Weather.", "parameters": TOOL.parameters}
+    assert tools[0]["function"] == {
+        "name": "lookup",
+        "description": "Weather.",
+        "parameters": TOOL.parameters,
+    }
     messages: Any = second["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
-    assert messages[1]["tool_calls"][0]["function"] == {"name": "lookup", "arguments": '{"city": "Oslo"}'}
+    assert messages[1]["tool_calls"][0]["function"] == {
+        "name": "lookup",
+        "arguments": '{"city": "Oslo"}',
+    }
     assert messages[3]["tool_call_id"] == "c2"
 
 
 def test_streamed_tool_calls_are_put_together() -> None:
-    response = stream([Reply(text="let me look", tool_calls=CALLS)], ask(tools=(TOOL,)))[-1].response
+    response = stream([Reply(text="let me look", tool_calls=CALLS)], ask(tools=(TOOL,)))[
+        -1
+    ].response
     assert response is not None
-    assert (response.tool_calls, response.text, response.finish) == (CALLS, "let me look", FinishReason.TOOL_CALLS)
+    assert (response.tool_calls, response.text, response.finish) == (
+        CALLS,
+        "let me look",
+        FinishReason.TOOL_CALLS,
+    )
 
 
 # Structured output
@@ -238,7 +298,11 @@ def test_the_schema_is_sent_and_strict_only_where_it_may_be() -> None:
     closed = {**SCHEMA, "additionalProperties": False, "required": ["facts"]}
     with ScriptedServer(["{}", "{}", "{}"]) as server:
         for schema, mode in ((SCHEMA, "auto"), (closed, "always"), (closed, "never")):
-            run(server, lambda model, schema=schema: model.complete(ask(schema=schema)), json_schema=mode)
+            run(
+                server,
+                lambda model, schema=schema: model.complete(ask(schema=schema)),
+                json_schema=mode,
+            )
     formats: list[Any] = [body.get("response_format") for body in server.requests]
     assert [one and one["json_schema"]["strict"] for one in formats] == [False, True, None]
     assert formats[0]["json_schema"]["name"] == "Facts"
@@ -250,7 +314,9 @@ def test_always_sends_the_schema_even_to_a_model_that_litellm_thinks_unfit() -> 
 
         async def both(_: LiteLLMModel) -> None:
             for mode in ("auto", "always"):
-                model = LiteLLMModel("openai/gpt-4", api_base=server.url, api_key=KEY, json_schema=mode)
+                model = LiteLLMModel(
+                    "openai/gpt-4", api_base=server.url, api_key=KEY, json_schema=mode
+                )
                 await model.complete(ask(schema=SCHEMA))
 
         run(server, both)
@@ -259,7 +325,9 @@ def test_always_sends_the_schema_even_to_a_model_that_litellm_thinks_unfit() -> 
 
 def refuses_schemas(body: Any, index: int) -> Reply:
     if "response_format" in body:
-        return Reply.failing(400, error="'response_format' of type 'json_schema' is not supported with this model")
+        return Reply.failing(
+            400, error="'response_format' of type 'json_schema' is not supported with this model"
+        )
     return Reply(text="{}")
 
 
@@ -269,14 +337,18 @@ def test_a_refused_schema_is_left_out_once_and_for_all() -> None:
         async def three(model: LiteLLMModel) -> None:
             for _ in range(2):
                 assert (await model.complete(ask(schema=SCHEMA))).text == "{}"
-            assert [delta async for delta in model.stream(ask(schema=SCHEMA))][-1].response is not None
+            assert [delta async for delta in model.stream(ask(schema=SCHEMA))][
+                -1
+            ].response is not None
 
         run(server, three)
     assert ["response_format" in body for body in server.requests] == [True, False, False, False]
 
 
 def test_a_refusal_that_is_not_about_the_answers_schema_is_not_remembered() -> None:
-    with ScriptedServer([Reply.failing(400, error="invalid schema of a tool")] * 2 + ["{}"]) as server:
+    with ScriptedServer(
+        [Reply.failing(400, error="invalid schema of a tool")] * 2 + ["{}"]
+    ) as server:
 
         async def twice(model: LiteLLMModel) -> None:
             with pytest.raises(ModelError, match="invalid schema of a tool"):
@@ -306,7 +378,11 @@ def test_another_bad_request_is_not_repeated_without_the_schema() -> None:
 
 FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.rate_limited(retry_after_s=1.5), ModelRateLimited, True),
-    (Reply(status=429, error="You exceeded your quota", error_code="insufficient_quota"), ModelRateLimited, False),
+    (
+        Reply(status=429, error="You exceeded your quota", error_code="insufficient_quota"),
+        ModelRateLimited,
+        False,
+    ),
     (Reply.failing(500), ModelUnavailable, True),
     (Reply.failing(502), ModelUnavailable, True),
     (Reply.failing(503), ModelUnavailable, True),
@@ -319,7 +395,11 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.failing(404), ModelError, False),
     (Reply.failing(422), ModelError, False),
     (
-        Reply(status=400, error="maximum context length is 8 tokens", error_code="context_length_exceeded"),
+        Reply(
+            status=400,
+            error="maximum context length is 8 tokens",
+            error_code="context_length_exceeded",
+        ),
         ContextOverflow,
         False,
     ),
@@ -334,7 +414,9 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "retryable"), FAULTS, ids=[f"{fault.status}-{kind.__name__}" for fault, kind, _ in FAULTS]
+    ("fault", "kind", "retryable"),
+    FAULTS,
+    ids=[f"{fault.status}-{kind.__name__}" for fault, kind, _ in FAULTS],
 )
 def test_each_failure_is_one_typed_error_after_one_request(
     fault: Reply, kind: type[ModelError], retryable: bool
@@ -356,9 +438,16 @@ def test_the_vendors_exception_is_kept_as_the_cause() -> None:
 
 @pytest.mark.parametrize(
     ("value", "low", "high"),
-    [("1.5", 1.5, 1.5), ("0", 0.0, 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0), ("soon", None, None)],
+    [
+        ("1.5", 1.5, 1.5),
+        ("0", 0.0, 0.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0),
+        ("soon", None, None),
+    ],
 )
-def test_retry_after_is_read_as_seconds_or_as_a_date(value: str, low: float | None, high: float | None) -> None:
+def test_retry_after_is_read_as_seconds_or_as_a_date(
+    value: str, low: float | None, high: float | None
+) -> None:
     with pytest.raises(ModelRateLimited) as caught:
         answer([Reply(status=429, headers={"Retry-After": value})])
     wait_s = getattr(caught.value, RETRY_AFTER, None)
@@ -382,7 +471,10 @@ def test_no_credential_is_shown_by_an_error_its_chain_or_the_models_repr() -> No
 def test_a_credential_among_the_extra_settings_is_not_shown_either() -> None:
     token = "a-token-without-a-known-shape"
     with pytest.raises(ModelError) as caught:
-        answer([Reply.failing(500, error=f"header x-auth was {token}")], extra={"extra_headers": {"x-auth": token}})
+        answer(
+            [Reply.failing(500, error=f"header x-auth was {token}")],
+            extra={"extra_headers": {"x-auth": token}},
+        )
     assert token not in "".join(traceback.format_exception(caught.value))
 
 
@@ -390,7 +482,9 @@ def test_a_credential_among_the_extra_settings_is_not_shown_either() -> None:
 
 
 def test_a_stream_gives_pieces_and_ends_with_the_whole_response() -> None:
-    deltas = stream([Reply(text="an answer in several pieces", prompt_tokens=30, completion_tokens=6)])
+    deltas = stream(
+        [Reply(text="an answer in several pieces", prompt_tokens=30, completion_tokens=6)]
+    )
     response = deltas[-1].response
     assert response is not None
     assert len(deltas) > 3
@@ -480,13 +574,20 @@ def test_the_model_passes_the_checker() -> None:
     with ScriptedServer(lambda body, index: f"answer {index}") as server:
 
         async def check(_: LiteLLMModel) -> None:
-            await check_chat_model(lambda: LiteLLMModel("openai/test-model", api_base=server.url, api_key=KEY))
+            await check_chat_model(
+                lambda: LiteLLMModel("openai/test-model", api_base=server.url, api_key=KEY)
+            )
 
         run(server, check)
 
 
 def test_retries_ride_out_a_rate_limit_and_a_failure_and_the_budget_counts_each_attempt() -> None:
-    replies = [Reply.rate_limited(retry_after_s=0.02), Reply.failing(500), Reply.truncated(), "at last"]
+    replies = [
+        Reply.rate_limited(retry_after_s=0.02),
+        Reply.failing(500),
+        Reply.truncated(),
+        "at last",
+    ]
     with ScriptedServer(replies) as server:
 
         async def stacked(model: LiteLLMModel) -> tuple[str, int]:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 
-def test_a_connection_to_another_machine_is_refused_and_written_down(network_attempts: list[str]) -> None:
+def test_a_connection_to_another_machine_is_refused_and_written_down(
+    network_attempts: list[str],
+) -> None:
     with socket.socket() as sock, pytest.raises(RuntimeError, match="loopback only"):
         sock.connect(("192.0.2.1", 9))
     assert network_attempts == ["socket.connect 192.0.2.1"]
@@ -27,7 +29,10 @@ def test_a_name_look_up_is_refused_through_any_library(network_attempts: list[st
 
 
 def test_a_datagram_to_another_machine_is_refused(network_attempts: list[str]) -> None:
-    with socket.socket(type=socket.SOCK_DGRAM) as sock, pytest.raises(RuntimeError, match="loopback only"):
+    with (
+        socket.socket(type=socket.SOCK_DGRAM) as sock,
+        pytest.raises(RuntimeError, match="loopback only"),
+    ):
         sock.sendto(b"hello", ("192.0.2.1", 9))
     assert len(network_attempts) == 1
 
@@ -47,7 +52,17 @@ def test_a_swallowed_attempt_still_fails_the_test(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(tmp_path),
+            str(tmp_path),
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,

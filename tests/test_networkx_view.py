@@ -1,4 +1,6 @@
-"""The frozen networkx graph over memory: networkx's own algorithms run on it, and nobody can change it."""
+"""The frozen networkx graph over memory: networkx's own algorithms run on it, and
+nobody can change it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def random_graph(nodes: int, edges: int, seed: int) -> GraphState:
     names = [f"n{i:03d}" for i in range(nodes)]
     relations = list(Relation)
     linked = [
-        EventEdge(source=dice.choice(names), target=dice.choice(names), relation=dice.choice(relations))
+        EventEdge(
+            source=dice.choice(names), target=dice.choice(names), relation=dice.choice(relations)
+        )
         for _ in range(edges)
     ]
     return graph_of([Event(id=name, summary=name) for name in names], linked)
@@ -39,7 +43,12 @@ def plain(graph: GraphState) -> Any:
         copy.add_node(node.id, event=node)
     for edge in graph.all_edges():
         copy.add_edge(
-            edge.source, edge.target, key=edge.key, edge=edge, relation=edge.relation.value, weight=edge.confidence
+            edge.source,
+            edge.target,
+            key=edge.key,
+            edge=edge,
+            relation=edge.relation.value,
+            weight=edge.confidence,
         )
     return copy
 
@@ -50,7 +59,10 @@ def test_algorithms_give_what_they_give_on_an_ordinary_graph(seed: int) -> None:
     view, ordinary = cast("Any", as_networkx(state)), plain(state)
     assert isinstance(view, FrozenEventGraph)
     assert nx.utils.graphs_equal(view.copy(), ordinary)
-    assert (view.number_of_nodes(), view.number_of_edges()) == (ordinary.number_of_nodes(), ordinary.number_of_edges())
+    assert (view.number_of_nodes(), view.number_of_edges()) == (
+        ordinary.number_of_nodes(),
+        ordinary.number_of_edges(),
+    )
     assert dict(view.degree()) == dict(ordinary.degree())
     assert nx.is_directed_acyclic_graph(view) == nx.is_directed_acyclic_graph(ordinary)
     start = "n000"
@@ -113,10 +125,13 @@ def test_the_agent_shows_its_graph() -> None:
         agent = AsyncAgent(design=DESIGN, model=FunctionModel(lambda _: ""), bank=bank)
         before: Any = agent.event_graph
         made = await bank.commit(
-            batch(Add(fact=fact("Ana met Maria", day=1)), Add(fact=fact("Ana left", day=5))), source=source(1)
+            batch(Add(fact=fact("Ana met Maria", day=1)), Add(fact=fact("Ana left", day=5))),
+            source=source(1),
         )
         met, left = ids(made)
-        await bank.commit(batch(Update(id=met, text="Ana met Mara"), Delete(id=left)), source=source(1))
+        await bank.commit(
+            batch(Update(id=met, text="Ana met Mara"), Delete(id=left)), source=source(1)
+        )
         graph: Any = agent.event_graph
         assert graph.has_edge(met, f"{met}@1", key="supersedes")
         assert graph.nodes[left]["event"].closed

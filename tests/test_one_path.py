@@ -1,4 +1,6 @@
-"""The agent that serves, the one that is played and the one that replays are one: same requests to the model, same memory in the end."""
+"""The agent that serves, the one that is played and the one that replays are one: same
+requests to the model, same memory in the end.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ def script() -> list[str]:
         model = kit.model()
         async with kit.open_r2() as agent:
             played = await play(agent.with_model(model).at(EMPTY), WORLD, ask=False)
-        return [one.text for trace in played.traces for chunk in trace.report.chunks for one in chunk.responses]
+        return [
+            one.text
+            for trace in played.traces
+            for chunk in trace.report.chunks
+            for one in chunk.responses
+        ]
 
     return asyncio.run(run())
 
@@ -64,11 +71,15 @@ def test_served_played_and_replayed_memories_are_one() -> None:
             for session in WORLD.sessions:  # the compiled graph itself, called by hand
                 await own.bank.store_session(session)
                 for chunk in split_session(session, chunk_turns=own.design.chunk_turns):
-                    await own.graphs.ingest.ainvoke({"session": session, "chunk": chunk}, context=own.context)
+                    await own.graphs.ingest.ainvoke(
+                        {"session": session, "chunk": chunk}, context=own.context
+                    )
             ends["graph"] = own.snapshot()
 
     asyncio.run(play_and_replay())
-    assert {name: end.digest for name, end in ends.items()} == dict.fromkeys(ends, ends["served"].digest)
+    assert {name: end.digest for name, end in ends.items()} == dict.fromkeys(
+        ends, ends["served"].digest
+    )
     assert ends["served"].digest != EMPTY.digest
     assert {content(end) for end in ends.values()} == {content(ends["served"])}
     assert {model.remaining for model in models.values()} == {0}

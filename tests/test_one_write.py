@@ -1,4 +1,6 @@
-"""What uvicorn writes in one turn of the loop goes out as one piece, in order, also when the connection is closed right after."""
+"""What uvicorn writes in one turn of the loop goes out as one piece, in order, also
+when the connection is closed right after.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_everything_else_is_the_inner_transports() -> None:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
         async with server:
             loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_connection(asyncio.Protocol, *server.sockets[0].getsockname())
+            transport, _ = await loop.create_connection(
+                asyncio.Protocol, *server.sockets[0].getsockname()
+            )
             wrapped = OneWrite(transport, loop)
             name = wrapped.get_extra_info("peername")
             wrapped.close()

@@ -1,4 +1,6 @@
-"""Reading models' replies: what is usable stays, what is not becomes a reason, and no text makes it slow."""
+"""Reading models' replies: what is usable stays, what is not becomes a reason, and no
+text makes it slow.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from memagent.replies.parsing import MAX_ENTRIES, extract_json, parse_answer, pa
 from memagent.replies.tolerant_json import MAX_DEPTH, MAX_TEXT_CHARS
 
 MAY = TimeSpan(start=datetime(2023, 5, 7, tzinfo=UTC), end=datetime(2023, 5, 8, tzinfo=UTC))
-CAT = Fact(text="Ana adopted a cat", subject="Ana", speaker="Ana", source_turn_ids=("D1:3",), valid=MAY)
+CAT = Fact(
+    text="Ana adopted a cat", subject="Ana", speaker="Ana", source_turn_ids=("D1:3",), valid=MAY
+)
 TEA = Fact(text="Ben likes tea", subject="Ben", speaker="Ben", source_turn_ids=("D1:4", "D1:5"))
 FACTS = (CAT, TEA)
 
 
-# -- finding JSON --------------------------------------------------------------------------------------------------
+# -- finding JSON ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,9 @@ def test_blank_text_is_empty(text: str) -> None:
     assert parse_ops(text).status is ParseStatus.EMPTY
 
 
-@pytest.mark.parametrize("text", ["nothing to do", "3", '"text"', "null", "true", "[", "x" * (MAX_TEXT_CHARS + 1)])
+@pytest.mark.parametrize(
+    "text", ["nothing to do", "3", '"text"', "null", "true", "[", "x" * (MAX_TEXT_CHARS + 1)]
+)
 def test_what_is_no_object_or_array_fails(text: str) -> None:
     assert extract_json(text).status is ParseStatus.FAILED
 
@@ -73,7 +79,9 @@ def test_what_is_no_object_or_array_fails(text: str) -> None:
 def test_what_is_cut_off_is_dropped_and_never_guessed() -> None:
     assert extract_json('{"text": "Ana moved to Ber').value == {}
     assert extract_json('{"a": "whole", "n": 1').value == {"a": "whole"}
-    parsed = parse_ops('{"ops": [{"op": "ADD", "fact": 0}, {"op": "DELETE", "id": "mem_1', facts=FACTS)
+    parsed = parse_ops(
+        '{"ops": [{"op": "ADD", "fact": 0}, {"op": "DELETE", "id": "mem_1', facts=FACTS
+    )
     assert parsed.values == (Add(fact=CAT),)
     assert [bad.reason for bad in parsed.rejected] == [RejectReason.INVALID_FIELDS]
 
@@ -172,11 +180,15 @@ def test_no_text_makes_a_parser_raise(text: str) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 OP_LIKE = st.dictionaries(
-    st.sampled_from(["op", "event", "fact", "id", "text", "sources", "version", "metadata", "tags", "reason"]),
+    st.sampled_from(
+        ["op", "event", "fact", "id", "text", "sources", "version", "metadata", "tags", "reason"]
+    ),
     JSON | st.just("ADD"),
 )
 
@@ -189,7 +201,7 @@ def test_every_entry_is_read_or_rejected(entries: list[object]) -> None:
     assert all(len(bad.raw) <= 500 for bad in parsed.rejected)
 
 
-# -- ops -----------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------
 
 
 def test_every_op_is_read_in_its_wire_form() -> None:
@@ -197,8 +209,20 @@ def test_every_op_is_read_in_its_wire_form() -> None:
         {
             "ops": [
                 {"op": "ADD", "fact": 0, "reason": "new"},
-                {"op": "ADD", "text": "Ben has a dog", "sources": ["D1:9"], "speaker": "Ben", "subject": "Ben"},
-                {"op": "UPDATE", "id": "mem_a", "text": "Ben likes green tea", "fact": 1, "version": 3},
+                {
+                    "op": "ADD",
+                    "text": "Ben has a dog",
+                    "sources": ["D1:9"],
+                    "speaker": "Ben",
+                    "subject": "Ben",
+                },
+                {
+                    "op": "UPDATE",
+                    "id": "mem_a",
+                    "text": "Ben likes green tea",
+                    "fact": 1,
+                    "version": 3,
+                },
                 {"op": "DELETE", "id": "mem_b", "fact": 0},
                 {"op": "NOOP", "fact": 1, "id": "mem_c"},
             ]
@@ -208,8 +232,12 @@ def test_every_op_is_read_in_its_wire_form() -> None:
     assert parsed.status is ParseStatus.STRICT
     assert parsed.values == (
         Add(fact=CAT, reason="new"),
-        Add(fact=Fact(text="Ben has a dog", source_turn_ids=("D1:9",), speaker="Ben", subject="Ben")),
-        Update(id="mem_a", text="Ben likes green tea", source_turn_ids=TEA.source_turn_ids, version=3),
+        Add(
+            fact=Fact(text="Ben has a dog", source_turn_ids=("D1:9",), speaker="Ben", subject="Ben")
+        ),
+        Update(
+            id="mem_a", text="Ben likes green tea", source_turn_ids=TEA.source_turn_ids, version=3
+        ),
         Delete(id="mem_b", source_turn_ids=("D1:3",)),
         Noop(id="mem_c", fact=TEA),
     )
@@ -218,7 +246,9 @@ def test_every_op_is_read_in_its_wire_form() -> None:
 def test_an_update_takes_time_and_turns_from_its_fact() -> None:
     (op,) = parse_ops('{"op": "UPDATE", "id": "m", "text": "t", "fact": 0}', facts=FACTS).values
     assert isinstance(op, Update) and op.valid == MAY and op.source_turn_ids == ("D1:3",)
-    (op,) = parse_ops('{"op": "UPDATE", "id": "m", "text": "t", "fact": 0, "sources": ["D1:8"]}', facts=FACTS).values
+    (op,) = parse_ops(
+        '{"op": "UPDATE", "id": "m", "text": "t", "fact": 0, "sources": ["D1:8"]}', facts=FACTS
+    ).values
     assert isinstance(op, Update) and op.source_turn_ids == ("D1:8",)
 
 
@@ -237,7 +267,12 @@ def test_where_the_fact_is_the_text_an_update_writes_it_unless_it_brings_its_own
 
 
 @pytest.mark.parametrize(
-    "text", ['[{"op": "NOOP", "fact": 0}]', '{"op": "NOOP", "fact": 0}', '{"operations": [{"op": "NOOP", "fact": 0}]}']
+    "text",
+    [
+        '[{"op": "NOOP", "fact": 0}]',
+        '{"op": "NOOP", "fact": 0}',
+        '{"operations": [{"op": "NOOP", "fact": 0}]}',
+    ],
 )
 def test_lists_and_single_objects_are_read(text: str) -> None:
     assert parse_ops(text, facts=FACTS).values == (Noop(fact=CAT),)
@@ -263,7 +298,10 @@ def test_no_ops_is_a_legal_reply(text: str) -> None:
             Delete(id="mem_1", source_turn_ids=TEA.source_turn_ids),
         ),
         ({"type": "Add", "fact": 1.0}, Add(fact=TEA)),
-        ({"op": "add", "text": "ben LIKES tea"}, Add(fact=TEA.model_copy(update={"text": "ben LIKES tea"}))),
+        (
+            {"op": "add", "text": "ben LIKES tea"},
+            Add(fact=TEA.model_copy(update={"text": "ben LIKES tea"})),
+        ),
         (
             {"op": "ADD", "text": "x", "source": "D1:1, D1:2"},
             Add(fact=Fact(text="x", source_turn_ids=("D1:1", "D1:2"))),
@@ -297,7 +335,9 @@ def test_other_spellings_are_understood(entry: dict[str, object], op: object) ->
         ({"op": "DELETE", "id": "m" * 300}, RejectReason.INVALID_FIELDS),
     ],
 )
-def test_a_bad_entry_is_rejected_with_a_reason_and_the_good_ones_stay(entry: object, reason: RejectReason) -> None:
+def test_a_bad_entry_is_rejected_with_a_reason_and_the_good_ones_stay(
+    entry: object, reason: RejectReason
+) -> None:
     parsed = parse_ops(json.dumps({"ops": [{"op": "NOOP", "fact": 0}, entry]}), facts=FACTS)
     assert (parsed.status, parsed.values) == (ParseStatus.PARTIAL, (Noop(fact=CAT),))
     assert [bad.reason for bad in parsed.rejected] == [reason]
@@ -325,11 +365,13 @@ def test_entries_beyond_the_limit_are_counted_once() -> None:
 
 
 def test_the_list_that_is_meant_is_found_among_others() -> None:
-    text = 'Facts seen: [0, 1]. My notes {"plan": "add"}.\nResult: {"ops": [{"op": "ADD", "fact": 1}]}'
+    text = (
+        'Facts seen: [0, 1]. My notes {"plan": "add"}.\nResult: {"ops": [{"op": "ADD", "fact": 1}]}'
+    )
     assert parse_ops(text, facts=FACTS).values == (Add(fact=TEA),)
 
 
-# -- facts ---------------------------------------------------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------------
 
 
 def test_facts_are_read_with_their_phrases() -> None:
@@ -358,10 +400,13 @@ def test_facts_are_read_with_their_phrases() -> None:
         ("Ben slept", ("D1:4",), None, "fact"),
         ("Carl waits", (), None, "fact"),
     ]
-    assert [bad.reason for bad in parsed.rejected] == [RejectReason.EMPTY_TEXT, RejectReason.NOT_AN_OBJECT]
+    assert [bad.reason for bad in parsed.rejected] == [
+        RejectReason.EMPTY_TEXT,
+        RejectReason.NOT_AN_OBJECT,
+    ]
 
 
-# -- answers -------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -373,25 +418,39 @@ def test_facts_are_read_with_their_phrases() -> None:
             ("mem_1",),
             False,
         ),
-        ('{"answer": "tea [mem_2]", "citations": "mem_1, D1:3"}', "tea", ("mem_1", "D1:3", "mem_2"), False),
+        (
+            '{"answer": "tea [mem_2]", "citations": "mem_1, D1:3"}',
+            "tea",
+            ("mem_1", "D1:3", "mem_2"),
+            False,
+        ),
         ('{"answer": ["tea", "cake"], "selected": [1]}', "tea, cake", ("1",), False),
         ('{"answer": true}', "yes", (), False),
         ('{"answer": "", "abstain": true}', "", (), True),
         ('{"abstain": true}', "", (), True),
         ('{"answer": null}', "", (), True),
         ('{"answer": "I don\'t know."}', "I don't know.", (), True),
-        ("In Paris [mem_1; D1:3], I think [sic].", "In Paris, I think [sic].", ("mem_1", "D1:3"), False),
+        (
+            "In Paris [mem_1; D1:3], I think [sic].",
+            "In Paris, I think [sic].",
+            ("mem_1", "D1:3"),
+            False,
+        ),
         ("Useful: [mem_4]\n**Answer:** In Paris", "In Paris", (), False),
         ('<think>hm {"answer": "x"}</think>Paris', "Paris", (), False),
         ("Not mentioned.", "Not mentioned.", (), True),
     ],
 )
-def test_answers_are_read(text: str, answer: str, citations: tuple[str, ...], abstain: bool) -> None:
+def test_answers_are_read(
+    text: str, answer: str, citations: tuple[str, ...], abstain: bool
+) -> None:
     (draft,) = parse_answer(text).values
     assert (draft.text, draft.citations, draft.abstain) == (answer, citations, abstain)
 
 
-@pytest.mark.parametrize("text", ['{"citations": ["mem_1"], "answer": "She liv', "{nonsense", '{"other": 1}'])
+@pytest.mark.parametrize(
+    "text", ['{"citations": ["mem_1"], "answer": "She liv', "{nonsense", '{"other": 1}']
+)
 def test_a_broken_answer_is_not_shown_as_text(text: str) -> None:
     parsed = parse_answer(text)
     assert (parsed.status, parsed.values) == (ParseStatus.FAILED, ())

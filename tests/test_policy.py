@@ -15,13 +15,22 @@ from train.sampling.policy import PolicyModel
 
 def _policy(**options) -> PolicyModel:
     tokenizer = tiny_tokenizer()
-    engine = TransformersEngine(tiny_model(tokenizer), eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id)
+    engine = TransformersEngine(
+        tiny_model(tokenizer), eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
+    )
     sampling = Sampling(temperature=1.0, max_tokens=12)
-    return PolicyModel(engine, tokenizer, **({"sampling": sampling, "context_tokens": 64} | options))
+    return PolicyModel(
+        engine, tokenizer, **({"sampling": sampling, "context_tokens": 64} | options)
+    )
 
 
-def _request(text: str = "where does ana live ?", *, role: Role = Role.MANAGER, **options) -> ModelRequest:
-    messages = (Message(role="system", content="Answer briefly"), Message(role="user", content=text))
+def _request(
+    text: str = "where does ana live ?", *, role: Role = Role.MANAGER, **options
+) -> ModelRequest:
+    messages = (
+        Message(role="system", content="Answer briefly"),
+        Message(role="user", content=text),
+    )
     return ModelRequest(role=role, step=StepRef(), messages=messages, **options)
 
 
@@ -49,7 +58,10 @@ def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> No
         assert response.tokens.logprobs == sampled.logprobs
         assert response.tokens.prompt_ids == policy.prompt_ids(_request())
     # A random model says things whose text reads back as other ids: only keeping them is right.
-    again = [tuple(policy.tokenizer(one.text, add_special_tokens=False)["input_ids"]) for one in responses]
+    again = [
+        tuple(policy.tokenizer(one.text, add_special_tokens=False)["input_ids"])
+        for one in responses
+    ]
     assert again != [one.completion_ids for one in said]
 
 
@@ -66,7 +78,10 @@ def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
     other = _ids(_ask(policy.bound("other"), _request("who lives in rome ?"))[0])
     assert seen == ["where does ana live ?", "who lives in rome ?"]
     assert len(set(same)) == 1
-    chat = [{"role": message.role, "content": message.content} for message in _request("who lives in rome ?").messages]
+    chat = [
+        {"role": message.role, "content": message.content}
+        for message in _request("who lives in rome ?").messages
+    ]
     ids = template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert other == tuple(ids) != same[0]
 

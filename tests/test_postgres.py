@@ -1,4 +1,6 @@
-"""What PostgreSQL adds to a journal: walls between users, words that go for good, moving a database, settings without secrets."""
+"""What PostgreSQL adds to a journal: walls between users, words that go for good,
+moving a database, settings without secrets.
+"""
 
 from __future__ import annotations
 
@@ -61,13 +63,17 @@ def digest(scope: Scope) -> str:
     return scope_digest(scope_key(scope))
 
 
-# -- walls ---------------------------------------------------------------------------------------------------------
+# -- walls -----------------------------------------------------------------------------
 
 
 def test_a_transaction_that_names_nobody_sees_nothing(url: str) -> None:
     with PostgresJournal(url) as journal:
         for scope in (ANN, BOB):
-            asyncio.run(journal.append(scope, said(scope.user_id), expect=0, idempotency=("key", "digest", "{}")))
+            asyncio.run(
+                journal.append(
+                    scope, said(scope.user_id), expect=0, idempotency=("key", "digest", "{}")
+                )
+            )
     for table in SEEN:
         assert rows_of(url, f"SELECT * FROM {table}") == [], table
         assert rows_of(url, f"SELECT * FROM {table}", "") == [], table
@@ -75,7 +81,9 @@ def test_a_transaction_that_names_nobody_sees_nothing(url: str) -> None:
         assert len(rows_of(url, f"SELECT * FROM {table}", digest(ANN))) == 1, table
         assert len(rows_of(url, f"SELECT * FROM {table}", digest(ANN), digest(BOB))) == 2, table
         shown = 2 if table in ("scopes", "journal") else 0
-        assert len(rows_of(url, f"SELECT * FROM {table}", "*")) == shown, f"nobody's words, everybody's names: {table}"
+        assert len(rows_of(url, f"SELECT * FROM {table}", "*")) == shown, (
+            f"nobody's words, everybody's names: {table}"
+        )
     assert b"bob" in rows_of(url, "SELECT body FROM payloads", digest(BOB))[0][0]
 
 
@@ -86,9 +94,15 @@ def test_a_transaction_writes_to_nobody_whom_it_did_not_name(url: str) -> None:
     everyone = rows_of(url, "SELECT id, digest FROM scopes", "*")
     bob = next(number for number, name in everyone if name == digest(BOB))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        rows_of(url, f"INSERT INTO payloads VALUES ({bob}, 9, 'salt', 'body') RETURNING 1", digest(ANN))
-    assert rows_of(url, "UPDATE scopes SET head = 7 RETURNING digest", digest(ANN)) == [(digest(ANN),)]
-    assert rows_of(url, f"DELETE FROM payloads WHERE scope_id = {bob} RETURNING 1", digest(ANN)) == []
+        rows_of(
+            url, f"INSERT INTO payloads VALUES ({bob}, 9, 'salt', 'body') RETURNING 1", digest(ANN)
+        )
+    assert rows_of(url, "UPDATE scopes SET head = 7 RETURNING digest", digest(ANN)) == [
+        (digest(ANN),)
+    ]
+    assert (
+        rows_of(url, f"DELETE FROM payloads WHERE scope_id = {bob} RETURNING 1", digest(ANN)) == []
+    )
 
 
 def test_a_role_above_the_wall_is_reported(postgres: Postgres, url: str) -> None:
@@ -102,7 +116,7 @@ def test_a_role_above_the_wall_is_reported(postgres: Postgres, url: str) -> None
             assert "not bound by row-level security" in journal.examine()[1][0]
 
 
-# -- erasing, tampering, moving ------------------------------------------------------------------------------------
+# -- erasing, tampering, moving --------------------------------------------------------
 
 
 @pytest.mark.parametrize("scrub", ["vacuum", "rewrite"])
@@ -115,7 +129,9 @@ def test_erased_words_leave_the_tables(postgres: Postgres, url: str, scrub: Any)
         assert postgres.admin_url is not None and postgres.folder is not None
         with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
             admin.execute("CHECKPOINT")
-        return b"".join(file.read_bytes() for file in (postgres.folder / "base").rglob("*") if file.is_file())
+        return b"".join(
+            file.read_bytes() for file in (postgres.folder / "base").rglob("*") if file.is_file()
+        )
 
     async def run() -> None:
         with PostgresJournal(url, scrub=scrub) as journal:
@@ -124,7 +140,9 @@ def test_erased_words_leave_the_tables(postgres: Postgres, url: str, scrub: Any)
                 await journal.append(BOB, said(f"OTHER{mark} {number}"), expect=number)
             assert not ours or mark.encode() in pages()
             journal.cache.put_many("e", {"digest": np.ones(4, dtype=np.float32)})
-            await journal.append(ANN, Erased(), expect=30, idempotency=("key", "digest", '"answer"'))
+            await journal.append(
+                ANN, Erased(), expect=30, idempotency=("key", "digest", '"answer"')
+            )
             assert not journal.scrub_due
             assert [row.seq for row in await read_all(journal, ANN)] == [31]
             assert journal.verify(ANN) == journal.verify(BOB) == []
@@ -140,7 +158,9 @@ def test_erased_words_leave_the_tables(postgres: Postgres, url: str, scrub: Any)
     schema = url.rpartition("search_path%3D")[2]
     with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
         admin.execute("CREATE EXTENSION IF NOT EXISTS pgstattuple")
-        dead = admin.execute("SELECT dead_tuple_count FROM pgstattuple(%s)", [f"{schema}.payloads"]).fetchone()
+        dead = admin.execute(
+            "SELECT dead_tuple_count FROM pgstattuple(%s)", [f"{schema}.payloads"]
+        ).fetchone()
         assert dead == (0,)
         if scrub == "rewrite":
             left = pages().replace(f"OTHER{mark}".encode(), b"*")
@@ -247,7 +267,9 @@ def test_a_dump_restores_to_the_same_memory(postgres: Postgres, url: str, tmp_pa
     file = Path("/tmp") / f"{schema}.dump"
     file.write_bytes(dump)
     try:
-        with psycopg.connect(without_password(url), password=PASSWORD, autocommit=True) as connection:
+        with psycopg.connect(
+            without_password(url), password=PASSWORD, autocommit=True
+        ) as connection:
             connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
         file.chmod(0o644)
         postgres.program("pg_restore", "-d", postgres.admin_url, "--exit-on-error", str(file))
@@ -260,14 +282,20 @@ def test_a_dump_restores_to_the_same_memory(postgres: Postgres, url: str, tmp_pa
     assert rows_of(url, "SELECT * FROM payloads") == [], "the wall is part of the backup"
 
 
-# -- places and settings -------------------------------------------------------------------------------------------
+# -- places and settings ---------------------------------------------------------------
 
 
 def test_no_password_is_ever_shown(url: str) -> None:
     assert PASSWORD in url
     settings = AgentSettings(store=PostgresSettings(url=url))
     with PostgresJournal(url) as journal:
-        shown = [repr(journal), repr(journal._backend), journal.place, repr(settings), str(settings)]
+        shown = [
+            repr(journal),
+            repr(journal._backend),
+            journal.place,
+            repr(settings),
+            str(settings),
+        ]
     assert "tester@" in shown[0]
     for wrong in (url.replace("tester", "nobody"), url.replace("/tests", "/absent")):
         with pytest.raises(StoreUnavailable) as caught:
@@ -278,7 +306,9 @@ def test_no_password_is_ever_shown(url: str) -> None:
             PostgresJournal(bad)
         shown.append(str(caught_bad.value))
     assert [text for text in shown if PASSWORD in text] == []
-    assert without_password("postgresql://u:p%40@h:1/d?password=p&a=b") == "postgresql://u@h:1/d?a=b"
+    assert (
+        without_password("postgresql://u:p%40@h:1/d?password=p&a=b") == "postgresql://u@h:1/d?a=b"
+    )
 
 
 def test_settings_variables_and_paths_lead_to_the_server(
@@ -301,7 +331,9 @@ def test_the_command_line_takes_a_server(url: str, tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "memagent.cli.app", *words]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)} | {"PGPASSWORD": PASSWORD}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert PASSWORD not in done.stdout + done.stderr
         return done.stdout
@@ -312,7 +344,9 @@ def test_the_command_line_takes_a_server(url: str, tmp_path: Path) -> None:
     assert 'type = "postgres"' in written
     with Agent(path=url, embedder="hashing") as agent:
         agent.memory.add("Ann's boat is called Heron")
-    assert "Heron" in run("search", "boat"), "from the settings file, the password from libpq's variable"
+    assert "Heron" in run("search", "boat"), (
+        "from the settings file, the password from libpq's variable"
+    )
     assert "Heron" in run("list", "--db", url)
     report = json.loads(run("doctor", "--json"))
     assert (report["problems"], report["store"]["role"]) == ([], "tester")

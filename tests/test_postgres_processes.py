@@ -1,4 +1,6 @@
-"""Many processes on one PostgreSQL journal: they write at once, die, read each other, and live through a server that goes away."""
+"""Many processes on one PostgreSQL journal: they write at once, die, read each other,
+and live through a server that goes away.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def url(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def workers() -> Iterator[tuple[CrashServer, CrashServer]]:
     """Two servers, so that two processes work at the same time."""
-    with CrashServer("test_postgres_processes") as one, CrashServer("test_postgres_processes") as two:
+    with (
+        CrashServer("test_postgres_processes") as one,
+        CrashServer("test_postgres_processes") as two,
+    ):
         yield one, two
 
 
@@ -53,11 +58,13 @@ def stats(token: str) -> Entry:
     return StatsDelta(updates=((token, None),))
 
 
-# -- processes -----------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------
 
 
 def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
-    """Write to one user whom all share and to own ones, each acknowledged by a line [user, sequence, token]."""
+    """Write to one user whom all share and to own ones, each acknowledged by a line
+    [user, sequence, token].
+    """
 
     async def run() -> None:
         with PostgresJournal(path, pool=2) as journal:
@@ -68,22 +75,30 @@ def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
                     token = f"w{worker}/{user}/{step}"
                     while True:
                         try:
-                            row = await journal.append(scope, stats(token), expect=await journal.head(scope))
+                            row = await journal.append(
+                                scope, stats(token), expect=await journal.head(scope)
+                            )
                         except VersionConflict:
                             continue
                         break
                     say(json.dumps([user, row.seq, token]))
 
-            await asyncio.gather(*(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8)))))
+            await asyncio.gather(
+                *(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8))))
+            )
 
     asyncio.run(run())
 
 
-def at_the_same_time(workers: tuple[CrashServer, CrashServer], orders: list[dict[str, Any]]) -> list[Death]:
+def at_the_same_time(
+    workers: tuple[CrashServer, CrashServer], orders: list[dict[str, Any]]
+) -> list[Death]:
     deaths: list[Death | None] = [None, None]
 
     def work(number: int) -> None:
-        deaths[number] = workers[number].run("test_postgres_processes:contend", worker=number, **orders[number])
+        deaths[number] = workers[number].run(
+            "test_postgres_processes:contend", worker=number, **orders[number]
+        )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -99,12 +114,16 @@ def test_of_two_processes_one_dies_and_nothing_acknowledged_is_lost(
 ) -> None:
     PostgresJournal(url).close()
     doomed = {"point": point, "visit": 7} if point is not None else {}
-    deaths = at_the_same_time(workers, [{"path": url, "steps": 15, **doomed}, {"path": url, "steps": 15}])
+    deaths = at_the_same_time(
+        workers, [{"path": url, "steps": 15, **doomed}, {"path": url, "steps": 15}]
+    )
     assert [death.trace for death in deaths] == ["", ""]
     assert [death.killed for death in deaths] == [point is not None, False]
     assert len(deaths[1].said) == 9 * 15, "the other one goes on to its end"
     with PostgresJournal(url) as journal:
-        assert [problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)] == []
+        assert [
+            problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)
+        ] == []
         found = {
             (scope.user_id, row.seq): row.entry
             for scope in asyncio.run(journal.scopes())
@@ -135,12 +154,19 @@ asyncio.run(main())
 
 
 def test_a_process_reads_what_another_has_just_been_told_is_written(url: str) -> None:
-    """The other process is warm: it has read before, and reads again right after each acknowledgement."""
+    """The other process is warm: it has read before, and reads again right after each
+    acknowledgement.
+    """
     store = open_store(path=url, embedder="hashing")
     command = [sys.executable, "-c", READ, url]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        env=environment,
     ) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
@@ -188,7 +214,9 @@ def test_a_process_keeps_a_handful_of_connections(url: str) -> None:
 
     async def run() -> None:
         users = [Scope(user_id=f"u{number}") for number in range(60)]
-        await asyncio.gather(*(journals[n % 12].append(user, stats("a"), expect=0) for n, user in enumerate(users)))
+        await asyncio.gather(
+            *(journals[n % 12].append(user, stats("a"), expect=0) for n, user in enumerate(users))
+        )
         await asyncio.gather(*(read_all(journals[n % 12], user) for n, user in enumerate(users)))
         await asyncio.gather(*(journals[n % 12].head(user) for n, user in enumerate(users)))
 
@@ -199,7 +227,7 @@ def test_a_process_keeps_a_handful_of_connections(url: str) -> None:
     assert rows_of(url, count)[0][0] == before
 
 
-# -- a server that goes away ---------------------------------------------------------------------------------------
+# -- a server that goes away -----------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +243,11 @@ def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> N
     with own.schema() as url, PostgresJournal(url) as journal:
         asyncio.run(journal.append(ANN, stats("a"), expect=0))
         own.stop()
-        for call in (journal.append(ANN, stats("b"), expect=1), journal.head(ANN), read_all(journal, ANN)):
+        for call in (
+            journal.append(ANN, stats("b"), expect=1),
+            journal.head(ANN),
+            read_all(journal, ANN),
+        ):
             with pytest.raises(StoreUnavailable) as caught:
                 asyncio.run(call)
             assert caught.value.retryable
@@ -230,7 +262,9 @@ def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> N
 
 
 def test_what_will_never_work_is_told_apart_from_what_may(own: Postgres) -> None:
-    """A wrong password, an unknown role or database: asking again is no use, and the message says what to do."""
+    """A wrong password, an unknown role or database: asking again is no use, and the
+    message says what to do.
+    """
     assert own.folder is not None
     rules = own.folder / "pg_hba.conf"
     allowed = rules.read_text()
@@ -288,7 +322,9 @@ def test_connections_that_died_in_their_sleep_are_replaced_unseen(url: str) -> N
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["committed", "not committed"])
 def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool) -> None:
-    """The answer to the commit is lost; the entry is there once all the same, and its caller is told its sequence."""
+    """The answer to the commit is lost; the entry is there once all the same, and its
+    caller is told its sequence.
+    """
     with PostgresJournal(url) as journal:
         asyncio.run(journal.append(ANN, stats("a"), expect=0))
         cut = threading.Event()
@@ -307,7 +343,10 @@ def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool
         finally:
             crash_points.watch(None)
         assert (cut.is_set(), row.seq) == (True, 2)
-        assert [row.entry for row in asyncio.run(read_all(journal, ANN))] == [stats("a"), stats("b")]
+        assert [row.entry for row in asyncio.run(read_all(journal, ANN))] == [
+            stats("a"),
+            stats("b"),
+        ]
         assert journal.verify(ANN) == []
 
 
@@ -332,7 +371,9 @@ def erase(say: Say, *, path: str) -> None:
 
 
 def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:
-    """Through two writers, as from two processes: every sequence is given once, and everybody gets through."""
+    """Through two writers, as from two processes: every sequence is given once, and
+    everybody gets through.
+    """
 
     async def run() -> None:
         with PostgresJournal(url, pool=1) as one, PostgresJournal(url, pool=2) as two:
@@ -343,11 +384,17 @@ def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:
                 journal = (one, two)[number % 2]
                 while True:
                     try:
-                        return (await journal.append(ANN, stats(str(number)), expect=await journal.head(ANN))).seq
+                        return (
+                            await journal.append(
+                                ANN, stats(str(number)), expect=await journal.head(ANN)
+                            )
+                        ).seq
                     except VersionConflict:
                         await asyncio.sleep(rng.random() * 0.01)
 
-            assert sorted(await asyncio.gather(*(write(number) for number in range(20)))) == list(range(1, 21))
+            assert sorted(await asyncio.gather(*(write(number) for number in range(20)))) == list(
+                range(1, 21)
+            )
             assert len(await read_all(one, ANN)) == 20
 
     asyncio.run(run())

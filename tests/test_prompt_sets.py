@@ -44,7 +44,9 @@ def test_no_design_that_asks_a_model_is_silent_about_its_prompts() -> None:
     for point in entry_points(group="memagent.designs"):
         design = load("designs", point.name)
         assert isinstance(design, MemoryDesign)
-        assert bool(design.prompt_digests) == design.needs_model, f"{point.name}: name the prompts of its parts"
+        assert bool(design.prompt_digests) == design.needs_model, (
+            f"{point.name}: name the prompts of its parts"
+        )
 
 
 def test_the_digest_stands_for_the_set_and_for_nothing_else() -> None:
@@ -62,7 +64,9 @@ def test_the_digest_stands_for_the_set_and_for_nothing_else() -> None:
 def test_parts_that_ask_less_name_less() -> None:
     rules = replace(MEMORY_T1, retriever=SessionRetriever(ask_model=False))
     assert list(rules.prompt_digests) == ["answer_sessions"]
-    assert "merge_events" not in replace(COMPASS_MEM, indexer=EventIndexer(judge=None)).prompt_digests
+    assert (
+        "merge_events" not in replace(COMPASS_MEM, indexer=EventIndexer(judge=None)).prompt_digests
+    )
 
 
 def test_an_unknown_design_is_an_error() -> None:

@@ -1,4 +1,6 @@
-"""Prompt files are complete and named by their digest, and nothing that is quoted can get out of its fence."""
+"""Prompt files are complete and named by their digest, and nothing that is quoted can
+get out of its fence.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +66,16 @@ def test_the_examples_in_a_prompt_are_read_by_its_parser(name: str) -> None:
 
 
 def test_prompts_have_no_name_twice() -> None:
-    texts = [entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".md")]
+    texts = [
+        entry.read_text(encoding="utf-8")
+        for entry in FOLDER.iterdir()
+        if entry.name.endswith(".md")
+    ]
     names = [parse_prompt(text).name for text in texts]
     assert len(set(names)) == len(names)
-    assert {entry.name for entry in FOLDER.iterdir() if entry.name.endswith(".md")} == {f"{name}.md" for name in names}
+    assert {entry.name for entry in FOLDER.iterdir() if entry.name.endswith(".md")} == {
+        f"{name}.md" for name in names
+    }
 
 
 def test_an_unknown_prompt_lists_the_known_ones() -> None:
@@ -92,7 +100,9 @@ def test_a_malformed_prompt_file_is_refused(text: str) -> None:
 def test_line_endings_do_not_change_a_prompt() -> None:
     text = HEAD + "a {{s}}\n=== user ===\nb"
     assert parse_prompt(text) == parse_prompt(text.replace("\n", "\r\n"))
-    assert parse_prompt(text).digest != parse_prompt(text.replace("version: 2", "version: 3")).digest
+    assert (
+        parse_prompt(text).digest != parse_prompt(text.replace("version: 2", "version: 3")).digest
+    )
 
 
 def test_slots_and_values_must_agree() -> None:
@@ -131,7 +141,9 @@ def test_quoted_text_stays_inside_its_fence(text: str) -> None:
     assert fence("memories", [safe]).count("</memories>") == 1
 
 
-@pytest.mark.parametrize("text", ["I <3 you", "a < b", "x <= y", "x <- y", "1<2", "tail <", "[D1:3] fine > ok"])
+@pytest.mark.parametrize(
+    "text", ["I <3 you", "a < b", "x <= y", "x <- y", "1<2", "tail <", "[D1:3] fine > ok"]
+)
 def test_harmless_marks_stay(text: str) -> None:
     assert quoted(text) == text
 
@@ -143,10 +155,17 @@ def test_no_field_of_any_record_can_forge_a_line_or_a_tag(name: str, text: str) 
         turn_line(Turn(id=name, speaker=text, text=text, image_caption=name)),
         fact_line(0, Fact(text=text, subject=name, speaker=text, source_turn_ids=(text,))),
         hit_line(
-            Hit(id=text, score=1.0, item=MemoryItem(id=text, text=name, speaker=text, source_turn_ids=(name,))),
+            Hit(
+                id=text,
+                score=1.0,
+                item=MemoryItem(id=text, text=name, speaker=text, source_turn_ids=(name,)),
+            ),
             version=True,
         ),
-        hit_line(Hit(id=name, score=1.0, why=Relevance(via=((text, Relation.CAUSES, False),))), version=False),
+        hit_line(
+            Hit(id=name, score=1.0, why=Relevance(via=((text, Relation.CAUSES, False),))),
+            version=False,
+        ),
     ]
     fenced = fence("memories", lines)
     assert len(fenced.splitlines()) == len(lines) + 2

@@ -1,4 +1,6 @@
-"""The public face: what `import memagent` gives and costs, and that packaging says what the code says."""
+"""The public face: what `import memagent` gives and costs, and that packaging says what
+the code says.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,10 @@ for name in sys.argv[1:]:
 assert threading.active_count() == 1, threading.enumerate()
 """
     modules = [info.name for info in pkgutil.walk_packages(memagent.__path__, "memagent.")]
-    fresh(code, *(name for name in modules if "migrations" not in name and not name.endswith("__main__")))
+    fresh(
+        code,
+        *(name for name in modules if "migrations" not in name and not name.endswith("__main__")),
+    )
 
 
 def test_every_public_name_resolves_and_is_listed_in_order() -> None:
@@ -88,7 +93,12 @@ def test_every_public_name_resolves_and_is_listed_in_order() -> None:
 def test_what_type_checkers_see_is_what_python_gives() -> None:
     tree = ast.parse((ROOT / "memagent" / "__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert sorted([*seen, "__version__"]) == memagent.__all__
     for name, module in seen.items():
         assert getattr(memagent, name) is getattr(importlib.import_module(str(module)), name)
@@ -107,24 +117,33 @@ def test_no_identifier_in_memagent_speaks_of_training() -> None:
     found: list[str] = []
     for place, tree in sources("memagent"):
         for node in ast.walk(tree):
-            names = [getattr(node, field, None) for field in ("id", "attr", "name", "arg", "asname", "module")]
+            names = [
+                getattr(node, field, None)
+                for field in ("id", "attr", "name", "arg", "asname", "module")
+            ]
             bad = [name for name in names if isinstance(name, str) and speaks_of_training(name)]
             found += [f"{place}:{getattr(node, 'lineno', 0)} {name}" for name in bad]
     assert found == []
 
 
 def speaks_of_training(identifier: str) -> bool:
-    """Whether a word of the identifier is train, trainer, training, ...; `constraint` and `strain` are other words."""
+    """Whether a word of the identifier is train, trainer, training, ...; `constraint`
+    and `strain` are other words.
+    """
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)
     return any(re.match(r"(?:re|pre|un)?train", word.lower()) for word in words)
 
 
-@pytest.mark.parametrize("name", ["is_training", "TrainConfig", "pretrained", "model.train", "retrain", "TRAIN_STEPS"])
+@pytest.mark.parametrize(
+    "name", ["is_training", "TrainConfig", "pretrained", "model.train", "retrain", "TRAIN_STEPS"]
+)
 def test_the_search_for_training_finds_its_words(name: str) -> None:
     assert speaks_of_training(name)
 
 
-@pytest.mark.parametrize("name", ["UniqueConstraint", "strain", "constrained", "trait", "restraint"])
+@pytest.mark.parametrize(
+    "name", ["UniqueConstraint", "strain", "constrained", "trait", "restraint"]
+)
 def test_the_search_for_training_spares_other_words(name: str) -> None:
     assert not speaks_of_training(name)
 

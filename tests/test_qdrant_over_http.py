@@ -1,8 +1,10 @@
-"""Qdrant over HTTP: the contract of an index, and what happens when the server fails, lies, or is emptied.
+"""Qdrant over HTTP: the contract of an index, and what happens when the server fails,
+lies, or is emptied.
 
-The server is our own on loopback; with `MEMAGENT_TEST_QDRANT_URL` the contract also runs against the one it names (`make test-qdrant`).
-Whatever goes wrong, a call of the index ends in a result or in a typed error, and a memory that uses the index finds what it would find
-without one.
+The server is our own on loopback; with `MEMAGENT_TEST_QDRANT_URL` the contract also
+runs against the one it names (`make test-qdrant`). Whatever goes wrong, a call of the
+index ends in a result or in a typed error, and a memory that uses the index finds what
+it would find without one.
 """
 
 from __future__ import annotations
@@ -74,7 +76,11 @@ def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def index_on(
-    server: QdrantServer | str, *, scope: Scope = ANA, dim: int | None = None, name: str = "memagent"
+    server: QdrantServer | str,
+    *,
+    scope: Scope = ANA,
+    dim: int | None = None,
+    name: str = "memagent",
 ) -> QdrantIndex:
     url = server if isinstance(server, str) else server.url
     patience = HASTY if isinstance(server, QdrantServer) else None
@@ -82,7 +88,10 @@ def index_on(
 
 
 def some_rows(count: int = 6) -> list[IndexRow]:
-    return [IndexRow(*pair) for pair in zip(sample_items(count), unit_vectors(count, 16, seed=5), strict=True)]
+    return [
+        IndexRow(*pair)
+        for pair in zip(sample_items(count), unit_vectors(count, 16, seed=5), strict=True)
+    ]
 
 
 def without_tenant(requests: list[Request], scope: Scope = ANA) -> list[Request]:
@@ -90,23 +99,29 @@ def without_tenant(requests: list[Request], scope: Scope = ANA) -> list[Request]
     digest = hashlib.sha256(scope.key.encode()).hexdigest()
     found = [one for one in requests if any(tenant_of(asked) != digest for asked in one.filters())]
     for one in requests:
-        if one.route == "upsert" and any(point["payload"]["tenant"] != digest for point in one.body["points"]):
+        if one.route == "upsert" and any(
+            point["payload"]["tenant"] != digest for point in one.body["points"]
+        ):
             found.append(one)
     return found
 
 
-# -- the contract ------------------------------------------------------------------------------------------------------
+# -- the contract ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_the_index_over_http_keeps(name: str, server: QdrantServer) -> None:
     asyncio.run(
-        CONTRACTS[name](lambda dim, scope, made: index_on(server.url, scope=scope, dim=dim, name=made), "memagent")
+        CONTRACTS[name](
+            lambda dim, scope, made: index_on(server.url, scope=scope, dim=dim, name=made),
+            "memagent",
+        )
     )
 
 
 @pytest.mark.skipif(
-    not SERVER_URL, reason="set MEMAGENT_TEST_QDRANT_URL to run against a server, or say make test-qdrant"
+    not SERVER_URL,
+    reason="set MEMAGENT_TEST_QDRANT_URL to run against a server, or say make test-qdrant",
 )
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_the_index_on_a_real_server_keeps(name: str) -> None:
@@ -116,7 +131,9 @@ def test_the_index_on_a_real_server_keeps(name: str) -> None:
     url, collection = SERVER_URL, f"memagent_test_{uuid.uuid4().hex}"
     try:
         asyncio.run(
-            CONTRACTS[name](lambda dim, scope, made: index_on(url, scope=scope, dim=dim, name=made), collection)
+            CONTRACTS[name](
+                lambda dim, scope, made: index_on(url, scope=scope, dim=dim, name=made), collection
+            )
         )
     finally:
         QdrantClient(url=url, check_compatibility=False).delete_collection(collection)
@@ -126,7 +143,10 @@ def test_writes_go_in_batches_bounded_in_number_and_in_bytes(server: QdrantServe
     async def run() -> None:
         index = index_on(server)
         await index.upsert(some_rows(600))
-        long = [IndexRow(one.item.model_copy(update={"text": "x" * 500_000}), one.vector) for one in some_rows(9)]
+        long = [
+            IndexRow(one.item.model_copy(update={"text": "x" * 500_000}), one.vector)
+            for one in some_rows(9)
+        ]
         await index.upsert(long)
         await index.remove([one.item.id for one in some_rows(600)])
 
@@ -136,7 +156,7 @@ def test_writes_go_in_batches_bounded_in_number_and_in_bytes(server: QdrantServe
     assert without_tenant(server.requests) == [] and server.points() == []
 
 
-# -- faults, one call at a time ----------------------------------------------------------------------------------------
+# -- faults, one call at a time --------------------------------------------------------
 
 Call = Callable[[QdrantIndex], Awaitable[object]]
 ROWS = some_rows()
@@ -150,11 +170,17 @@ async def _search(index: QdrantIndex) -> list[str]:
 
 CALLS: dict[str, tuple[Call, tuple[Route, ...]]] = {
     "upsert": (lambda index: index.upsert(ROWS), ("exists", "get", "index", "upsert")),
-    "remove": (lambda index: index.remove([ROWS[0].item.id, ROWS[1].item.id]), ("exists", "get", "delete")),
+    "remove": (
+        lambda index: index.remove([ROWS[0].item.id, ROWS[1].item.id]),
+        ("exists", "get", "delete"),
+    ),
     "search": (_search, ("exists", "get", "query")),
     "applied": (lambda index: index.applied(), ("exists", "get", "scroll", "count")),
     "inventory": (lambda index: index.inventory(), ("exists", "get", "scroll")),
-    "write": (lambda index: index.write(ROWS, [ROWS[0].item.id], applied=AFTER), ("index", "upsert", "delete")),
+    "write": (
+        lambda index: index.write(ROWS, [ROWS[0].item.id], applied=AFTER),
+        ("index", "upsert", "delete"),
+    ),
     "clear": (lambda index: index.clear(), ("exists", "get", "delete")),
 }
 
@@ -165,7 +191,9 @@ def _left(server: QdrantServer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(kind: Kind, server: QdrantServer) -> None:
+def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
+    kind: Kind, server: QdrantServer
+) -> None:
     silent = kind == "silent"
     patience = replace(HASTY, timeout_s=0.4, tries=8) if silent else HASTY
     calls = Calls.to(server.url, patience=patience)
@@ -179,7 +207,9 @@ def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(kind: Kind, serv
                 await index_on(server).upsert(ROWS)
                 seen = len(server.requests)
                 server.fail(kind, on=route, retry_after="0" if kind == "429" else None)
-                assert await call(QdrantIndex(calls, scope=ANA)) == expected, f"{name} after {kind} of {route}"
+                assert await call(QdrantIndex(calls, scope=ANA)) == expected, (
+                    f"{name} after {kind} of {route}"
+                )
                 assert _left(server) == holds, f"{name} after {kind} of {route}"
                 tries = sum(one.route == route for one in server.requests[seen:])
                 assert tries >= 2 or kind == "slow", f"{name} never met {kind} of {route}"
@@ -190,7 +220,9 @@ def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(kind: Kind, serv
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PASSING if kind != "slow"])
-def test_a_lasting_fault_at_any_call_is_a_retryable_error_without_words(kind: Kind, server: QdrantServer) -> None:
+def test_a_lasting_fault_at_any_call_is_a_retryable_error_without_words(
+    kind: Kind, server: QdrantServer
+) -> None:
     hasty = replace(HASTY, tries=2, timeout_s=0.1 if kind == "silent" else 5.0)
 
     async def run() -> None:
@@ -261,13 +293,17 @@ def test_what_another_try_cannot_mend_is_told_at_once(server: QdrantServer) -> N
 def test_a_collection_of_somebody_else_is_not_written_to(server: QdrantServer) -> None:
     from qdrant_client import models
 
-    server.store.create_collection("memagent", models.VectorParams(size=16, distance=models.Distance.COSINE))
+    server.store.create_collection(
+        "memagent", models.VectorParams(size=16, distance=models.Distance.COSINE)
+    )
     with pytest.raises(ConfigError, match="holds other data"):
         asyncio.run(index_on(server).upsert(ROWS))
     assert server.points() == []
 
 
-def test_a_foreign_row_is_dropped_counted_and_logged(server: QdrantServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_foreign_row_is_dropped_counted_and_logged(
+    server: QdrantServer, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         secret = ROWS[0].item.model_copy(update={"text": "what Bo said in confidence"})
         await index_on(server, scope=BO).upsert([IndexRow(secret, QUERY)])
@@ -281,10 +317,13 @@ def test_a_foreign_row_is_dropped_counted_and_logged(server: QdrantServer, caplo
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    assert "returned 1 points that were not asked for" in caplog.text and "confidence" not in caplog.text
+    assert (
+        "returned 1 points that were not asked for" in caplog.text
+        and "confidence" not in caplog.text
+    )
 
 
-# -- a memory that uses the index --------------------------------------------------------------------------------------
+# -- a memory that uses the index ------------------------------------------------------
 
 
 class Twins:
@@ -299,11 +338,15 @@ class Twins:
     def open(self) -> None:
         """As a new process would."""
         self.index = index_on(self.server)
-        self.bank = MemoryBank(embedder=HashEmbedder(dim=32), scope=ANA, journal=self.journal, index=self.index)
+        self.bank = MemoryBank(
+            embedder=HashEmbedder(dim=32), scope=ANA, journal=self.journal, index=self.index
+        )
 
     async def add(self, count: int, dice: random.Random) -> None:
         texts = [" ".join(dice.choices(WORDS, k=4)) for _ in range(count)]
-        await self.both(OpBatch(accepted=tuple(Add(fact=Fact(text=text, subject="Ana")) for text in texts)))
+        await self.both(
+            OpBatch(accepted=tuple(Add(fact=Fact(text=text, subject="Ana")) for text in texts))
+        )
 
     async def both(self, batch: OpBatch) -> None:
         for bank in (self.plain, self.bank):
@@ -312,19 +355,26 @@ class Twins:
     async def agree(self) -> None:
         """Both find the same, whatever state the server is in."""
         queries = [
-            Query(text=text, recipe=RECIPES["balanced"]) for text in ("a boat on the river", "Ana's tea", "oslo")
+            Query(text=text, recipe=RECIPES["balanced"])
+            for text in ("a boat on the river", "Ana's tea", "oslo")
         ]
-        assert await self.bank.search_many(queries, k=5) == await self.plain.search_many(queries, k=5)
+        assert await self.bank.search_many(queries, k=5) == await self.plain.search_many(
+            queries, k=5
+        )
 
     async def level(self) -> None:
-        """After settling, the rows on the server are those of the journal, to the last digit of the digest."""
+        """After settling, the rows on the server are those of the journal, to the last
+        digit of the digest.
+        """
         await self.bank.settle()
         state = await self.bank.sync()
         want: dict[str, int] = {}
         for item in state.active():
-            vector = (await self.plain.embedder.embed([f"{item.speaker}: {item.text}" if item.speaker else item.text]))[
-                0
-            ]
+            vector = (
+                await self.plain.embedder.embed(
+                    [f"{item.speaker}: {item.text}" if item.speaker else item.text]
+                )
+            )[0]
             want[item.id] = row_check(IndexRow(item, vector))
         fresh = index_on(self.server)
         mark, count = await fresh.applied()
@@ -337,7 +387,9 @@ class Twins:
         return sum(one.route in ("upsert", "delete") for one in self.server.requests)
 
 
-def test_a_memory_really_asks_the_index_and_reopens_it_without_writing(server: QdrantServer) -> None:
+def test_a_memory_really_asks_the_index_and_reopens_it_without_writing(
+    server: QdrantServer,
+) -> None:
     async def run() -> None:
         twins = Twins(server)
         await twins.add(40, random.Random(1))
@@ -359,7 +411,9 @@ def test_a_memory_really_asks_the_index_and_reopens_it_without_writing(server: Q
 
 @pytest.mark.parametrize("kind", ["partial", "lost answer", "500", "dropped"])
 @pytest.mark.parametrize("open_anew", [True, False], ids=["the next open", "the next search"])
-def test_what_a_fault_left_half_done_is_repaired_by(open_anew: bool, kind: Kind, server: QdrantServer) -> None:
+def test_what_a_fault_left_half_done_is_repaired_by(
+    open_anew: bool, kind: Kind, server: QdrantServer
+) -> None:
     async def run() -> None:
         twins, dice = Twins(server), random.Random(3)
         await twins.add(30, dice)
@@ -380,7 +434,9 @@ def test_what_a_fault_left_half_done_is_repaired_by(open_anew: bool, kind: Kind,
     asyncio.run(run())
 
 
-def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_believed(server: QdrantServer) -> None:
+def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_believed(
+    server: QdrantServer,
+) -> None:
     async def run() -> None:
         twins, dice = Twins(server), random.Random(4)
         await twins.add(20, dice)
@@ -397,11 +453,16 @@ def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_be
         server.store.delete("memagent", models.FilterSelector(filter=models.Filter()))
         server.store.upsert(
             "memagent",
-            [models.PointStruct(**point.model_dump(include={"id", "vector", "payload"})) for point in backup],
+            [
+                models.PointStruct(**point.model_dump(include={"id", "vector", "payload"}))
+                for point in backup
+            ],
         )
         await twins.agree()
         await twins.level()
-        server.store.delete("memagent", models.PointIdsList(points=[server.points()[0].id, server.points()[5].id]))
+        server.store.delete(
+            "memagent", models.PointIdsList(points=[server.points()[0].id, server.points()[5].id])
+        )
         twins.open()  # the mark says nothing of it, the server's own count does
         await twins.agree()
         await twins.level()
@@ -409,7 +470,9 @@ def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_be
         server.store.set_payload(
             "memagent",
             {"digest": "0" * 32},
-            points=models.Filter(must=[models.FieldCondition(key="row", match=models.MatchValue(value="mark"))]),
+            points=models.Filter(
+                must=[models.FieldCondition(key="row", match=models.MatchValue(value="mark"))]
+            ),
         )
         await twins.agree()
         await twins.level()
@@ -417,7 +480,9 @@ def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_be
     asyncio.run(run())
 
 
-def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(server: QdrantServer) -> None:
+def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(
+    server: QdrantServer,
+) -> None:
     async def run() -> None:
         twins, dice = Twins(server), random.Random(5)
         await twins.add(10, dice)
@@ -426,9 +491,14 @@ def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(server: Q
         await twins.agree()
         older = MemoryJournal()
         await older.append_many(
-            ANA, [row.entry for row in rows], expect=0, recorded_at=[row.recorded_at for row in rows]
+            ANA,
+            [row.entry for row in rows],
+            expect=0,
+            recorded_at=[row.recorded_at for row in rows],
         )
-        bank = MemoryBank(embedder=HashEmbedder(dim=32), scope=ANA, journal=older, index=index_on(server))
+        bank = MemoryBank(
+            embedder=HashEmbedder(dim=32), scope=ANA, journal=older, index=index_on(server)
+        )
         await bank.settle()
         assert await index_on(server).inventory() is not None
         assert set(await index_on(server).inventory() or ()) == set(bank.state.items)
@@ -443,7 +513,9 @@ def test_erasing_empties_the_index_and_says_so_when_it_cannot(server: QdrantServ
         twins = Twins(server)
         await twins.add(10, random.Random(6))
         await twins.agree()
-        await index_on(server, scope=BO).upsert([IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])])
+        await index_on(server, scope=BO).upsert(
+            [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
+        )
         memory = Memory(twins.bank)
         server.fail("503", times=50)
         with pytest.raises(StoreUnavailable):
@@ -462,7 +534,9 @@ def test_erasing_empties_the_index_and_says_so_when_it_cannot(server: QdrantServ
     asyncio.run(run())
 
 
-def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the_next_open(server: QdrantServer) -> None:
+def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the_next_open(
+    server: QdrantServer,
+) -> None:
     async def run() -> None:
         twins = Twins(server)
         await twins.add(10, random.Random(6))
@@ -478,7 +552,9 @@ def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the_next_
 def test_a_foreign_row_never_reaches_a_memory(server: QdrantServer) -> None:
     async def run() -> None:
         twins = Twins(server)
-        await index_on(server, scope=BO).upsert([IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])])
+        await index_on(server, scope=BO).upsert(
+            [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
+        )
         server.foreign += server.points()
         await twins.add(20, random.Random(8))
         await twins.agree()
@@ -495,9 +571,13 @@ def test_two_processes_of_one_user_leave_the_index_right(server: QdrantServer) -
         for turn in range(8):
             writer = one if turn % 2 else other
             text = " ".join(dice.choices(WORDS, k=4))
-            await writer.bank.commit(OpBatch(accepted=(Add(fact=Fact(text=text, subject="Ana")),)), source=DIRECT)
+            await writer.bank.commit(
+                OpBatch(accepted=(Add(fact=Fact(text=text, subject="Ana")),)), source=DIRECT
+            )
             queries = [Query(text=word) for word in WORDS[:3]]
-            found = await asyncio.gather(one.bank.search_many(queries, k=5), other.bank.search_many(queries, k=5))
+            found = await asyncio.gather(
+                one.bank.search_many(queries, k=5), other.bank.search_many(queries, k=5)
+            )
             assert found[0] == found[1]
         await one.level()
 
@@ -505,13 +585,26 @@ def test_two_processes_of_one_user_leave_the_index_right(server: QdrantServer) -
 
 
 def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantServer) -> None:
-    kinds: list[Kind] = ["500", "503", "429", "dropped", "lost answer", "partial", "shape", "garbage"]
+    kinds: list[Kind] = [
+        "500",
+        "503",
+        "429",
+        "dropped",
+        "lost answer",
+        "partial",
+        "shape",
+        "garbage",
+    ]
 
     async def run() -> None:
         twins, dice = Twins(server), random.Random(10)
         for _ in range(40):
             if dice.random() < 0.5:
-                server.fail(dice.choice(kinds), times=dice.randint(1, 5), retry_after=dice.choice([None, "0"]))
+                server.fail(
+                    dice.choice(kinds),
+                    times=dice.randint(1, 5),
+                    retry_after=dice.choice([None, "0"]),
+                )
             what = dice.random()
             ids = sorted(one.id for one in twins.plain.state.active())
             if what < 0.6 or not ids:
@@ -520,7 +613,11 @@ def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantSe
                 await twins.both(OpBatch(accepted=(Delete(id=dice.choice(ids)),)))
             else:
                 await twins.both(
-                    OpBatch(accepted=(Update(id=dice.choice(ids), text=" ".join(dice.choices(WORDS, k=3))),))
+                    OpBatch(
+                        accepted=(
+                            Update(id=dice.choice(ids), text=" ".join(dice.choices(WORDS, k=3))),
+                        )
+                    )
                 )
             if dice.random() < 0.1:
                 server.lose() if server.points() else None
@@ -536,7 +633,9 @@ def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantSe
     assert sum(one.route == "query" for one in server.requests) > 20
 
 
-def test_an_agent_opened_by_settings_uses_one_client_for_all_its_users(server: QdrantServer, tmp_path: Path) -> None:
+def test_an_agent_opened_by_settings_uses_one_client_for_all_its_users(
+    server: QdrantServer, tmp_path: Path
+) -> None:
     settings = AgentSettings(index=QdrantSettings(url=server.url))
 
     async def run() -> None:
@@ -544,7 +643,10 @@ def test_an_agent_opened_by_settings_uses_one_client_for_all_its_users(server: Q
         try:
             for scope in (ANA, BO):
                 bank = store.bank(scope)
-                await bank.commit(OpBatch(accepted=(Add(fact=Fact(text=f"a boat of {scope.user_id}")),)), source=DIRECT)
+                await bank.commit(
+                    OpBatch(accepted=(Add(fact=Fact(text=f"a boat of {scope.user_id}")),)),
+                    source=DIRECT,
+                )
                 [hit] = await bank.search(Query(text="boat"), k=5)
                 assert hit.text == f"a boat of {scope.user_id}"
         finally:

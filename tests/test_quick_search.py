@@ -1,4 +1,6 @@
-"""A plain search takes a quick way; it gives what the long way gives, to the last bit, on any memory."""
+"""A plain search takes a quick way; it gives what the long way gives, to the last bit,
+on any memory.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,16 @@ RECIPES = (
 
 
 async def random_bank(seed: int, items: int) -> MemoryBank:
-    """Items with and without turns behind them, in several commits, some rewritten, some deleted, many alike."""
+    """Items with and without turns behind them, in several commits, some rewritten,
+    some deleted, many alike.
+    """
     dice = random.Random(seed)
     bank = MemoryBank(embedder=StaticEmbedder(), clock=lambda: NOW)
     turns = tuple(
-        Turn(id=f"t{i}", speaker=dice.choice(("Ana", "Bo")), text=" ".join(dice.choices(WORDS, k=6))) for i in range(30)
+        Turn(
+            id=f"t{i}", speaker=dice.choice(("Ana", "Bo")), text=" ".join(dice.choices(WORDS, k=6))
+        )
+        for i in range(30)
     )
     await bank.store_session(Session(id="s1", at=NOW, turns=turns))
     told = dice.random() < 0.7
@@ -44,10 +51,14 @@ async def random_bank(seed: int, items: int) -> MemoryBank:
         ops: list[MemoryOp] = []
         for _ in range(dice.choice((1, 2, 9, 40))):
             known = sorted(bank.state.items)
-            text = " ".join(dice.choices(WORDS, k=dice.randint(1, 8))) + dice.choice(("", "?", f" {dice.randrange(9)}"))
+            text = " ".join(dice.choices(WORDS, k=dice.randint(1, 8))) + dice.choice(
+                ("", "?", f" {dice.randrange(9)}")
+            )
             sources = (dice.choice(turns).id,) if told and dice.random() < 0.5 else ()
             name = dice.choice((None, "Ana", "Bo Lind"))
-            ops.append(Add(fact=Fact(text=text, subject=name, speaker=name, source_turn_ids=sources)))
+            ops.append(
+                Add(fact=Fact(text=text, subject=name, speaker=name, source_turn_ids=sources))
+            )
             if known and dice.random() < 0.15:
                 ops.append(Update(id=dice.choice(known), text=text, source_turn_ids=sources))
             elif known and dice.random() < 0.15:
@@ -73,7 +84,9 @@ def asked(dice: random.Random) -> Query:
             Filter(subjects=frozenset({"Ana", "Bo Lind"}), kinds=frozenset({"fact"})),
         )
     )
-    arms = dice.choice((frozenset({"dense", "lexical"}), frozenset({"dense", "lexical"}), frozenset({"lexical"})))
+    arms = dice.choice(
+        (frozenset({"dense", "lexical"}), frozenset({"dense", "lexical"}), frozenset({"lexical"}))
+    )
     return Query(text=" ".join(words), where=where, recipe=dice.choice(RECIPES), arms=arms)
 
 
@@ -92,7 +105,9 @@ def test_the_quick_way_gives_the_hits_scores_and_reasons_of_the_long_way(
                 patch.setattr(long_way, "adds_nothing", lambda _: False)
                 full = await bank.search(query, k=k)
             assert quick == full
-            assert [hit.model_dump_json() for hit in quick] == [hit.model_dump_json() for hit in full]
+            assert [hit.model_dump_json() for hit in quick] == [
+                hit.model_dump_json() for hit in full
+            ]
             assert bare == [(hit.item, hit.score) for hit in full]
 
     asyncio.run(run())
@@ -127,6 +142,12 @@ def test_numbers_are_rounded_as_python_rounds_them() -> None:
     dice = random.Random(7)
     values = [dice.uniform(-60, 60) for _ in range(20_000)]
     values += [n / 2 ** dice.randrange(1, 30) for n in range(-500, 500)]
-    values += [(2 * n + 1) * 5.0 * 10 ** -(decimals + 1) for n in range(-300, 300) for decimals in (6, ORDER_DECIMALS)]
+    values += [
+        (2 * n + 1) * 5.0 * 10 ** -(decimals + 1)
+        for n in range(-300, 300)
+        for decimals in (6, ORDER_DECIMALS)
+    ]
     for decimals in (6, ORDER_DECIMALS):
-        assert rounded(np.asarray(values), decimals).tolist() == [round(value, decimals) for value in values]
+        assert rounded(np.asarray(values), decimals).tolist() == [
+            round(value, decimals) for value in values
+        ]

@@ -1,4 +1,6 @@
-"""Readers take the four formats, say what they repaired, and refuse bad files by name, place, fault and what is accepted."""
+"""Readers take the four formats, say what they repaired, and refuse bad files by name,
+place, fault and what is accepted.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,15 @@ LOCOMO: dict[str, object] = {
     "conversation": {
         "speaker_a": "Ada",
         "speaker_b": "Bo",
-        "session_2": [{"speaker": "Bo", "dia_id": "D2:1", "text": "", "blip_caption": "a red kite", "img_url": ["x"]}],
+        "session_2": [
+            {
+                "speaker": "Bo",
+                "dia_id": "D2:1",
+                "text": "",
+                "blip_caption": "a red kite",
+                "img_url": ["x"],
+            }
+        ],
         "session_2_date_time": "12:05 am on 1 June, 2023",
         "session_1": [
             {"speaker": "Ada", "dia_id": "D1:1", "text": "Hi \ud83d!"},
@@ -45,11 +55,20 @@ LOCOMO: dict[str, object] = {
         "session_3_date_time": "1:56 pm on 9 July, 2023",
     },
     "qa": [
-        {"question": "How many kites?", "answer": 1, "evidence": ["D2:1; D1:2", "D", "D9:9"], "category": 1},
+        {
+            "question": "How many kites?",
+            "answer": 1,
+            "evidence": ["D2:1; D1:2", "D", "D9:9"],
+            "category": 1,
+        },
         {"question": "Whose dog?", "adversarial_answer": "Bo's", "evidence": [], "category": 5},
         {"answer": "no question"},
     ],
-    "observation": {"session_1_observation": {"Ada": [["Ada greets Bo.", "D1:1, D1:2"], ["Ada waves.", ["D1:1"]]]}},
+    "observation": {
+        "session_1_observation": {
+            "Ada": [["Ada greets Bo.", "D1:1, D1:2"], ["Ada waves.", ["D1:1"]]]
+        }
+    },
 }
 
 
@@ -58,7 +77,9 @@ def write(folder: Path, name: str, content: str | bytes | dict[str, object] | li
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        path.write_text(
+            content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+        )
     return path
 
 
@@ -88,7 +109,10 @@ def test_locomo_keeps_ids_dates_captions_and_counts_what_it_leaves_out(tmp_path:
     assert (first.id, first.answer, first.category) == ("conv-1:q1", "1", "1")
     assert first.evidence_turn_ids == ("D2:1", "D1:2")
     assert (second.answer, second.adversarial_answer, second.evidence_turn_ids) == ("", "Bo's", ())
-    assert [fact.source_turn_ids for fact in conversation.observations] == [("D1:1", "D1:2"), ("D1:1",)]
+    assert [fact.source_turn_ids for fact in conversation.observations] == [
+        ("D1:1", "D1:2"),
+        ("D1:1",),
+    ]
     assert {(fact.subject, fact.said_at) for fact in conversation.observations} == {
         ("Ada", conversation.sessions[0].at)
     }
@@ -100,7 +124,11 @@ def test_locomo_keeps_ids_dates_captions_and_counts_what_it_leaves_out(tmp_path:
 
 
 def test_a_locomo_list_gives_every_conversation(tmp_path: Path) -> None:
-    path = write(tmp_path, "all.json", [LOCOMO, {**LOCOMO, "sample_id": "conv-2"}, {**LOCOMO, "sample_id": None}])
+    path = write(
+        tmp_path,
+        "all.json",
+        [LOCOMO, {**LOCOMO, "sample_id": "conv-2"}, {**LOCOMO, "sample_id": None}],
+    )
     assert [conversation.id for conversation in read_locomo(path)] == ["conv-1", "conv-2", "all-3"]
     with pytest.raises(InputError, match="several conversations"):
         read_conversation(path)
@@ -128,7 +156,9 @@ def test_a_locomo_session_with_a_bad_date_stays_undated(tmp_path: Path) -> None:
 )
 def test_locomo_faults_name_their_place(tmp_path: Path, turns: list[object], fault: str) -> None:
     path = write(
-        tmp_path, "x.json", {"conversation": {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}}
+        tmp_path,
+        "x.json",
+        {"conversation": {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}},
     )
     assert fault in refusal(path)
 
@@ -141,7 +171,9 @@ def test_dia_ids_are_unique_over_sessions(tmp_path: Path) -> None:
 
 
 def test_real_locomo_files_are_read_whole(locomo_dir: Path) -> None:
-    conversations = {one.id: one for path in sorted(locomo_dir.glob("*.json")) for one in read_locomo(path)}
+    conversations = {
+        one.id: one for path in sorted(locomo_dir.glob("*.json")) for one in read_locomo(path)
+    }
     conversation = conversations["conv-26"]
     assert (len(conversation.turns), len(conversation.sessions)) == (419, 19)
     assert (len(conversation.questions), len(conversation.observations)) == (199, 184)
@@ -149,18 +181,27 @@ def test_real_locomo_files_are_read_whole(locomo_dir: Path) -> None:
     assert conversation.speakers == ("Caroline", "Melanie")
     for one in conversations.values():
         assert all(session.at for session in one.sessions)
-        assert sum(bool(question.evidence_turn_ids) for question in one.questions) > 0.9 * len(one.questions)
+        assert sum(bool(question.evidence_turn_ids) for question in one.questions) > 0.9 * len(
+            one.questions
+        )
         assert all(fact.source_turn_ids and fact.said_at for fact in one.observations)
         assert Conversation.model_validate_json(one.model_dump_json()) == one
 
 
 def test_dates_of_real_locomo_answers_resolve(locomo_dir: Path) -> None:
     conversation = next(
-        one for path in sorted(locomo_dir.glob("*.json")) for one in read_locomo(path) if one.id == "conv-26"
+        one
+        for path in sorted(locomo_dir.glob("*.json"))
+        for one in read_locomo(path)
+        if one.id == "conv-26"
     )
     answers = [question.answer for question in conversation.questions if question.category == "2"]
     told = [answer for answer in answers if answer != "4 years"]
-    lost = [answer for answer in told if resolve_time(answer, anchor=conversation.sessions[-1].at) is None]
+    lost = [
+        answer
+        for answer in told
+        if resolve_time(answer, anchor=conversation.sessions[-1].at) is None
+    ]
     assert lost == []
 
 
@@ -175,14 +216,22 @@ def instance(question_id: str = "q7") -> dict[str, object]:
         "answer": 3,
         "question_date": "2023/05/30 (Tue) 23:40",
         "haystack_session_ids": ["s_b", "s_a", "s_a", "s_c"],
-        "haystack_dates": ["2023/05/21 (Sun) 10:00", "2023/05/20 (Sat) 02:21", "2023/05/22 (Mon) 02:21", "soon"],
+        "haystack_dates": [
+            "2023/05/21 (Sun) 10:00",
+            "2023/05/20 (Sat) 02:21",
+            "2023/05/22 (Mon) 02:21",
+            "soon",
+        ],
         "haystack_sessions": [
             [
                 {"role": "user", "content": "Hi"},
                 {"role": "assistant", "content": ""},
                 {"role": "user", "content": "Bike!", "has_answer": True},
             ],
-            [{"role": "user", "content": "Earlier"}, {"role": "assistant", "content": "Yes", "has_answer": False}],
+            [
+                {"role": "user", "content": "Earlier"},
+                {"role": "assistant", "content": "Yes", "has_answer": False},
+            ],
             [{"role": "user", "content": "Again"}],
             [],
         ],
@@ -207,7 +256,11 @@ def test_longmemeval_instances_become_conversations_in_order_of_time(tmp_path: P
 
 
 def test_longmemeval_is_read_one_instance_at_a_time(tmp_path: Path) -> None:
-    path = write(tmp_path, "x.json", json.dumps([instance(f"q{number}") for number in range(4_000)])[:-400] + "broken")
+    path = write(
+        tmp_path,
+        "x.json",
+        json.dumps([instance(f"q{number}") for number in range(4_000)])[:-400] + "broken",
+    )
     found = iter_longmemeval(path)
     assert [next(found).id for _ in range(3)] == ["q0", "q1", "q2"]
     with pytest.raises(InputError, match="no JSON"):
@@ -216,7 +269,9 @@ def test_longmemeval_is_read_one_instance_at_a_time(tmp_path: Path) -> None:
 
 def test_longmemeval_faults_name_the_question(tmp_path: Path) -> None:
     bad = {**instance(), "haystack_sessions": [[{"role": "robot", "content": "Hi"}]]}
-    assert "question 'q7', session 's_b', turn 1: unknown role 'robot'" in refusal(write(tmp_path, "x.json", [bad]))
+    assert "question 'q7', session 's_b', turn 1: unknown role 'robot'" in refusal(
+        write(tmp_path, "x.json", [bad])
+    )
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -224,7 +279,10 @@ def test_longmemeval_faults_name_the_question(tmp_path: Path) -> None:
 MESSAGES: list[object] = [
     {"role": "system", "content": "Be kind."},
     {"role": "user", "content": "Hi", "name": "Ana Silva", "created_at": "2023-05-08T13:56:00Z"},
-    {"role": "assistant", "content": [{"type": "text", "text": "Hello"}, {"type": "output_text", "text": "there"}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Hello"}, {"type": "output_text", "text": "there"}],
+    },
     {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
     {"role": "tool", "content": "22 degrees", "tool_call_id": "c1", "timestamp": 1683640800},
     {
@@ -268,8 +326,13 @@ def test_messages_become_dated_sessions(tmp_path: Path, shape: str) -> None:
 
 
 def test_messages_follow_their_session_ids(tmp_path: Path) -> None:
-    lines = [{"role": "user", "content": str(number), "session_id": name} for number, name in enumerate("abab")]
-    conversation = read_messages(write(tmp_path, "x.jsonl", "\n".join(json.dumps(line) for line in lines)))
+    lines = [
+        {"role": "user", "content": str(number), "session_id": name}
+        for number, name in enumerate("abab")
+    ]
+    conversation = read_messages(
+        write(tmp_path, "x.jsonl", "\n".join(json.dumps(line) for line in lines))
+    )
     assert [(turn.id, turn.text) for turn in conversation.turns] == [
         ("a:1", "0"),
         ("a:2", "2"),
@@ -287,7 +350,10 @@ GOOD_LINE = '{"role": "user", "content": "Hi"}\n'
         (GOOD_LINE + "{broken", ["line 2", "no JSON"]),
         (GOOD_LINE + "3", ["line 2", "expected a JSON object, found a number"]),
         (GOOD_LINE + '{"content": "Hi"}', ["line 2", "the message has no 'role'"]),
-        (GOOD_LINE + '{"role": "robot", "content": "Hi"}', ["line 2", "unknown role 'robot'", "assistant"]),
+        (
+            GOOD_LINE + '{"role": "robot", "content": "Hi"}',
+            ["line 2", "unknown role 'robot'", "assistant"],
+        ),
         (GOOD_LINE + '{"role": "user"}', ["line 2", "no 'content'"]),
         (GOOD_LINE + '{"role": "user", "content": 3}', ["line 2", "neither a string nor a list"]),
         (
@@ -295,7 +361,10 @@ GOOD_LINE = '{"role": "user", "content": "Hi"}\n'
             ["line 3", "split it into several turns"],
         ),
         ('{"role": "user", "content": null}', ["no message with text"]),
-        ('[{"role": "user", "content": "Hi"},\n\n 3]', ["line 3", "expected a JSON object, found a number"]),
+        (
+            '[{"role": "user", "content": "Hi"},\n\n 3]',
+            ["line 3", "expected a JSON object, found a number"],
+        ),
         ('[{"role": "user", "content": "Hi"}\n{"role"', ["line 2", "expected ',' or ']'"]),
         ('[{"role": "user", "content": "Hi"}', ["the JSON list has no end"]),
         ('[{"role": "user", "content": "Hi"},\n', ["line 2", "ends too early"]),
@@ -352,7 +421,10 @@ def test_plain_text_with_headings_continuations_and_names(tmp_path: Path) -> Non
         "2023-05-08:1", "2023-05-08:2", "2023-05-09:1", "2023-05-09:2", "2023-05-09-2:1", "2023-05-09-2:2", "session_4:1",
     ]  # fmt: skip
     assert conversation.turns[0].speaker == "Ana Silva"
-    assert conversation.turns[0].text == "Hi!\nNote: this goes on.\nand this, she said: too.\n\nStill Ana."
+    assert (
+        conversation.turns[0].text
+        == "Hi!\nNote: this goes on.\nand this, she said: too.\n\nStill Ana."
+    )
     assert (conversation.turns[1].speaker, conversation.turns[1].text) == (
         "Dr. Li",
         "Hello\nhttp://example.org is no speaker",
@@ -370,7 +442,9 @@ def test_dated_lines_without_headings_are_one_session_a_day(tmp_path: Path) -> N
     ]  # fmt: skip
     assert conversation.turns[2].at == datetime(2023, 5, 8, 23, 59, tzinfo=UTC)
     assert conversation.sessions[1].at == datetime(2023, 5, 9, 0, 1, tzinfo=UTC)
-    assert conversation.warnings == ("line 5: 'no date 2023' is no date; the turn has its session's",)
+    assert conversation.warnings == (
+        "line 5: 'no date 2023' is no date; the turn has its session's",
+    )
 
 
 def test_a_speaker_heard_once_in_a_long_text_is_pointed_out(tmp_path: Path) -> None:
@@ -395,7 +469,9 @@ def test_a_speaker_heard_once_in_a_long_text_is_pointed_out(tmp_path: Path) -> N
         ("Ana: " + "x" * (MAX_TURN_CHARS + 1), ["line 1", "split it into several turns"]),
     ],
 )
-def test_bad_text_files_are_refused(tmp_path: Path, content: str | bytes, faults: list[str]) -> None:
+def test_bad_text_files_are_refused(
+    tmp_path: Path, content: str | bytes, faults: list[str]
+) -> None:
     message = refusal(write(tmp_path, "x.txt", content))
     assert [fault for fault in faults if fault not in message] == []
 
@@ -404,7 +480,9 @@ def test_missing_files_folders_and_formats_are_refused(tmp_path: Path) -> None:
     assert "there is no such file" in refusal(tmp_path / "nowhere.txt")
     assert "it is a folder" in refusal(tmp_path)
     assert "unknown format 'xml'" in refusal(write(tmp_path, "x.txt", "Ana: hi"), "xml")
-    assert "no 'conversation'" in refusal(write(tmp_path, "x.json", '{"role": "user", "content": "Hi"}'), "locomo")
+    assert "no 'conversation'" in refusal(
+        write(tmp_path, "x.json", '{"role": "user", "content": "Hi"}'), "locomo"
+    )
     assert "no such file" in refusal(tmp_path / "nowhere.json", "messages")
 
 
@@ -443,10 +521,23 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_readers_load_no_vendor() -> None:
-    vendors = ["langgraph", "litellm", "qdrant_client", "networkx", "sqlalchemy", "dateparser", "numpy"]
-    code = f"import sys, memagent.readers; print([name for name in {vendors} if name in sys.modules])"
+    vendors = [
+        "langgraph",
+        "litellm",
+        "qdrant_client",
+        "networkx",
+        "sqlalchemy",
+        "dateparser",
+        "numpy",
+    ]
+    code = (
+        f"import sys, memagent.readers; print([name for name in {vendors} if name in sys.modules])"
+    )
     assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
     )
 
 
@@ -483,9 +574,15 @@ def test_the_example_questions_rest_on_turns_that_are_there() -> None:
     known = {turn.id for turn in conversation.turns}
     for question in questions:
         assert set(question.evidence_turn_ids) <= known
-        assert bool(question.evidence_turn_ids) == bool(question.answer) == (question.category != "unanswerable")
+        assert (
+            bool(question.evidence_turn_ids)
+            == bool(question.answer)
+            == (question.category != "unanswerable")
+        )
         assert question.asked_at is not None
-        assert question.asked_at > max(session.at for session in conversation.sessions if session.at)
+        assert question.asked_at > max(
+            session.at for session in conversation.sessions if session.at
+        )
 
 
 def test_the_example_dates_are_the_gold_dates() -> None:

@@ -1,4 +1,6 @@
-"""Recipes: what each knob does, that every hit explains its score, and that the order of hits depends on no index."""
+"""Recipes: what each knob does, that every hit explains its score, and that the order
+of hits depends on no index.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,24 @@ def item(**fields: Any) -> MemoryItem:
     return MemoryItem(id="mem_1", text="a boat", **fields)
 
 
-async def told(turns: Sequence[tuple[str, str]], *, at: datetime = DAY, bank: MemoryBank | None = None) -> MemoryBank:
-    """A bank in which every turn (speaker, text) of a session is an item; on top of another one, a fork of it."""
-    bank = bank.fork() if bank is not None else MemoryBank(embedder=HashEmbedder(dim=64), clock=lambda: NOW)
+async def told(
+    turns: Sequence[tuple[str, str]], *, at: datetime = DAY, bank: MemoryBank | None = None
+) -> MemoryBank:
+    """A bank in which every turn (speaker, text) of a session is an item; on top of
+    another one, a fork of it.
+    """
+    bank = (
+        bank.fork()
+        if bank is not None
+        else MemoryBank(embedder=HashEmbedder(dim=64), clock=lambda: NOW)
+    )
     number = len(bank.state.sessions)
     session = Session(
         id=f"s{number}",
         at=at,
-        turns=tuple(Turn(id=f"D{number}:{i}", speaker=who, text=text) for i, (who, text) in enumerate(turns)),
+        turns=tuple(
+            Turn(id=f"D{number}:{i}", speaker=who, text=text) for i, (who, text) in enumerate(turns)
+        ),
     )
     await store(bank, session)
     return bank
@@ -65,10 +77,12 @@ async def store(bank: MemoryBank, session: Session) -> None:
     """Put a session's turns into a bank, every turn an item."""
     await bank.store_session(session)
     facts = (
-        Fact(text=turn.text, speaker=turn.speaker, source_turn_ids=(turn.id,), kind="turn") for turn in session.turns
+        Fact(text=turn.text, speaker=turn.speaker, source_turn_ids=(turn.id,), kind="turn")
+        for turn in session.turns
     )
     await bank.commit(
-        OpBatch(accepted=tuple(Add(fact=fact) for fact in facts)), source=SourceRef(session_id=session.id)
+        OpBatch(accepted=tuple(Add(fact=fact) for fact in facts)),
+        source=SourceRef(session_id=session.id),
     )
 
 
@@ -80,12 +94,16 @@ def texts(hits: Sequence[Hit]) -> list[str]:
     return [hit.text for hit in hits]
 
 
-# -- pure parts --------------------------------------------------------------------------------------------------------
+# -- pure parts ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("age_days", "weight"), [(0, 1.0), (30, 0.5), (60, 0.25), (-5, 1.0), (15, 0.70711)])
+@pytest.mark.parametrize(
+    ("age_days", "weight"), [(0, 1.0), (30, 0.5), (60, 0.25), (-5, 1.0), (15, 0.70711)]
+)
 def test_recency_halves_with_each_half_life(age_days: int, weight: float) -> None:
-    assert recency(NOW - timedelta(days=age_days), now=NOW, half_life_days=30) == pytest.approx(weight, abs=1e-5)
+    assert recency(NOW - timedelta(days=age_days), now=NOW, half_life_days=30) == pytest.approx(
+        weight, abs=1e-5
+    )
     assert recency(None, now=NOW, half_life_days=30) == 1.0
 
 
@@ -166,7 +184,7 @@ def test_tokens_are_estimated_by_letters(text: str, tokens: int) -> None:
     assert token_estimate(text) == tokens
 
 
-# -- knobs -------------------------------------------------------------------------------------------------------------
+# -- knobs -----------------------------------------------------------------------------
 
 
 def test_a_recipe_by_name_is_the_constant_and_a_wrong_name_says_which_there_are() -> None:
@@ -190,22 +208,31 @@ def test_a_query_without_a_recipe_is_searched_plainly() -> None:
 
 
 def test_neighbouring_turns_come_with_a_hit_and_count_in_k() -> None:
-    bank = asyncio.run(told([("Ana", f"{word} stays") for word in ("snow", "boat", "kettle", "drum")]))
+    bank = asyncio.run(
+        told([("Ana", f"{word} stays") for word in ("snow", "boat", "kettle", "drum")])
+    )
     assert texts(search(bank, "boat", arms={"lexical"})) == ["boat stays"]
     hits = search(bank, "boat", neighbours=1, arms={"lexical"})
-    assert texts(hits) == ["boat stays", *sorted(["snow stays", "kettle stays"], key=texts(hits).index)]
+    assert texts(hits) == [
+        "boat stays",
+        *sorted(["snow stays", "kettle stays"], key=texts(hits).index),
+    ]
     assert {hit.why.expanded_from for hit in hits[1:]} == {hits[0].id}
     assert len(search(bank, "boat", k=2, neighbours=2, arms={"lexical"})) == 2
 
 
 def test_more_of_the_best_session_is_found() -> None:
-    bank = asyncio.run(told([("Ana", "the boat leaks"), ("Bo", "paint will do"), ("Ana", "so it floats")]))
+    bank = asyncio.run(
+        told([("Ana", "the boat leaks"), ("Bo", "paint will do"), ("Ana", "so it floats")])
+    )
     bank = asyncio.run(told([("Ana", "nothing here"), ("Bo", "indeed nothing")], bank=bank))
     hits = search(bank, "boat", arms={"lexical"}, sessions=1)
     assert sorted(texts(hits)) == ["paint will do", "so it floats", "the boat leaks"]
-    assert {hit.why.expanded_from for hit in hits if "session" in hit.why.arms and "lexical" not in hit.why.arms} == {
-        next(hit.id for hit in hits if hit.text == "the boat leaks")
-    }
+    assert {
+        hit.why.expanded_from
+        for hit in hits
+        if "session" in hit.why.arms and "lexical" not in hit.why.arms
+    } == {next(hit.id for hit in hits if hit.text == "the boat leaks")}
 
 
 def test_what_the_event_graph_links_is_found_with_its_path() -> None:
@@ -214,24 +241,31 @@ def test_what_the_event_graph_links_is_found_with_its_path() -> None:
         made = Memory(bank)
         first = await made.add("the boat was sold", subject="Ana", valid=span(0, 1))
         then = await made.add("a flat in Porto", subject="Ana", valid=span(5, 6))
-        hits = await made.search("boat", recipe=Recipe(arms=frozenset({"lexical_context"}), graph=5))
+        hits = await made.search(
+            "boat", recipe=Recipe(arms=frozenset({"lexical_context"}), graph=5)
+        )
         assert [hit.id for hit in hits] == [first.id, then.id]
         assert hits[1].why.via[0][0] == first.id
         assert "graph" in hits[1].why.arms
         await made.delete(then.id)
-        assert len(await made.search("boat", recipe=Recipe(arms=frozenset({"lexical"}), graph=5))) == 1
+        assert (
+            len(await made.search("boat", recipe=Recipe(arms=frozenset({"lexical"}), graph=5))) == 1
+        )
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("time", "first", "count"), [("off", "2024-03-01", 3), ("soft", "2024-05-10", 3), ("hard", "2024-05-10", 1)]
+    ("time", "first", "count"),
+    [("off", "2024-03-01", 3), ("soft", "2024-05-10", 3), ("hard", "2024-05-10", 1)],
 )
 def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: int) -> None:
     async def run() -> list[Hit]:
         bank: MemoryBank | None = None
         for days in (0, 70, 400):
-            bank = await told([("Ana", "we went out in the boat")], at=DAY + timedelta(days=days), bank=bank)
+            bank = await told(
+                [("Ana", "we went out in the boat")], at=DAY + timedelta(days=days), bank=bank
+            )
         assert bank is not None
         recipe = Recipe(arms=frozenset({"lexical"}), time=time)  # pyright: ignore[reportArgumentType]
         query = Query(text="what about the boat in May 2024?", recipe=recipe)
@@ -250,7 +284,9 @@ def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: 
 
 def test_relative_times_are_read_from_when_it_is_asked() -> None:
     bank = asyncio.run(told([("Ana", "the boat is new")], at=DAY))
-    query = Query(text="boat last month", recipe=Recipe(time="hard"), asked_at=DAY + timedelta(days=31))
+    query = Query(
+        text="boat last month", recipe=Recipe(time="hard"), asked_at=DAY + timedelta(days=31)
+    )
     assert len(asyncio.run(bank.fork().search(query, k=5))) == 1
     later = query.model_copy(update={"asked_at": DAY + timedelta(days=90)})
     assert asyncio.run(bank.fork().search(later, k=5)) == []
@@ -268,12 +304,16 @@ def test_old_and_unimportant_memories_weigh_less() -> None:
     async def run() -> None:
         made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), clock=lambda: NOW))
         for days in (80, 0, 40):
-            await made.add("a boat", said_at=NOW - timedelta(days=days), metadata={"importance": days / 80})
+            await made.add(
+                "a boat", said_at=NOW - timedelta(days=days), metadata={"importance": days / 80}
+            )
         recent = await made.search("boat", recipe=Recipe(half_life_days=20))
         assert [hit.item.said_at for hit in recent if hit.item] == sorted(
             (hit.item.said_at for hit in recent if hit.item and hit.item.said_at), reverse=True
         )
-        assert [hit.why.factors.get("recency", 1.0) for hit in recent] == pytest.approx([1.0, 0.25, 0.0625])
+        assert [hit.why.factors.get("recency", 1.0) for hit in recent] == pytest.approx(
+            [1.0, 0.25, 0.0625]
+        )
         heavy = await made.search("boat", recipe=Recipe(importance=1.0))
         assert [hit.why.factors.get("importance", 1.0) for hit in heavy] == [2.0, 1.5, 1.0]
 
@@ -313,7 +353,7 @@ def test_tokens_bound_the_hits_and_every_hit_says_its_own() -> None:
     asyncio.run(run())
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
+# -- the whole -------------------------------------------------------------------------
 
 
 async def sample_bank(index: VectorIndex | None = None) -> MemoryBank:
@@ -331,20 +371,27 @@ async def random_bank(index: VectorIndex | None = None) -> MemoryBank:
     bank = MemoryBank(embedder=HashEmbedder(dim=32), index=index, clock=lambda: NOW)
     for number in range(12):
         turns = [
-            (dice.choice(["Ana", "Bo", "Chi"]), " ".join(dice.choices(WORDS, k=dice.randint(1, 5)))) for _ in range(20)
+            (dice.choice(["Ana", "Bo", "Chi"]), " ".join(dice.choices(WORDS, k=dice.randint(1, 5))))
+            for _ in range(20)
         ]
         session = Session(
             id=f"s{number}",
             at=DAY + timedelta(days=9 * number),
-            turns=tuple(Turn(id=f"D{number}:{i}", speaker=who, text=text) for i, (who, text) in enumerate(turns)),
+            turns=tuple(
+                Turn(id=f"D{number}:{i}", speaker=who, text=text)
+                for i, (who, text) in enumerate(turns)
+            ),
         )
         await store(bank, session)
     for number in range(40):
         fact = Fact(
-            text=" ".join(dice.choices(WORDS, k=3)), subject=dice.choice(["Ana", "Bo"]), valid=span(number, number + 2)
+            text=" ".join(dice.choices(WORDS, k=3)),
+            subject=dice.choice(["Ana", "Bo"]),
+            valid=span(number, number + 2),
         )
         await bank.commit(
-            OpBatch(accepted=(Add(fact=fact, tags=("odd",) * (number % 2)),)), source=SourceRef(actor="user")
+            OpBatch(accepted=(Add(fact=fact, tags=("odd",) * (number % 2)),)),
+            source=SourceRef(actor="user"),
         )
     return bank
 
@@ -370,7 +417,9 @@ FILTERS = (
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
 @pytest.mark.parametrize("make", [sample_bank, random_bank])
 def test_qdrant_and_numpy_give_the_same_hits_by_every_recipe(make: Any) -> None:
-    client_module = pytest.importorskip("qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"')
+    client_module = pytest.importorskip(
+        "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
+    )
     from memagent.vectors.qdrant_index import QdrantIndex
 
     async def run() -> None:
@@ -383,7 +432,9 @@ def test_qdrant_and_numpy_give_the_same_hits_by_every_recipe(make: Any) -> None:
         some = 0
         for recipe in recipes:
             for where in FILTERS:
-                queries = [Query(text=text, where=where, recipe=recipe, asked_at=NOW) for text in ASKED]
+                queries = [
+                    Query(text=text, where=where, recipe=recipe, asked_at=NOW) for text in ASKED
+                ]
                 one = await ours.search_many(queries, k=8)
                 assert one == await theirs.search_many(queries, k=8)
                 some += sum(map(len, one))
@@ -403,7 +454,9 @@ def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, make: A
                 hits = await bank.search(Query(text=text, recipe=RECIPES[name]), k=k)
                 most = most_of(bank, text)
                 assert len({hit.id for hit in hits}) == len(hits) <= k
-                assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+                assert [hit.score for hit in hits] == sorted(
+                    (hit.score for hit in hits), reverse=True
+                )
                 for hit in hits:
                     why = hit.why
                     assert why.fused is not None
@@ -415,7 +468,11 @@ def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, make: A
                         if arm != "graph"
                     )
                     assert why.fused >= from_arms - 1e-6
-                    if len(bank.view) < RECIPES[name].pool and "graph" not in why.arms and not why.expanded_from:
+                    if (
+                        len(bank.view) < RECIPES[name].pool
+                        and "graph" not in why.arms
+                        and not why.expanded_from
+                    ):
                         assert why.fused == pytest.approx(
                             from_arms
                         )  # no arm is full: nothing stands for what is not listed
@@ -433,7 +490,9 @@ def most_of(bank: MemoryBank, text: str) -> dict[str, float]:
     scoring = Scoring(bank.view, terms=terms, k1=K1, b=B)
     unknown = len(words) - len(terms)
     fields = {"lexical": OWN, "lexical_context": CONTEXT}
-    return {arm: scoring.lexical_most(unknown=unknown, field=field) for arm, field in fields.items()}
+    return {
+        arm: scoring.lexical_most(unknown=unknown, field=field) for arm, field in fields.items()
+    }
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -448,7 +507,9 @@ def test_filters_hold_for_whatever_a_recipe_adds(name: str) -> None:
     asyncio.run(run())
 
 
-def test_a_question_with_a_recipe_gets_at_most_k_hits_and_one_without_is_left_to_the_design() -> None:
+def test_a_question_with_a_recipe_gets_at_most_k_hits_and_one_without_is_left_to_the_design() -> (
+    None
+):
     async def run() -> None:
         async with open_agent(path=":memory:", embedder="hashing", design="verbatim") as agent:
             for conversation in iter_conversations(SAMPLE):

@@ -37,7 +37,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replayed(
-    path: Path, session: str, *, forced: Forced | None = None, design: str = "verbatim", ask: tuple[str, ...] = ()
+    path: Path,
+    session: str,
+    *,
+    forced: Forced | None = None,
+    design: str = "verbatim",
+    ask: tuple[str, ...] = (),
 ) -> ReplayReport:
     async def run() -> ReplayReport:
         async with open_agent(path=path, design=design, read_only=True) as agent:
@@ -63,7 +68,11 @@ def test_the_memory_before_a_session_is_the_one_after_the_session_before(store: 
         async with open_agent(path=store, design="verbatim", read_only=True) as agent:
             past = [await past_session(agent, str(number)) for number in range(1, 6)]
             assert past[-1].after.digest == agent.snapshot().digest
-            return [one.before.digest for one in past], [one.after.digest for one in past], [one.number for one in past]
+            return (
+                [one.before.digest for one in past],
+                [one.after.digest for one in past],
+                [one.number for one in past],
+            )
 
     before, after, numbers = asyncio.run(digests())
     assert before == [EMPTY.digest, *after[:-1]] and numbers == [1, 2, 3, 4, 5]
@@ -113,7 +122,9 @@ def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path)
     assert [one.reason for one in report.rejected] == [RejectReason.UNKNOWN_ID]
     assert [one.text for one in report.difference.added] == ["Ravi keeps bees on the roof"]
     assert first.id in {one.id for one in report.difference.removed}
-    assert "bees" in report.answers[0].replayed.text and "bees" not in report.answers[0].as_it_was.text
+    assert (
+        "bees" in report.answers[0].replayed.text and "bees" not in report.answers[0].as_it_was.text
+    )
     with pytest.raises(EnvironmentFault, match="cuts the session into 2"):
         replayed(store, "2", forced=(*given, (), ()))
 
@@ -121,7 +132,12 @@ def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path)
 def test_another_design_hears_the_session_with_its_own_model(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     sessions = [
-        Session(id=f"s{n}", turns=(Turn(id=f"s{n}:1", speaker="Ana", text=f"My boat number {n} is called Tern{n}."),))
+        Session(
+            id=f"s{n}",
+            turns=(
+                Turn(id=f"s{n}:1", speaker="Ana", text=f"My boat number {n} is called Tern{n}."),
+            ),
+        )
         for n in (1, 2)
     ]
 
@@ -152,15 +168,21 @@ def test_what_happened_between_a_session_and_the_next_is_no_part_of_it(tmp_path:
     path = tmp_path / "memory.db"
 
     async def story() -> list[ReplayReport]:
-        one = Session(id="s1", turns=(Turn(id="s1:1", speaker="Ana", text="I bought a canoe in Rome."),))
-        two = Session(id="s2", turns=(Turn(id="s2:1", speaker="Ana", text="The canoe leaks badly."),))
+        one = Session(
+            id="s1", turns=(Turn(id="s1:1", speaker="Ana", text="I bought a canoe in Rome."),)
+        )
+        two = Session(
+            id="s2", turns=(Turn(id="s2:1", speaker="Ana", text="The canoe leaks badly."),)
+        )
         async with open_agent(path=path, design="verbatim", embedder="hashing") as agent:
             await agent.remember(one)
             mine = await agent.memory.add("Ana is seventy", speaker="Ana")
             await agent.remember(two)
             await agent.memory.delete(mine.id)
             await agent.memory.undo()
-        async with open_agent(path=path, design="verbatim", embedder="hashing", read_only=True) as agent:
+        async with open_agent(
+            path=path, design="verbatim", embedder="hashing", read_only=True
+        ) as agent:
             past = await past_session(agent, "s2")
             assert mine.id in past.before.items and len(past.after.items) == 3
             return [await replay(await past_session(agent, name)) for name in ("s1", "s2")]
@@ -174,35 +196,62 @@ def test_sessions_that_cannot_be_replayed_are_named(store: Path) -> None:
             replayed(store, name)
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------
 
 
 def test_the_command_shows_both_sides_and_writes_nothing(store: Path, tmp_path: Path) -> None:
-    before = {file.name: file.read_bytes() for file in store.parent.iterdir() if file.suffix == ".db"}
-    done = run("replay", "--db", store, "--session", 2, "--as", "noop", "--ask", "What is Ravi's cat called?")
+    before = {
+        file.name: file.read_bytes() for file in store.parent.iterdir() if file.suffix == ".db"
+    }
+    done = run(
+        "replay",
+        "--db",
+        store,
+        "--session",
+        2,
+        "--as",
+        "noop",
+        "--ask",
+        "What is Ravi's cat called?",
+    )
     assert done.exit_code == 0, done.output
     for words in ("forced ops", "as it was", "replayed", "Pixel", "fewer", "2024-02-03:3"):
         assert words in done.stdout, words
     ops = tmp_path / "ops.json"
-    ops.write_text('[[{"op": "ADD", "fact": {"text": "Ravi keeps bees", "source_turn_ids": ["2024-02-03:2"]}}]]')
+    ops.write_text(
+        '[[{"op": "ADD", "fact": {"text": "Ravi keeps bees", "source_turn_ids": ["2024-02-03:2"]}}]]'
+    )
     found = run("replay", "--db", store, "--session", "2024-02-03", "--as", ops, "--json")
     report = ReplayReport.model_validate_json(found.stdout)
     assert [one.text for one in report.difference.added] == ["Ravi keeps bees"]
-    assert {file.name: file.read_bytes() for file in store.parent.iterdir() if file.suffix == ".db"} == before
+    assert {
+        file.name: file.read_bytes() for file in store.parent.iterdir() if file.suffix == ".db"
+    } == before
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "cannot be read"), ("{}", "write one list for each chunk"), ('[[{"op": "BURN"}]]', "holds no ops: 0.0")],
+    [
+        (None, "cannot be read"),
+        ("{}", "write one list for each chunk"),
+        ('[[{"op": "BURN"}]]', "holds no ops: 0.0"),
+    ],
 )
-def test_a_bad_file_of_ops_is_told(content: str | None, told: str, store: Path, tmp_path: Path) -> None:
+def test_a_bad_file_of_ops_is_told(
+    content: str | None, told: str, store: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "ops.json"
     if content is not None:
         path.write_text(content)
     assert told in str(run("replay", "--db", store, "--session", 1, "--as", path).exception)
 
 
-def test_a_rerun_that_a_model_failed_on_exits_with_1(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_that_a_model_failed_on_exits_with_1(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MEMAGENT_DESIGN", "memory_r2")
     assert "needs a language model" in str(run("replay", "--db", store, "--session", 1).exception)
-    assert run("replay", "--db", store, "--session", 1, "--ask", " ", "--design", "verbatim").exit_code == 2
+    assert (
+        run("replay", "--db", store, "--session", 1, "--ask", " ", "--design", "verbatim").exit_code
+        == 2
+    )

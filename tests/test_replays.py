@@ -1,4 +1,6 @@
-"""A replay repeats its session to the last byte, many at once leave their anchor alone, and failures stay with whom they happen to."""
+"""A replay repeats its session to the last byte, many at once leave their anchor alone,
+and failures stay with whom they happen to.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 import rollout_kit as kit
 
-from environments import EnvironmentFault, LoCoMo, SessionTrace, check_environment, play, replay_session
+from environments import (
+    EnvironmentFault,
+    LoCoMo,
+    SessionTrace,
+    check_environment,
+    play,
+    replay_session,
+)
 from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ModelUnavailable
@@ -24,7 +33,11 @@ Opened = Callable[[], AbstractAsyncContextManager[AsyncAgent]]
 def test_every_anchor_of_every_episode_replays_bit_for_bit(opened: Opened) -> None:
     async def run() -> None:
         kinds = set[str]()
-        for world in (kit.episode(5), kit.episode(3, turns=11, name="long"), kit.episode(6, turns=1, name="short")):
+        for world in (
+            kit.episode(5),
+            kit.episode(3, turns=11, name="long"),
+            kit.episode(6, turns=1, name="short"),
+        ):
             async with opened() as agent:
                 played = await play(agent.at(EMPTY), world, ask=False)
                 assert played.failure is None
@@ -34,12 +47,18 @@ def test_every_anchor_of_every_episode_replays_bit_for_bit(opened: Opened) -> No
                     again = await replay_session(agent, world, session=place, anchor=trace.before)
                     assert trace_digest(again) == trace_digest(trace)
                     assert again.report.chunks == trace.report.chunks
-                    read = await replay_session(agent, world, session=place, anchor=snapshot_from_json(told))
+                    read = await replay_session(
+                        agent, world, session=place, anchor=snapshot_from_json(told)
+                    )
                     assert trace_digest(read) == trace_digest(trace)
                     assert snapshot_to_json(trace.before) == told
-            async with opened() as stranger:  # another process, another store: only the texts are shared
+            async with (
+                opened() as stranger
+            ):  # another process, another store: only the texts are shared
                 anchor = snapshot_from_json(snapshot_to_json(played.traces[-1].before))
-                far = await replay_session(stranger, world, session=len(world.sessions) - 1, anchor=anchor)
+                far = await replay_session(
+                    stranger, world, session=len(world.sessions) - 1, anchor=anchor
+                )
                 assert trace_digest(far) == trace_digest(played.traces[-1])
         assert "ADD" in kinds
         assert opened is kit.open_verbatim or "UPDATE" in kinds
@@ -58,7 +77,9 @@ def test_the_digest_of_a_trace_sees_every_difference() -> None:
         async with kit.open_r2() as agent:
             played = await play(agent.at(EMPTY), world, ask=False)
             anchor = played.traces[2].before
-            changed = await replay_session(agent.with_model(kit.model(other)), world, session=2, anchor=anchor)
+            changed = await replay_session(
+                agent.with_model(kit.model(other)), world, session=2, anchor=anchor
+            )
             assert trace_digest(changed) != trace_digest(played.traces[2])
             assert trace_digest(played.traces[1]) != trace_digest(played.traces[2])
 
@@ -79,7 +100,11 @@ def test_64_concurrent_replays_leave_their_anchor_untouched(opened: Opened) -> N
                 if number % 2:  # half of them decide otherwise, so that a leak would show
 
                     def less(request: ModelRequest) -> str:
-                        return '{"facts": []}' if request.role is Role.EXTRACTOR else kit.reply(request)
+                        return (
+                            '{"facts": []}'
+                            if request.role is Role.EXTRACTOR
+                            else kit.reply(request)
+                        )
 
                     fork = agent.with_model(kit.model(less))
                 return await replay_session(fork, world, session=2, anchor=anchor)
@@ -87,7 +112,9 @@ def test_64_concurrent_replays_leave_their_anchor_untouched(opened: Opened) -> N
             traces = await asyncio.gather(*(one(number) for number in range(64)))
             assert snapshot_to_json(anchor) == told
             assert {trace.before.digest for trace in traces} == {anchor.digest}
-            assert {trace_digest(trace) for trace in traces[::2]} == {trace_digest(played.traces[2])}
+            assert {trace_digest(trace) for trace in traces[::2]} == {
+                trace_digest(played.traces[2])
+            }
             if opened is kit.open_r2:
                 assert {trace.after.digest for trace in traces[1::2]} == {anchor.digest}
             last = await replay_session(agent, world, session=3, anchor=played.traces[3].before)
@@ -119,11 +146,15 @@ def test_64_concurrent_rollouts_fail_one_by_one() -> None:
             if number % 4 == 0:
                 assert one.failure is None
                 assert one.end.digest == alone.end.digest
-                assert [answer.answer is not None for answer in one.answers] == [True] * len(world.probes)
+                assert [answer.answer is not None for answer in one.answers] == [True] * len(
+                    world.probes
+                )
             else:
                 assert one.failure is not None
                 assert f"model {number} " in one.failure
-                assert len(one.traces) == number % 4 + 1, "the failed session is on record, with its turns stored"
+                assert len(one.traces) == number % 4 + 1, (
+                    "the failed session is on record, with its turns stored"
+                )
                 assert one.traces[-1].report.failed_chunks
                 assert [trace.after.digest for trace in one.traces[:-1]] == [
                     trace.after.digest for trace in alone.traces[: number % 4]
@@ -154,7 +185,9 @@ def test_a_replay_that_fails_leaves_its_anchor_and_says_so() -> None:
             played = await play(agent.at(EMPTY), world, ask=False)
             anchor = played.traces[1].before
             told = snapshot_to_json(anchor)
-            trace = await replay_session(agent.with_model(kit.model(broken)), world, session=1, anchor=anchor)
+            trace = await replay_session(
+                agent.with_model(kit.model(broken)), world, session=1, anchor=anchor
+            )
             assert "down" in (trace.report.failed_chunks[0].failure or "")
             assert trace.after.digest == anchor.digest
             assert snapshot_to_json(anchor) == told

@@ -1,4 +1,6 @@
-"""The evaluation's HTML report in a real browser: a silent console, no request, its plots and figures, no overflow."""
+"""The evaluation's HTML report in a real browser: a silent console, no request, its
+plots and figures, no overflow.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,19 @@ ARMS = ("verbatim", "bm25", "empty", "oracle")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
     """The page of a small evaluation and its report."""
     folder = tmp_path_factory.mktemp("evaluation")
-    words = ("locomo", write_locomo(folder / "data"), "--out", folder / "run", "--arms", ",".join(ARMS))
+    words = (
+        "locomo",
+        write_locomo(folder / "data"),
+        "--out",
+        folder / "run",
+        "--arms",
+        ",".join(ARMS),
+    )
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
-    report = Report.model_validate_json((folder / "run" / "report.json").read_text(encoding="utf-8"))
+    report = Report.model_validate_json(
+        (folder / "run" / "report.json").read_text(encoding="utf-8")
+    )
     return folder / "run" / "report.html", report
 
 
@@ -41,7 +52,10 @@ def test_every_figure_and_both_plots_are_there(browser: Any, run: tuple[Path, Re
         plots = tab.page.locator("svg[role=img]")
         assert plots.count() == 2
         assert all(plots.nth(at).bounding_box()["height"] > 60 for at in range(2))
-        assert plots.first.locator(".bar").count() == len(ARMS) and plots.last.locator(".dot").count() >= 2
+        assert (
+            plots.first.locator(".bar").count() == len(ARMS)
+            and plots.last.locator(".dot").count() >= 2
+        )
         for fold in tab.page.locator("details").all():
             fold.evaluate("fold => { fold.open = true; }")
         text = tab.page.inner_text("main")
@@ -49,7 +63,9 @@ def test_every_figure_and_both_plots_are_there(browser: Any, run: tuple[Path, Re
             for figure in (*arm.overall.values(), *arm.playing.values()):
                 assert figure.value is None or f"{figure.value:.3f}" in text
         assert all(note in text for note in report.notes)
-        assert tab.page.locator("table").count() == 4 + len(report.counts) + len(report.arms[0].alone)
+        assert tab.page.locator("table").count() == 4 + len(report.counts) + len(
+            report.arms[0].alone
+        )
 
 
 def test_best_values_are_marked(browser: Any, run: tuple[Path, Report]) -> None:
@@ -67,7 +83,9 @@ def test_best_values_are_marked(browser: Any, run: tuple[Path, Report]) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_fits_every_width(browser: Any, run: tuple[Path, Report], width: int) -> None:
     with opened(browser, run[0], width=width) as tab:
-        tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        tab.page.evaluate(
+            "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+        )
         assert overflow(tab.page) <= 0
 
 

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from memagent.build import build_reranker, open_store
-from memagent.config import AgentSettings, CrossEncoderSettings, MemoryStoreSettings, PluginRerankerSettings
+from memagent.config import (
+    AgentSettings,
+    CrossEncoderSettings,
+    MemoryStoreSettings,
+    PluginRerankerSettings,
+)
 from memagent.core.answers import Query
 from memagent.core.errors import ConfigError, ModelError
 from memagent.core.recipes import Recipe
@@ -58,7 +63,9 @@ def test_the_reranker_orders_the_best_and_the_others_follow_as_they_were() -> No
         made = await memory(reranker)
         plain = await made.search("boat", k=12, recipe=Recipe())
         hits = await made.search("boat", k=12, recipe=Recipe(rerank=12))
-        assert [len(hit.text) for hit in hits] == sorted((len(hit.text) for hit in plain), reverse=True)
+        assert [len(hit.text) for hit in hits] == sorted(
+            (len(hit.text) for hit in plain), reverse=True
+        )
         assert reranker.asked == [12]
         assert all(hit.why.rerank == float(len(hit.text)) and hit.why.fused for hit in hits)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -71,7 +78,9 @@ def test_the_reranker_orders_the_best_and_the_others_follow_as_they_were() -> No
 def test_without_a_reranker_nothing_is_reranked() -> None:
     async def run() -> None:
         made = await memory(None)
-        first, again = [await made.search("boat", recipe=Recipe(rerank=rerank)) for rerank in (10, 0)]
+        first, again = [
+            await made.search("boat", recipe=Recipe(rerank=rerank)) for rerank in (10, 0)
+        ]
         assert [hit.id for hit in first] == [hit.id for hit in again]
         assert first[0].why.rerank is None
 
@@ -103,7 +112,11 @@ def test_settings_name_a_reranker_and_a_recipe() -> None:
             "store": {"type": "memory"},
             "embedder": {"type": "hashing"},
             "recipe": "deep",
-            "reranker": {"type": "plugin", "name": f"{__name__}:LongestFirst", "options": {"sign": -1}},
+            "reranker": {
+                "type": "plugin",
+                "name": f"{__name__}:LongestFirst",
+                "options": {"sign": -1},
+            },
         }
     )
 
@@ -133,13 +146,17 @@ def test_the_kit_finds_what_is_wrong() -> None:
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cross-encoder of two small layers with drawn weights, saved as its library saves one."""
-    pytest.importorskip("sentence_transformers", reason='needs the extra: pip install "memagent[embeddings]"')
+    pytest.importorskip(
+        "sentence_transformers", reason='needs the extra: pip install "memagent[embeddings]"'
+    )
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("cross-encoder")
-    (folder / "vocab.txt").write_text("\n".join([*WORDS, *"abcdefghijklmnopqrstuvwxyz?!.-"]) + "\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text(
+        "\n".join([*WORDS, *"abcdefghijklmnopqrstuvwxyz?!.-"]) + "\n", encoding="utf-8"
+    )
     torch.manual_seed(3)
     config = BertConfig(
         vocab_size=len(WORDS) + 30,
@@ -185,7 +202,9 @@ def test_a_cross_encoder_puts_hits_in_the_order_of_its_scores(tiny_model: Path) 
 
 
 def test_a_model_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers", reason='needs the extra: pip install "memagent[embeddings]"')
+    pytest.importorskip(
+        "sentence_transformers", reason='needs the extra: pip install "memagent[embeddings]"'
+    )
     from memagent.embed.cross_encoder import CrossEncoderReranker
 
     with pytest.raises(ConfigError, match=r"reranking model folder .* does not exist"):

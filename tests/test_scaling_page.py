@@ -1,4 +1,6 @@
-"""What `docs/scaling.md` says is so: its table is what the model gives now, and its commands save and bring back a real store."""
+"""What `docs/scaling.md` says is so: its table is what the model gives now, and its
+commands save and bring back a real store.
+"""
 
 from __future__ import annotations
 
@@ -74,13 +76,15 @@ async def texts(place: str | Path) -> set[str]:
         store.close()
 
 
-# -- the model ---------------------------------------------------------------------------------------------------------
+# -- the model -------------------------------------------------------------------------
 
 
 def test_the_table_of_the_page_is_what_the_model_gives(model: ModuleType) -> None:
     given = model.Inputs()
     shown = PAGE.split("<!-- ten million -->\n")[1].split("<!-- /ten million -->")[0]
-    assert shown == model.table(given, [100_000, 1_000_000, 10_000_000]), "run the script with --into docs/scaling.md"
+    assert shown == model.table(given, [100_000, 1_000_000, 10_000_000]), (
+        "run the script with --into docs/scaling.md"
+    )
     with pytest.raises(ValueError, match="ten million"):
         model.replaced("no marks", "text")
 
@@ -106,20 +110,29 @@ def test_the_model_answers_changes_of_its_inputs_as_it_must(model: ModuleType) -
     given = model.Inputs(users=200_000, requests_day=40.0)
     users = model.crowd(given)
     assert users.count.sum() == 200_000
-    assert float((users.count * users.rate).sum()) * 86_400 / users.peak == pytest.approx(200_000 * 40.0, rel=0.15)
+    assert float((users.count * users.rate).sum()) * 86_400 / users.peak == pytest.approx(
+        200_000 * 40.0, rel=0.15
+    )
     fleet = model.plan(given, users, routed=True)
-    assert (fleet.replay_cores + fleet.serve_cores) / (fleet.nodes * given.cores) <= given.utilisation
+    assert (fleet.replay_cores + fleet.serve_cores) / (
+        fleet.nodes * given.cores
+    ) <= given.utilisation
     calm = model.failure(given, users, fleet)
     assert calm is not None and calm.banks > 0 and calm.rows_s > 0 and calm.delay_s == 0.0
-    tight = model.Inputs(users=200_000, requests_day=40.0, utilisation=0.97)  # no room for the work of one node in six
+    tight = model.Inputs(
+        users=200_000, requests_day=40.0, utilisation=0.97
+    )  # no room for the work of one node in six
     late = model.failure(tight, users, model.plan(tight, users, routed=True))
     assert late is not None and late.delay_s > 60.0
     tiny = model.Inputs(users=10)
-    assert model.failure(tiny, model.crowd(tiny), model.plan(tiny, model.crowd(tiny), routed=True)) is None
+    assert (
+        model.failure(tiny, model.crowd(tiny), model.plan(tiny, model.crowd(tiny), routed=True))
+        is None
+    )
     assert 1.0 <= model.spread(given, users, 16) < 2.0
 
 
-# -- backup and restore ------------------------------------------------------------------------------------------------
+# -- backup and restore ----------------------------------------------------------------
 
 
 def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_path: Path) -> None:
@@ -146,7 +159,9 @@ def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_path: P
     keys.close()
 
 
-def test_the_commands_for_postgresql_save_and_bring_back(postgres: Postgres, tmp_path: Path) -> None:
+def test_the_commands_for_postgresql_save_and_bring_back(
+    postgres: Postgres, tmp_path: Path
+) -> None:
     if postgres.admin_url is None or postgres.folder is None or postgres.programs is None:
         pytest.skip("dumping takes a server of our own")
     import psycopg

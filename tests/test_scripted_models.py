@@ -1,4 +1,6 @@
-"""What the fakes promise: scripted order, recorded requests, stable ids, clear failures, and passing the model checker."""
+"""What the fakes promise: scripted order, recorded requests, stable ids, clear
+failures, and passing the model checker.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import pytest
 
 import memagent.testing
 from memagent.core.errors import ConfigError, ModelError, ModelTimeout
-from memagent.core.exchange import Delta, FinishReason, Message, ModelRequest, ModelResponse, Role, Usage
+from memagent.core.exchange import (
+    Delta,
+    FinishReason,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    Usage,
+)
 from memagent.protocols import ChatModel, StreamingChatModel
 from memagent.testing.chat_model_kit import check_chat_model
 from memagent.testing.models import FunctionModel, ScriptedModel
@@ -55,7 +65,8 @@ def test_an_exhausted_script_names_the_request() -> None:
     model = ScriptedModel({Role.ANSWERER: ["only one"]})
     asyncio.run(model.complete(ask()))
     with pytest.raises(
-        AssertionError, match=r"role 'answerer' is exhausted at request 2 .*ending in 'where is Anna\?'"
+        AssertionError,
+        match=r"role 'answerer' is exhausted at request 2 .*ending in 'where is Anna\?'",
     ):
         asyncio.run(model.complete(ask("where is Anna?")))
     with pytest.raises(AssertionError, match="role 'judge'"):
@@ -102,7 +113,11 @@ def test_streamed_words_add_up_to_the_text(text: str) -> None:
 
 
 def test_the_fakes_pass_the_model_checker() -> None:
-    asyncio.run(check_chat_model(lambda: FunctionModel(lambda request: f"you said {request.messages[-1].content}")))
+    asyncio.run(
+        check_chat_model(
+            lambda: FunctionModel(lambda request: f"you said {request.messages[-1].content}")
+        )
+    )
     asyncio.run(check_chat_model(lambda: ScriptedModel([f"answer {n}" for n in range(40)])))
 
 
@@ -128,7 +143,9 @@ class Broken:
         one_id = self.fault == "same id"
         usage = Usage(calls=1, prompt_tokens=-1 if self.fault == "negative usage" else 1)
         finish = FinishReason.TOOL_CALLS if self.fault == "wrong finish" else FinishReason.STOP
-        return ModelResponse(id="one" if one_id else f"r{number}", text="hello there", usage=usage, finish=finish)
+        return ModelResponse(
+            id="one" if one_id else f"r{number}", text="hello there", usage=usage, finish=finish
+        )
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         response = await self.complete(request)

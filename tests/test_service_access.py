@@ -1,4 +1,6 @@
-"""Who may do what over HTTP: keys, scopes, loopback, and that no user ever sees another's rows, whatever is made up."""
+"""Who may do what over HTTP: keys, scopes, loopback, and that no user ever sees
+another's rows, whatever is made up.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,13 @@ SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 
 
 @pytest.fixture(scope="module", params=DATABASES)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with place_on(request.param, request, tmp_path_factory.mktemp("access")) as place, serving(place) as running:
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    with (
+        place_on(request.param, request, tmp_path_factory.mktemp("access")) as place,
+        serving(place) as running,
+    ):
         yield running
 
 
@@ -39,50 +46,93 @@ def keys(served: Served) -> dict[str, str]:
     for user, word in SECRETS.items():
         with served.http(made[user]) as http:
             for number in range(5):
-                body = {"text": f"{word} fact {number}", "id": f"{user}-{number}", "metadata": {"word": word}}
+                body = {
+                    "text": f"{word} fact {number}",
+                    "id": f"{user}-{number}",
+                    "metadata": {"word": word},
+                }
                 assert http.post("/v1/memories", json=body).status_code == 201
             turns = [{"speaker": user, "text": f"I like {word}", "id": f"{user}-turn"}]
-            assert http.post("/v1/sessions?wait=true", json={"id": f"{user}-ses", "turns": turns}).status_code == 200
+            assert (
+                http.post(
+                    "/v1/sessions?wait=true", json={"id": f"{user}-ses", "turns": turns}
+                ).status_code
+                == 200
+            )
             assert http.post("/v1/snapshots", json={"name": word}).status_code == 201
             assert http.post(f"/v1/users/{user}/export").status_code == 202
     return made
 
 
-def test_thousands_of_made_up_calls_never_show_a_foreign_row(served: Served, keys: dict[str, str]) -> None:
+def test_thousands_of_made_up_calls_never_show_a_foreign_row(
+    served: Served, keys: dict[str, str]
+) -> None:
     chance = random.Random(7)
     ids: dict[str, list[str]] = {user: [] for user in SECRETS}
     cursors: dict[str, list[str]] = {user: [] for user in SECRETS}
     for user, key in keys.items():
         with served.http(key) as http:
             page = http.get("/v1/memories?limit=2").json()
-            cursors[user] += [page["next_cursor"], http.get("/v1/oplog?limit=1").json()["next_cursor"]]
+            cursors[user] += [
+                page["next_cursor"],
+                http.get("/v1/oplog?limit=1").json()["next_cursor"],
+            ]
             ids[user] += [item["id"] for item in http.get("/v1/memories").json()["items"]]
             ids[user] += [one["id"] for one in http.get("/v1/snapshots").json()["items"]]
-            ids[user] += [f"{user}-ses", f"{user}-turn", http.post(f"/v1/users/{user}/export").json()["id"], "c1", "c2"]
+            ids[user] += [
+                f"{user}-ses",
+                f"{user}-turn",
+                http.post(f"/v1/users/{user}/export").json()["id"],
+                "c1",
+                "c2",
+            ]
     with served.http() as http:
         for number in range(CALLS if served.service.path is not None else CALLS // 5):
             me, other = chance.sample(sorted(SECRETS), 2)
             method, path, body, params = _made_up(chance, me, other, ids, cursors)
             answer = http.request(
-                method, path, params=params, json=body, headers={"Authorization": f"Bearer {keys[me]}"}
+                method,
+                path,
+                params=params,
+                json=body,
+                headers={"Authorization": f"Bearer {keys[me]}"},
             )
             assert answer.status_code < 500, (method, path, body, answer.text)
-            assert SECRETS[other] not in answer.text.replace(json.dumps(body or {}), ""), (number, method, path, body)
+            assert SECRETS[other] not in answer.text.replace(json.dumps(body or {}), ""), (
+                number,
+                method,
+                path,
+                body,
+            )
     with served.http(keys["bob"]) as http:
         assert len(http.get("/v1/memories?limit=1000").json()["items"]) >= 5
 
 
 def _made_up(
-    chance: random.Random, me: str, other: str, ids: dict[str, list[str]], cursors: dict[str, list[str]]
+    chance: random.Random,
+    me: str,
+    other: str,
+    ids: dict[str, list[str]],
+    cursors: dict[str, list[str]],
 ) -> tuple[str, str, dict[str, Any] | None, dict[str, Any]]:
-    """A call as `me` that reaches for what is `other`'s, by forged ids, cursors, filters and names of users."""
+    """A call as `me` that reaches for what is `other`'s, by forged ids, cursors,
+    filters and names of users.
+    """
     foreign = chance.choice(ids[other])
     cursor = chance.choice(cursors[other])
     if chance.random() < 0.3:
         place = chance.randrange(len(cursor))
         cursor = cursor[:place] + chance.choice("AZaz09-_") + cursor[place + 1 :]
     params: dict[str, Any] = chance.choice(
-        [{}, {"user_id": other}, {"user_id": me}, {"cursor": cursor}, {"run_id": other}, {"id": foreign}, {"limit": 3}]
+        [
+            {},
+            {"user_id": other},
+            {"user_id": me},
+            {"cursor": cursor},
+            {"run_id": other},
+            {"id": foreign},
+            {"limit": 3},
+        ]
     )
     get = ["", "/history", "/neighbors", "/diff", "/files/1"]
     paths = ["memories", "snapshots", "events", "jobs", "sessions"]
@@ -90,8 +140,16 @@ def _made_up(
         ("GET", f"/v1/{chance.choice(paths)}/{foreign}{chance.choice(get)}", None),
         ("GET", f"/v1/{chance.choice([*paths, 'oplog', 'graph', 'graph/stats'])}", None),
         ("POST", "/v1/search", {"text": "facts", "k": 50, "where": {"ids": ids[other]}}),
-        ("POST", "/v1/search", {"text": "facts", "k": 50, "where": {"session_ids": [f"{other}-ses"]}}),
-        ("POST", "/v1/search", {"text": "fact 1", "as_of": {"recorded": chance.randrange(20)}, "explain": True}),
+        (
+            "POST",
+            "/v1/search",
+            {"text": "facts", "k": 50, "where": {"session_ids": [f"{other}-ses"]}},
+        ),
+        (
+            "POST",
+            "/v1/search",
+            {"text": "fact 1", "as_of": {"recorded": chance.randrange(20)}, "explain": True},
+        ),
         ("POST", "/v1/context", {"text": "which fact is it"}),
         ("POST", "/v1/questions", {"text": f"What does {other} like?"}),
         ("POST", f"/v1/memories/{foreign}/restore", None),
@@ -123,9 +181,14 @@ def test_a_foreign_id_and_a_missing_one_answer_alike(served: Served, keys: dict[
             for one in ("bob-1", "zzz-1"):
                 answer = http.request(method, path.format(one), headers={"X-Request-Id": "same"})
                 assert answer.status_code == 404
-                answers.append({**answer.json(), "detail": answer.json()["detail"].replace(one, "ID")})
+                answers.append(
+                    {**answer.json(), "detail": answer.json()["detail"].replace(one, "ID")}
+                )
             assert answers[0] == answers[1]
-        named = [http.get("/v1/memories", params={"user_id": one}).json()["detail"] for one in ("bob", "nobody")]
+        named = [
+            http.get("/v1/memories", params={"user_id": one}).json()["detail"]
+            for one in ("bob", "nobody")
+        ]
         assert named[0] == named[1]
 
 
@@ -177,7 +240,9 @@ def test_without_a_key_only_requests_of_this_machine_are_served(headers: dict[st
         assert http.get("/v1/memories", headers=headers).status_code in (401, 421)
 
 
-def test_a_bind_beyond_loopback_without_keys_and_several_workers_are_refused(tmp_path: Path) -> None:
+def test_a_bind_beyond_loopback_without_keys_and_several_workers_are_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError, match="memagent keys create"):
         serve(open_store(path=tmp_path / "memory.db", embedder="hashing"), host="0.0.0.0", port=0)
     with pytest.raises(ConfigError, match="one worker"):
@@ -198,7 +263,9 @@ def test_the_rate_and_the_size_of_requests_are_limited() -> None:
             yield b" " * 100
 
     with serving(settings=limits) as running, running.http() as http:
-        answer = http.post("/v1/memories", content=drip(), headers={"Content-Type": "application/json"})
+        answer = http.post(
+            "/v1/memories", content=drip(), headers={"Content-Type": "application/json"}
+        )
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
@@ -209,15 +276,23 @@ def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path) -> None:
         assert http.post(
             "/v1/memories", params=user, json={"text": marker}, headers={"Idempotency-Key": "k"}
         ).is_success
-        http.post("/v1/sessions?wait=true", params=user, json={"turns": [{"text": f"I am a {marker}"}]})
+        http.post(
+            "/v1/sessions?wait=true", params=user, json={"turns": [{"text": f"I am a {marker}"}]}
+        )
         http.post("/v1/chat", params=user, json={"text": f"What is a {marker}?"})
-        http.post("/v1/search", params=user, json={"text": marker}, headers={"Idempotency-Key": "s"})
+        http.post(
+            "/v1/search", params=user, json={"text": marker}, headers={"Idempotency-Key": "s"}
+        )
         export = _finished(http, http.post("/v1/users/gone/export").json(), user)
         assert marker in http.get(f"/v1/jobs/{export['id']}/files/1", params=user).text
         receipt = _finished(http, http.post("/v1/users/gone/erase").json(), user)
         assert receipt["result"]["memories"][0]["items"] >= 1 and receipt["result"]["scrubbed"]
         assert http.get("/v1/memories", params=user).json()["items"] == []
-    left = [file for file in tmp_path.rglob("*") if file.is_file() and marker.encode() in file.read_bytes()]
+    left = [
+        file
+        for file in tmp_path.rglob("*")
+        if file.is_file() and marker.encode() in file.read_bytes()
+    ]
     assert left == []
     with closing(sqlite3.connect(tmp_path / "memory.service.db")) as database, database:
         assert database.execute("SELECT count(*) FROM service_jobs").fetchone() == (1,)

@@ -1,4 +1,6 @@
-"""Chat in OpenAI's format with its official client, streaming, and every error as a problem that becomes the same error again."""
+"""Chat in OpenAI's format with its official client, streaming, and every error as a
+problem that becomes the same error again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def told(model: FunctionModel) -> str:
 
 def test_the_official_client_talks_to_it_and_is_remembered(new_place: Callable[[], str]) -> None:
     model = FunctionModel(lambda _: "Your cat is called Bolt.")
-    with serving(new_place(), model=model, design="verbatim") as running, Client(running.url) as client:
+    with (
+        serving(new_place(), model=model, design="verbatim") as running,
+        Client(running.url) as client,
+    ):
         client.memory.add("Ana adopted a cat called Bolt")
         nobody = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
         with nobody as chat, pytest.raises(openai.AuthenticationError):
@@ -37,21 +42,30 @@ def test_the_official_client_talks_to_it_and_is_remembered(new_place: Callable[[
                 {"role": "system", "content": "Be brief."},
                 {"role": "user", "content": "What is my cat called?"},
             ]
-            answer = chat.chat.completions.create(model="memagent", messages=asked, user="somebody-else", temperature=0)
+            answer = chat.chat.completions.create(
+                model="memagent", messages=asked, user="somebody-else", temperature=0
+            )
             assert answer.choices[0].message.content == "Your cat is called Bolt."
             assert answer.usage is not None and answer.usage.total_tokens > 0
             assert "Ana adopted a cat called Bolt" in told(model) and "Be brief." in told(model)
             assert model.requests[-1].sampling.temperature == 0
             pieces = [
                 chunk.choices[0].delta.content or ""
-                for chunk in chat.chat.completions.create(model="memagent", messages=asked, stream=True)
+                for chunk in chat.chat.completions.create(
+                    model="memagent", messages=asked, stream=True
+                )
             ]
             assert "".join(pieces) == "Your cat is called Bolt." and len(pieces) > 3
             with pytest.raises(openai.UnprocessableEntityError):
-                chat.chat.completions.create(model="memagent", messages=[{"role": "system", "content": "x"}])
+                chat.chat.completions.create(
+                    model="memagent", messages=[{"role": "system", "content": "x"}]
+                )
     with serving(new_place()) as running:
         key = running.key("ann")
-        with Client(running.url, api_key=key) as mine, openai.OpenAI(base_url=f"{running.url}/v1", api_key=key) as chat:
+        with (
+            Client(running.url, api_key=key) as mine,
+            openai.OpenAI(base_url=f"{running.url}/v1", api_key=key) as chat,
+        ):
             chat.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": "I moved to Lisbon"}], user="bob"
             )
@@ -60,7 +74,9 @@ def test_the_official_client_talks_to_it_and_is_remembered(new_place: Callable[[
             assert other.memory.sessions() == []
 
 
-def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_and_the_turn_is_kept(place: str) -> None:
+def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_and_the_turn_is_kept(
+    place: str,
+) -> None:
     model = ScriptedModel([ModelTimeout("late"), ModelTimeout("late")])
     with serving(place, model=model, design="verbatim") as running, running.http() as http:
         http.post("/v1/memories", json={"text": "Tea is hot"})
@@ -75,7 +91,10 @@ def test_a_listener_who_leaves_does_not_lose_the_turn(place: str) -> None:
         await asyncio.sleep(5)
         return "late"
 
-    with serving(place, model=FunctionModel(slow), design="verbatim") as running, running.http() as http:
+    with (
+        serving(place, model=FunctionModel(slow), design="verbatim") as running,
+        running.http() as http,
+    ):
         http.post("/v1/memories", json={"text": "Tea is hot"})
         body = {"messages": [{"role": "user", "content": "Is tea hot?"}], "stream": True}
         with http.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -96,12 +115,18 @@ def test_every_error_survives_the_journey(fault: Any) -> None:
     }
     error: MemAgentError = made.get(fault.kind, lambda: fault.kind("what happened"))()
     problem = Problem.model_validate_json(problem_of(error).model_dump_json())
-    assert (problem.status, problem.code, problem.retryable) == (fault.status, fault.code, error.retryable)
+    assert (problem.status, problem.code, problem.retryable) == (
+        fault.status,
+        fault.code,
+        error.retryable,
+    )
     back = error_of(problem)
     if fault.status == 500:
         assert isinstance(back, ServiceError) and "what happened" not in str(back)
     else:
-        assert isinstance(back, errors.ConfigError if fault.kind is errors.MissingExtra else fault.kind)
+        assert isinstance(
+            back, errors.ConfigError if fault.kind is errors.MissingExtra else fault.kind
+        )
         assert back.retryable == error.retryable
     if isinstance(back, errors.VersionConflict):
         assert (back.expected, back.actual) == (1, 2)
@@ -109,7 +134,9 @@ def test_every_error_survives_the_journey(fault: Any) -> None:
 
 def test_the_table_knows_every_class_of_the_tree() -> None:
     def tree(kind: type[MemAgentError]) -> set[type[MemAgentError]]:
-        return {kind}.union(*(tree(one) for one in kind.__subclasses__() if one.__module__ == errors.__name__))
+        return {kind}.union(
+            *(tree(one) for one in kind.__subclasses__() if one.__module__ == errors.__name__)
+        )
 
     assert {fault.kind for fault in FAULTS} == tree(MemAgentError)
 
@@ -119,7 +146,13 @@ def test_the_table_knows_every_class_of_the_tree() -> None:
     [
         ("GET", "/v1/nowhere", {}, 404, "no_such_path"),
         ("PUT", "/v1/memories", {}, 405, "method_not_allowed"),
-        ("POST", "/v1/memories", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400, "malformed"),
+        (
+            "POST",
+            "/v1/memories",
+            {"content": b"{", "headers": {"Content-Type": "application/json"}},
+            400,
+            "malformed",
+        ),
         ("POST", "/v1/memories", {"json": {"txt": "x"}}, 422, "invalid_request"),
         ("POST", "/v1/memories", {"json": {"text": "  "}}, 422, "invalid_input"),
         ("POST", "/v1/memories", {"json": {"text": "x" * 20_001}}, 422, "invalid_request"),
@@ -136,7 +169,13 @@ def test_the_table_knows_every_class_of_the_tree() -> None:
             412,
             "precondition_failed",
         ),
-        ("PATCH", "/v1/memories/one", {"json": {"text": "x", "version": 7}}, 409, "version_conflict"),
+        (
+            "PATCH",
+            "/v1/memories/one",
+            {"json": {"text": "x", "version": 7}},
+            409,
+            "version_conflict",
+        ),
         ("GET", "/v1/memories/two", {}, 404, "not_found"),
         ("POST", "/v1/undo", {"json": {"commit_id": "c99"}}, 404, "not_found"),
         ("POST", "/v1/users/default/import", {"content": b"x"}, 415, "unsupported_media_type"),
@@ -165,9 +204,19 @@ def test_etags_guard_edits(place: str) -> None:
         assert http.get("/v1/memories/one", headers={"If-None-Match": tag}).status_code == 304
         changed = http.patch("/v1/memories/one", json={"text": "uno"}, headers={"If-Match": tag})
         assert changed.status_code == 200 and changed.headers["etag"] != tag
-        assert http.patch("/v1/memories/one", json={"text": "eins"}, headers={"If-Match": tag}).status_code == 412
+        assert (
+            http.patch(
+                "/v1/memories/one", json={"text": "eins"}, headers={"If-Match": tag}
+            ).status_code
+            == 412
+        )
         assert http.delete("/v1/memories/one", headers={"If-Match": tag}).status_code == 412
-        assert http.delete("/v1/memories/one", headers={"If-Match": changed.headers["etag"]}).status_code == 204
+        assert (
+            http.delete(
+                "/v1/memories/one", headers={"If-Match": changed.headers["etag"]}
+            ).status_code
+            == 204
+        )
 
 
 def test_the_client_tries_again_with_the_same_key_and_tells_when_nobody_answers() -> None:
@@ -183,12 +232,17 @@ def test_the_client_tries_again_with_the_same_key_and_tells_when_nobody_answers(
         return httpx.Response(200, json={"hits": []})
 
     async def search() -> None:
-        async with AsyncClient("http://127.0.0.1:1", transport=httpx.MockTransport(flaky)) as client:
+        async with AsyncClient(
+            "http://127.0.0.1:1", transport=httpx.MockTransport(flaky)
+        ) as client:
             assert await client.search("x") == []
 
     asyncio.run(search())
     assert len(seen) == 3 and len(set(seen)) == 1
-    with Client("http://127.0.0.1:9", attempts=1) as client, pytest.raises(ServiceError, match="cannot be reached"):
+    with (
+        Client("http://127.0.0.1:9", attempts=1) as client,
+        pytest.raises(ServiceError, match="cannot be reached"),
+    ):
         client.memory.get("x")
     with serving() as running, Client(running.url) as client, pytest.raises(MemoryNotFound):
         client.memory.get("nothing")

@@ -1,4 +1,6 @@
-"""The service's log and figures: what language models cost by request, job, role and model, and not one word of anybody."""
+"""The service's log and figures: what language models cost by request, job, role and
+model, and not one word of anybody.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LOGGERS = ("memagent", "mcp", "uvicorn", "asyncio", "langgraph")
 
 @contextmanager
 def listening() -> Iterator[list[str]]:
-    """Every line that any of these loggers writes at any level, as a file would have it, tracebacks included."""
+    """Every line that any of these loggers writes at any level, as a file would have
+    it, tracebacks included.
+    """
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -52,7 +56,11 @@ def listening() -> Iterator[list[str]]:
 
 def told(lines: list[str], logger: str) -> list[dict[str, Any]]:
     """The JSON lines of a logger."""
-    return [json.loads(line.split(" ", 2)[2]) for line in lines if line.startswith(f"INFO memagent.service.{logger} ")]
+    return [
+        json.loads(line.split(" ", 2)[2])
+        for line in lines
+        if line.startswith(f"INFO memagent.service.{logger} ")
+    ]
 
 
 def priced(request: ModelRequest) -> ModelResponse:
@@ -71,7 +79,10 @@ def finished(http: httpx.Client, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def session(number: int = 0) -> dict[str, Any]:
-    return {"id": f"ses{number}", "turns": [{"speaker": f"Ana{MARKER}", "text": f"the {MARKER} lamp is in room 7"}]}
+    return {
+        "id": f"ses{number}",
+        "turns": [{"speaker": f"Ana{MARKER}", "text": f"the {MARKER} lamp is in room 7"}],
+    }
 
 
 def test_lines_tell_what_models_cost_by_call_request_and_job() -> None:
@@ -82,14 +93,28 @@ def test_lines_tell_what_models_cost_by_call_request_and_job() -> None:
     ):
         job = finished(http, http.post("/v1/sessions", json=session()).json())
         assert http.post("/v1/sessions?wait=true", json=session(1)).status_code == 200
-        asked = http.post("/v1/questions", json={"text": "Where is the lamp?"}, headers={"X-Request-Id": "asked-1"})
+        asked = http.post(
+            "/v1/questions",
+            json={"text": "Where is the lamp?"},
+            headers={"X-Request-Id": "asked-1"},
+        )
         assert asked.json()["citations"]
         figures = http.get("/metrics").text
     calls = told(lines, "models")
-    assert [call["role"] for call in calls] == ["extractor", "manager", "extractor", "manager", "answerer"]
+    assert [call["role"] for call in calls] == [
+        "extractor",
+        "manager",
+        "extractor",
+        "manager",
+        "answerer",
+    ]
     for call in calls:
         assert (call["event"], call["model"], call["outcome"]) == ("model_call", "big-model", "ok")
-        assert (call["input_tokens"], call["output_tokens"], call["cost_usd"]) == (11, 3, 0.002) and call["ms"] >= 0
+        assert (call["input_tokens"], call["output_tokens"], call["cost_usd"]) == (
+            11,
+            3,
+            0.002,
+        ) and call["ms"] >= 0
     assert calls[-1]["request_id"] == "asked-1" and "request_id" not in calls[0]
     (line,) = told(lines, "jobs")
     assert {**line, "at": "", "ms": 0} == {
@@ -98,19 +123,33 @@ def test_lines_tell_what_models_cost_by_call_request_and_job() -> None:
         "model_calls": 2, "input_tokens": 22, "output_tokens": 6, "cost_usd": 0.004,
     }  # fmt: skip
     by_route = {(one["method"], one["route"], one["status"]): one for one in told(lines, "access")}
-    assert by_route["POST", "/v1/sessions", 200]["input_tokens"] == 22, "who waits is told what it cost"
+    assert by_route["POST", "/v1/sessions", 200]["input_tokens"] == 22, (
+        "who waits is told what it cost"
+    )
     assert "model_calls" not in by_route["POST", "/v1/sessions", 202]
     question = by_route["POST", "/v1/questions", 200]
-    assert (question["model_calls"], question["output_tokens"], question["cost_usd"]) == (1, 3, 0.002)
+    assert (question["model_calls"], question["output_tokens"], question["cost_usd"]) == (
+        1,
+        3,
+        0.002,
+    )
     assert 'memagent_model_calls_total{role="manager",model="big-model",outcome="ok"} 2' in figures
-    assert 'memagent_model_tokens_total{role="answerer",model="big-model",kind="input"} 11' in figures
+    assert (
+        'memagent_model_tokens_total{role="answerer",model="big-model",kind="input"} 11' in figures
+    )
     assert 'memagent_model_cost_usd_total{role="extractor",model="big-model"} 0.004' in figures
-    assert re.search(r'memagent_model_seconds_total\{role="manager",model="big-model"\} \d', figures)
+    assert re.search(
+        r'memagent_model_seconds_total\{role="manager",model="big-model"\} \d', figures
+    )
     assert MARKER not in "\n".join([*lines, figures])
 
 
-def test_no_line_repeats_a_word_whatever_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words in texts, ids, names, queries, paths, cursors, headers and messages of errors; all of it through every part."""
+def test_no_line_repeats_a_word_whatever_goes_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words in texts, ids, names, queries, paths, cursors, headers and messages of
+    errors; all of it through every part.
+    """
 
     def broken(request: ModelRequest) -> ModelResponse:
         if request.role is Role.MANAGER:
@@ -120,13 +159,23 @@ def test_no_line_repeats_a_word_whatever_goes_wrong(tmp_path: Path, monkeypatch:
         return priced(request)
 
     model = FunctionModel(broken)
-    with listening() as lines, serving(tmp_path / "memory.db", model=model, design="memory_r2") as running:
+    with (
+        listening() as lines,
+        serving(tmp_path / "memory.db", model=model, design="memory_r2") as running,
+    ):
         http = running.http(**{"X-Request-Id": "r1", "User-Agent": MARKER, "Cookie": MARKER})
         with http:
-            assert http.post("/v1/memories", json={"text": MARKER, "id": MARKER, "tags": [MARKER]}).status_code == 201
+            assert (
+                http.post(
+                    "/v1/memories", json={"text": MARKER, "id": MARKER, "tags": [MARKER]}
+                ).status_code
+                == 201
+            )
             http.post("/v1/memories", json={"text": [MARKER], MARKER: MARKER})
             http.post(
-                "/v1/memories", content=f'{{"text": "{MARKER}'.encode(), headers={"Content-Type": "application/json"}
+                "/v1/memories",
+                content=f'{{"text": "{MARKER}'.encode(),
+                headers={"Content-Type": "application/json"},
             )
             http.post("/v1/search", json={"text": MARKER, "recipe": MARKER})
             http.get(f"/v1/memories/{MARKER}", params={MARKER: MARKER})
@@ -200,14 +249,25 @@ def test_a_model_that_fails_is_counted_and_its_job_told() -> None:
 def test_the_labels_of_models_are_bounded_whatever_providers_call_themselves() -> None:
     figures = ModelFigures()
     for number in range(100):
-        figures.observe("answerer", f"provider/model-{number}", Usage(prompt_tokens=1), seconds=0.1, outcome="ok")
+        figures.observe(
+            "answerer",
+            f"provider/model-{number}",
+            Usage(prompt_tokens=1),
+            seconds=0.1,
+            outcome="ok",
+        )
     for name in ('x"} 1\nevil 1', f"{MARKER} words of somebody", "m" * 500):
         figures.observe("answerer", name, Usage(prompt_tokens=1), seconds=0.1, outcome="ok")
     rows = [
-        labels for name, _, series in figures.series() if name == "memagent_model_calls_total" for labels, _ in series
+        labels
+        for name, _, series in figures.series()
+        if name == "memagent_model_calls_total"
+        for labels, _ in series
     ]
     assert len(rows) == MOST_MODELS + 1
-    assert all(re.fullmatch(r'role="answerer",model="[\w./-]+",outcome="ok"', labels) for labels in rows)
+    assert all(
+        re.fullmatch(r'role="answerer",model="[\w./-]+",outcome="ok"', labels) for labels in rows
+    )
     values = {
         labels: value
         for name, _, series in figures.series()
@@ -218,7 +278,11 @@ def test_the_labels_of_models_are_bounded_whatever_providers_call_themselves() -
 
 
 def test_a_metered_model_is_a_model_and_a_stream_that_is_given_up_is_counted() -> None:
-    asyncio.run(check_chat_model(lambda: MeteredModel(FunctionModel(lambda _: "a few words"), ModelFigures())))
+    asyncio.run(
+        check_chat_model(
+            lambda: MeteredModel(FunctionModel(lambda _: "a few words"), ModelFigures())
+        )
+    )
     figures = ModelFigures()
 
     async def leave() -> None:
@@ -230,5 +294,10 @@ def test_a_metered_model_is_a_model_and_a_stream_that_is_given_up_is_counted() -
         await aclose_stream(stream)
 
     asyncio.run(leave())
-    labels = [labels for name, _, rows in figures.series() if name.endswith("calls_total") for labels, _ in rows]
+    labels = [
+        labels
+        for name, _, rows in figures.series()
+        if name.endswith("calls_total")
+        for labels, _ in rows
+    ]
     assert labels == ['role="answerer",model="unknown",outcome="given_up"']

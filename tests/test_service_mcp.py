@@ -1,4 +1,6 @@
-"""MCP inside the service: the official client over real HTTP, with the keys, scopes and limits that REST has."""
+"""MCP inside the service: the official client over real HTTP, with the keys, scopes and
+limits that REST has.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,16 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
 @asynccontextmanager
-async def connected(url: str, key: str | None = None, *, mode: str = "auto", **headers: str) -> AsyncGenerator[Tools]:
+async def connected(
+    url: str, key: str | None = None, *, mode: str = "auto", **headers: str
+) -> AsyncGenerator[Tools]:
     """The official client at `/mcp`; `legacy` is the handshake of older clients."""
     sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **headers}
     http = httpx2.AsyncClient(headers=sent, timeout=60, trust_env=False)
-    async with http, mcp.Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client:
+    async with (
+        http,
+        mcp.Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+    ):
         yield Tools(client)
 
 
@@ -60,25 +67,33 @@ def keys(served: Served) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serves(mode: str) -> None:
+def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serves(
+    mode: str,
+) -> None:
     async def run(url: str) -> None:
         async with connected(url, mode=mode) as tools:
             assert await tools.names() == ALL
             added = await tools("add", text="Ana drinks green tea", user_id="bo", user="bo")
             assert added["trust"] == "assistant"
-            assert [one["id"] for one in (await tools("search", query="tea"))["memories"]] == [added["id"]]
+            assert [one["id"] for one in (await tools("search", query="tea"))["memories"]] == [
+                added["id"]
+            ]
             assert "tea" in (await tools("ask", question="What does Ana drink?"))["text"]
             await tools("forget", memory_id=added["id"])
             assert (await tools("undo"))["memories"] == [added["id"]]
 
     with serving() as running, running.http() as http:
         asyncio.run(run(running.url))
-        assert [item["text"] for item in http.get("/v1/memories").json()["items"]] == ["Ana drinks green tea"]
+        assert [item["text"] for item in http.get("/v1/memories").json()["items"]] == [
+            "Ana drinks green tea"
+        ]
         series = http.get("/metrics").text
         assert 'memagent_requests_total{method="POST",route="/mcp",status="200"}' in series
 
 
-def test_two_users_at_once_reach_their_own_memory_alone(served: Served, keys: dict[str, str]) -> None:
+def test_two_users_at_once_reach_their_own_memory_alone(
+    served: Served, keys: dict[str, str]
+) -> None:
     """Foreign ids, cursors, session ids and names of users, over both handshakes, at the same time."""
 
     async def as_user(me: str, other: str, mode: str, seed: int) -> int:
@@ -87,7 +102,9 @@ def test_two_users_at_once_reach_their_own_memory_alone(served: Served, keys: di
         answered = 0
         async with connected(served.url, keys[me], mode=mode, **forged) as tools:
             foreign = [f"{other}-{number}" for number in range(5)]
-            cursors = [base64.urlsafe_b64encode(json.dumps(one).encode()).decode() for one in foreign]
+            cursors = [
+                base64.urlsafe_b64encode(json.dumps(one).encode()).decode() for one in foreign
+            ]
             extra = [{}, {"user_id": other}, {"scope": {"user_id": other}}, {"agent_id": other}]
             for _ in range(60):
                 more = chance.choice(extra)
@@ -104,11 +121,18 @@ def test_two_users_at_once_reach_their_own_memory_alone(served: Served, keys: di
                 )
                 told = json.dumps(await tools(name, **{**arguments, **more}))
                 answered += SECRETS[me] in told
-                assert SECRETS[other] not in told.replace(str(arguments.get("question", "-")), ""), (name, arguments)
+                assert SECRETS[other] not in told.replace(
+                    str(arguments.get("question", "-")), ""
+                ), (name, arguments)
         return answered
 
     async def run() -> list[int]:
-        users = [("ann", "bob", "auto"), ("bob", "ann", "auto"), ("ann", "bob", "legacy"), ("bob", "ann", "legacy")]
+        users = [
+            ("ann", "bob", "auto"),
+            ("bob", "ann", "auto"),
+            ("ann", "bob", "legacy"),
+            ("bob", "ann", "legacy"),
+        ]
         return await asyncio.gather(*(as_user(*one, seed) for seed, one in enumerate(users)))
 
     assert min(asyncio.run(run())) > 10, "calls must get answers, or the run is vacuous"
@@ -150,7 +174,12 @@ def test_a_key_is_offered_the_tools_its_scopes_allow_and_can_call_no_other(
     served: Served, keys: dict[str, str], scopes: list[str], tools: list[str]
 ) -> None:
     key = served.key("ann", *scopes)
-    arguments = {"add": {"text": "x"}, "forget": {"memory_id": "ann-1"}, "undo": {}, "ask": {"question": "x"}}
+    arguments = {
+        "add": {"text": "x"},
+        "forget": {"memory_id": "ann-1"},
+        "undo": {},
+        "ask": {"question": "x"},
+    }
 
     async def run() -> None:
         for mode in ("auto", "legacy"):
@@ -171,7 +200,9 @@ def test_a_key_without_any_such_scope_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_key_revoked_in_the_middle_is_refused_at_once(served: Served, keys: dict[str, str], mode: str) -> None:
+def test_a_key_revoked_in_the_middle_is_refused_at_once(
+    served: Served, keys: dict[str, str], mode: str
+) -> None:
     key = served.key("ann", "memory:read")
 
     async def run() -> None:
@@ -188,11 +219,15 @@ def test_a_key_revoked_in_the_middle_is_refused_at_once(served: Served, keys: di
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
-def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_headers(served: Served) -> None:
+def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_headers(
+    served: Served,
+) -> None:
     key = served.key("eve")
 
     async def run() -> None:
-        async with connected(served.url, key, **{"X-Agent-Id": "helper", "X-Run-Id": "r1"}) as tools:
+        async with connected(
+            served.url, key, **{"X-Agent-Id": "helper", "X-Run-Id": "r1"}
+        ) as tools:
             await tools("add", text="Eve is planning a surprise")
         async with connected(served.url, key) as tools:
             assert (await tools("list"))["memories"] == []
@@ -201,9 +236,16 @@ def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_h
     with served.http(key, **HEADERS) as http:
         named = {"agent_id": "helper", "run_id": "r1"}
         assert len(http.get("/v1/memories", params=named).json()["items"]) == 1
-        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list", "arguments": {}}}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "list", "arguments": {}},
+        }
         answer = http.post("/mcp", params=named, json=call, headers={"X-Run-Id": "another"})
-        assert len(answer.json()["result"]["structuredContent"]["memories"]) == 1, "the query comes first"
+        assert len(answer.json()["result"]["structuredContent"]["memories"]) == 1, (
+            "the query comes first"
+        )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +253,9 @@ def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_h
     [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"X-Forwarded-For": "10.0.0.1"}],
     ids=["host", "origin", "proxy"],
 )
-def test_without_a_key_foreign_hosts_origins_and_proxies_are_refused(headers: dict[str, str]) -> None:
+def test_without_a_key_foreign_hosts_origins_and_proxies_are_refused(
+    headers: dict[str, str],
+) -> None:
     with serving() as running, running.http(**HEADERS) as http:
         assert http.post("/mcp", json=LIST).status_code == 200
         assert http.post("/mcp", json=LIST, headers=headers).status_code in (401, 421)
@@ -225,7 +269,9 @@ def test_rate_size_and_number_in_flight_are_limited_as_for_rest() -> None:
 
     limits = ServiceSettings(requests_per_minute=4, max_body_bytes=2_000, drain_s=1.0)
     with serving(settings=limits) as running, running.http(**HEADERS) as http:
-        assert http.post("/mcp", json={**LIST, "params": {"filler": "x" * 3_000}}).status_code == 413
+        assert (
+            http.post("/mcp", json={**LIST, "params": {"filler": "x" * 3_000}}).status_code == 413
+        )
         codes = [http.post("/mcp", json=LIST).status_code for _ in range(6)]
         assert codes[:4] == [200] * 4 and codes[4:] == [429, 429]
     limits = limits.model_copy(update={"requests_per_minute": None})
@@ -239,7 +285,9 @@ def test_rate_size_and_number_in_flight_are_limited_as_for_rest() -> None:
             "method": "tools/call",
             "params": {"name": "ask", "arguments": {"question": "x"}},
         }
-        async with httpx.AsyncClient(base_url=url, headers=HEADERS, timeout=30, trust_env=False) as http:
+        async with httpx.AsyncClient(
+            base_url=url, headers=HEADERS, timeout=30, trust_env=False
+        ) as http:
             await http.post("/mcp", json=LIST)
             answers = await asyncio.gather(*(http.post("/mcp", json=call) for _ in range(4)))
         return sorted(answer.status_code for answer in answers)
@@ -258,7 +306,11 @@ def test_there_are_no_streams_that_hold_a_place(served: Served, keys: dict[str, 
             assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         before = served.service.metrics.in_flight
         version = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
-        answer = http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"}, headers=version)
+        answer = http.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"},
+            headers=version,
+        )
         assert answer.status_code >= 400
         assert served.service.metrics.in_flight <= before
 
@@ -268,14 +320,23 @@ def test_what_is_no_message_is_told_and_nothing_fails(served: Served, keys: dict
     with served.http(keys["ann"], **HEADERS) as http:
         for _ in range(60):
             method = chance.choice(["", "nonsense", "tools/call", "x" * 5_000])
-            messages = [json.dumps(one).encode() for one in ({**LIST, "id": None}, {**LIST, "method": method})]
-            body = chance.choice([b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"jsonrpc":"2.0"}', *messages])
-            version = chance.choice([{}, {"MCP-Protocol-Version": chance.choice(["2026-07-28", "1999-01-01", "x"])}])
+            messages = [
+                json.dumps(one).encode()
+                for one in ({**LIST, "id": None}, {**LIST, "method": method})
+            ]
+            body = chance.choice(
+                [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"jsonrpc":"2.0"}', *messages]
+            )
+            version = chance.choice(
+                [{}, {"MCP-Protocol-Version": chance.choice(["2026-07-28", "1999-01-01", "x"])}]
+            )
             answer = http.post("/mcp", content=body, headers=version)
             assert answer.status_code < 500, (body, answer.text)
 
 
-def test_without_the_extra_the_service_starts_and_mcp_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_service_starts_and_mcp_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     with serving() as running, running.http(**HEADERS) as http:
         assert http.get("/readyz").status_code == 200
@@ -287,7 +348,10 @@ def test_without_the_extra_the_service_starts_and_mcp_says_what_is_missing(monke
 
 def test_mcp_is_loaded_at_the_first_request_and_stops_with_the_service(tmp_path: Path) -> None:
     code = "import sys, memagent.service.app as app; app.create_app(); print('mcp' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+        == "False"
+    )
 
     async def run(url: str) -> None:
         async with connected(url, mode="legacy") as tools:

@@ -1,4 +1,6 @@
-"""The OpenAPI document: the one in the repository is the one served, and the service keeps it under requests nobody would write."""
+"""The OpenAPI document: the one in the repository is the one served, and the service
+keeps it under requests nobody would write.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def written() -> str:
 
 
 def test_the_document_in_the_repository_is_the_one_served() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == written(), f"write it anew: python tests/{Path(__file__).name}"
+    assert DOCUMENT.read_text(encoding="utf-8") == written(), (
+        f"write it anew: python tests/{Path(__file__).name}"
+    )
     assert json.loads(DOCUMENT.read_text(encoding="utf-8"))["openapi"].startswith("3.1")
 
 
@@ -32,13 +36,21 @@ def test_pages_load_nothing_from_elsewhere() -> None:
     with serving() as running, running.http() as http:
         page = http.get("/docs")
         assert page.status_code == 200 and "/v1/memories/batch" in page.text
-        assert re.findall(r"(?:src|href)=[\"'](?!/|#)", page.text) == [] and "<script" not in page.text
+        assert (
+            re.findall(r"(?:src|href)=[\"'](?!/|#)", page.text) == [] and "<script" not in page.text
+        )
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert http.get("/docs/style.css").headers["content-type"].startswith("text/css")
-        assert http.get("/openapi.json").json()["paths"].keys() == create_app().openapi()["paths"].keys()
+        assert (
+            http.get("/openapi.json").json()["paths"].keys()
+            == create_app().openapi()["paths"].keys()
+        )
         for path in ("/docs", "/v1/memories", "/v1/nowhere", "/healthz"):
             headers = http.get(path, headers={"X-Request-Id": "my-id"}).headers
-            assert headers["x-content-type-options"] == "nosniff" and headers["x-request-id"] == "my-id"
+            assert (
+                headers["x-content-type-options"] == "nosniff"
+                and headers["x-request-id"] == "my-id"
+            )
             assert "content-security-policy" in headers
 
 
@@ -57,7 +69,9 @@ def test_ten_thousand_generated_requests_find_no_fault(tmp_path: Path) -> None:
 
 
 def _probe(place: str, *, cases: int) -> None:
-    """Requests written from the document: none may end in a fault of the service or in an answer it does not tell of."""
+    """Requests written from the document: none may end in a fault of the service or in
+    an answer it does not tell of.
+    """
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from schemathesis import GenerationMode
@@ -88,7 +102,11 @@ def _probe(place: str, *, cases: int) -> None:
         schema.config.update(base_url=url)
         operations = [result.ok() for result in schema.get_all_operations()]  # pyright: ignore[reportAttributeAccessIssue]
         pairs = itertools.product(operations, (GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
-        runs = [(one, mode) for one, mode in pairs if mode is GenerationMode.POSITIVE or one.body or one.query]
+        runs = [
+            (one, mode)
+            for one, mode in pairs
+            if mode is GenerationMode.POSITIVE or one.body or one.query
+        ]
         each = -(-cases // len(runs))
         for operation, mode in runs:
             quick = settings(

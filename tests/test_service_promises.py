@@ -1,4 +1,6 @@
-"""The service's promises: a request repeated has one effect, what is acknowledged survives, a failed model loses no turn."""
+"""The service's promises: a request repeated has one effect, what is acknowledged
+survives, a failed model loses no turn.
+"""
 
 from __future__ import annotations
 
@@ -58,16 +60,25 @@ def test_the_same_request_again_has_one_effect_and_the_first_answer(place: str) 
         ("DELETE", "/v1/memories?confirm=default", None),
         ("POST", "/v1/undo", {}),
         ("POST", "/v1/chat", {"text": "What is old?"}),
-        ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "What is old?"}]}),
+        (
+            "POST",
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "What is old?"}]},
+        ),
         ("POST", "/v1/sessions?wait=true", {"turns": [{"text": "I am new here"}]}),
         ("POST", "/v1/sessions", {"turns": [{"text": "I am new here"}]}),
         ("POST", "/v1/snapshots", {"name": "now"}),
     ],
 )
-def test_sixteen_at_once_have_one_effect(place: str, method: str, path: str, body: dict[str, Any] | None) -> None:
+def test_sixteen_at_once_have_one_effect(
+    place: str, method: str, path: str, body: dict[str, Any] | None
+) -> None:
     async def sixteen(url: str) -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
-            one = (http.request(method, path, json=body, headers={"Idempotency-Key": "same"}) for _ in range(16))
+            one = (
+                http.request(method, path, json=body, headers={"Idempotency-Key": "same"})
+                for _ in range(16)
+            )
             return list(await asyncio.gather(*one))
 
     with serving(place) as running, running.http() as http:
@@ -78,7 +89,11 @@ def test_sixteen_at_once_have_one_effect(place: str, method: str, path: str, bod
         refused = {answer.json()["code"] for answer in answers if not answer.is_success}
         assert refused <= {"request_in_progress"}
         rows = http.get("/v1/oplog").json()["items"]
-        kinds = [row["entry"]["kind"] for row in rows if row["entry"].get("source", {}).get("actor") != "agent"]
+        kinds = [
+            row["entry"]["kind"]
+            for row in rows
+            if row["entry"].get("source", {}).get("actor") != "agent"
+        ]
         assert len(kinds) == (1 if "snapshots" in path else 2), kinds
 
 
@@ -86,11 +101,17 @@ def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:
     with serving(place) as running, running.http() as http:
         for user in ("ann", "bob"):
             for key in ("old", "new"):
-                added = http.post(f"/v1/memories?user_id={user}", json={"text": key}, headers={"Idempotency-Key": key})
+                added = http.post(
+                    f"/v1/memories?user_id={user}",
+                    json={"text": key},
+                    headers={"Idempotency-Key": key},
+                )
                 assert added.is_success
         make_older(place, days=8)
         assert asyncio.run(running.service.prune()) == 4
-        assert http.post("/v1/memories?user_id=ann", json={"text": "more"}, headers={"Idempotency-Key": "x"}).is_success
+        assert http.post(
+            "/v1/memories?user_id=ann", json={"text": "more"}, headers={"Idempotency-Key": "x"}
+        ).is_success
         make_older(place, days=6)
         assert asyncio.run(running.service.prune()) == 0
         assert len(kept_responses(place)) == 1
@@ -135,20 +156,43 @@ class Flaky:
 def test_a_failed_model_loses_no_turn(place: str) -> None:
     model = Flaky()
     with serving(place, model=model) as running, running.http() as http:
-        http.post("/v1/memories", json={"text": "Somebody lives, has a dog and plays chess in Oslo"})
-        job = http.post("/v1/sessions", json={"id": "s", "turns": [{"speaker": "Ana", "text": "I like tea"}]}).json()
-        assert http.post("/v1/sessions?wait=true", json={"turns": [{"text": "I like rain"}]}).status_code == 200
+        http.post(
+            "/v1/memories", json={"text": "Somebody lives, has a dog and plays chess in Oslo"}
+        )
+        job = http.post(
+            "/v1/sessions", json={"id": "s", "turns": [{"speaker": "Ana", "text": "I like tea"}]}
+        ).json()
+        assert (
+            http.post(
+                "/v1/sessions?wait=true", json={"turns": [{"text": "I like rain"}]}
+            ).status_code
+            == 200
+        )
         for path, body in (
             ("/v1/chat", {"text": "I live in Oslo"}),
             ("/v1/chat/completions", {"messages": [{"role": "user", "content": "I have a dog"}]}),
         ):
             answer = http.post(path, json=body)
             assert (answer.status_code, answer.json()["code"]) == (503, "model_unavailable")
-        streamed = http.post("/v1/chat", json={"text": "I play chess"}, headers={"Accept": "text/event-stream"}).text
+        streamed = http.post(
+            "/v1/chat", json={"text": "I play chess"}, headers={"Accept": "text/event-stream"}
+        ).text
         assert "event: problem" in streamed
-        told = {turn["text"] for one in http.get("/v1/sessions").json()["items"] for turn in one["turns"]}
-        assert told == {"I like tea", "I like rain", "I live in Oslo", "I have a dog", "I play chess"}
-        assert http.post("/v1/search", json={"text": "tea"}).status_code == 200  # degraded, not down
+        told = {
+            turn["text"]
+            for one in http.get("/v1/sessions").json()["items"]
+            for turn in one["turns"]
+        }
+        assert told == {
+            "I like tea",
+            "I like rain",
+            "I live in Oslo",
+            "I have a dog",
+            "I play chess",
+        }
+        assert (
+            http.post("/v1/search", json={"text": "tea"}).status_code == 200
+        )  # degraded, not down
         model.works.set()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -163,7 +207,9 @@ def test_a_failed_model_loses_no_turn(place: str) -> None:
 def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(place: str) -> None:
     model = Flaky()
     with serving(place, model=model) as running, running.http() as http:
-        job = http.post("/v1/sessions", json={"turns": [{"speaker": "Ana", "text": "I like tea"}]}).json()
+        job = http.post(
+            "/v1/sessions", json={"turns": [{"speaker": "Ana", "text": "I like tea"}]}
+        ).json()
         erase = http.get(f"/v1/jobs/{job['id']}").json()
         assert erase["state"] in ("queued", "running")
     model.works.set()
@@ -189,9 +235,14 @@ def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
                     while True:
                         number += 1
                         item_id = f"item-{cycle}-{number}"
-                        if http.post("/v1/memories", json={"text": f"text {number}", "id": item_id}).is_success:
+                        if http.post(
+                            "/v1/memories", json={"text": f"text {number}", "id": item_id}
+                        ).is_success:
                             kept[item_id] = f"text {number}"
-                        body = {"id": f"ses-{cycle}-{number}", "turns": [{"text": f"I said {number}"}]}
+                        body = {
+                            "id": f"ses-{cycle}-{number}",
+                            "turns": [{"text": f"I said {number}"}],
+                        }
                         if http.post("/v1/sessions", json=body).is_success:
                             sessions.add(body["id"])  # pyright: ignore[reportArgumentType]
                 except httpx.TransportError:
@@ -199,10 +250,16 @@ def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
             process.wait(30)
     assert kept and sessions
     with serving(tmp_path / "memory.db") as running, running.http() as http:
-        found = {item["id"]: item["text"] for item in http.get("/v1/memories?limit=1000&kind=fact").json()["items"]}
+        found = {
+            item["id"]: item["text"]
+            for item in http.get("/v1/memories?limit=1000&kind=fact").json()["items"]
+        }
         assert kept.items() <= found.items()
         deadline = time.monotonic() + 60
-        while running.service.database.job_counts()["done"] < len(sessions) and time.monotonic() < deadline:
+        while (
+            running.service.database.job_counts()["done"] < len(sessions)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
         assert running.service.database.job_counts()["done"] >= len(sessions)
 
@@ -213,7 +270,9 @@ def test_asked_to_stop_it_finishes_what_runs_and_exits_cleanly(place: str) -> No
 
         def ask() -> None:
             answers.append(
-                httpx.post(f"{url}/v1/questions", json={"text": "What?"}, timeout=30, trust_env=False).status_code
+                httpx.post(
+                    f"{url}/v1/questions", json={"text": "What?"}, timeout=30, trust_env=False
+                ).status_code
             )
 
         asking = threading.Thread(target=ask)
@@ -230,6 +289,11 @@ def test_the_log_holds_no_words_of_anybody(place: str, caplog: pytest.LogCapture
     with serving(place) as running, running.http() as http:
         http.post("/v1/memories", json={"text": "heliotrope"})
         http.get("/v1/memories/heliotrope?kind=heliotrope")
-    lines = [record.getMessage() for record in caplog.records if record.name == "memagent.service.access"]
-    assert {json.loads(line)["route"] for line in lines} >= {"/v1/memories", "/v1/memories/{memory_id:path}"}
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "memagent.service.access"
+    ]
+    assert {json.loads(line)["route"] for line in lines} >= {
+        "/v1/memories",
+        "/v1/memories/{memory_id:path}",
+    }
     assert all("heliotrope" not in line for line in lines)

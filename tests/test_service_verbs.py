@@ -1,4 +1,6 @@
-"""Every verb over HTTP, with the typed clients against a real server: the same names and results as the local ones."""
+"""Every verb over HTTP, with the typed clients against a real server: the same names
+and results as the local ones.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,26 @@ from service_kit import DATABASES, Served, place_on, serving
 from memagent import Agent, AsOf, AsyncClient, Client, ConfigError, Filter, Session, Turn
 from memagent.agent import SyncMemory
 from memagent.client.remote_memory import RemoteMemory
-from memagent.core.errors import InputError, MemoryNotFound, SnapshotMismatch, StoreReadOnly, VersionConflict
+from memagent.core.errors import (
+    InputError,
+    MemoryNotFound,
+    SnapshotMismatch,
+    StoreReadOnly,
+    VersionConflict,
+)
 from memagent.memory.facade import Memory
 
 SAID = datetime(2023, 5, 8, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module", params=DATABASES)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with place_on(request.param, request, tmp_path_factory.mktemp("served")) as place, serving(place) as running:
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    with (
+        place_on(request.param, request, tmp_path_factory.mktemp("served")) as place,
+        serving(place) as running,
+    ):
         yield running
 
 
@@ -35,7 +48,9 @@ def client(served: Served, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 def test_items_are_added_read_changed_deleted_and_brought_back(client: Client) -> None:
     memory = client.memory
-    item = memory.add("Ana adopted a grey cat", id="cat", tags=["pet"], metadata={"n": 1}, said_at=SAID)
+    item = memory.add(
+        "Ana adopted a grey cat", id="cat", tags=["pet"], metadata={"n": 1}, said_at=SAID
+    )
     assert memory.get("cat") == item and item.said_at == SAID
     changed = memory.update("cat", "Ana adopted a black cat", version=1)
     assert (changed.version, changed.text) == (2, "Ana adopted a black cat")
@@ -44,13 +59,18 @@ def test_items_are_added_read_changed_deleted_and_brought_back(client: Client) -
         memory.get("cat")
     memory.restore("cat")
     assert memory.get("cat").text == changed.text
-    assert [entry.item.text for entry in memory.history("cat") if entry.item][:2] == [item.text, changed.text]
+    assert [entry.item.text for entry in memory.history("cat") if entry.item][:2] == [
+        item.text,
+        changed.text,
+    ]
     with pytest.raises(VersionConflict) as caught:
         memory.update("cat", "late", version=1)
     assert caught.value.actual == memory.get("cat").version
 
 
-def test_lists_come_page_by_page_and_filtered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_come_page_by_page_and_filtered(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memagent.client.wire.MAX_PAGE", 7)
     memory = client.memory
     added = memory.add_many([f"fact {number}" for number in range(20)], subject="numbers")
@@ -125,7 +145,9 @@ def test_undo_takes_back_the_last_commit(client: Client) -> None:
 
 
 def test_sessions_are_remembered_and_questions_answered_with_citations(client: Client) -> None:
-    session = Session(id="s1", at=SAID, turns=(Turn(id="t1", speaker="Ana", text="I adopted a cat called Bolt."),))
+    session = Session(
+        id="s1", at=SAID, turns=(Turn(id="t1", speaker="Ana", text="I adopted a cat called Bolt."),)
+    )
     report = client.remember(session)
     assert (report.stored_turns, report.skipped) == (1, False)
     assert client.remember(session).skipped
@@ -146,7 +168,9 @@ def test_chat_remembers_the_exchange(client: Client) -> None:
     assert client.job(job.id).result is not None
 
 
-def test_export_and_import_keep_digest_and_history(client: Client, served: Served, tmp_path: Path) -> None:
+def test_export_and_import_keep_digest_and_history(
+    client: Client, served: Served, tmp_path: Path
+) -> None:
     client.memory.add("one", id="one")
     client.memory.update("one", "uno")
     file = tmp_path / "export.jsonl"

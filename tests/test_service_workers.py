@@ -1,4 +1,6 @@
-"""Several workers on one PostgreSQL store, over HTTP: they read each other's writes, share keys and jobs, die, and outlive their server."""
+"""Several workers on one PostgreSQL store, over HTTP: they read each other's writes,
+share keys and jobs, die, and outlive their server.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def pair(postgres: Postgres) -> Iterator[tuple[httpx.Client, httpx.Client]]:
         addresses: list[str | None] = [None, None]
 
         def start(number: int) -> None:
-            addresses[number] = stack.enter_context(served_process(place, "--embedder", "hashing"))[1]
+            addresses[number] = stack.enter_context(served_process(place, "--embedder", "hashing"))[
+                1
+            ]
 
         threads = [threading.Thread(target=start, args=(number,)) for number in range(2)]
         for thread in threads:
@@ -61,7 +65,8 @@ def pair(postgres: Postgres) -> Iterator[tuple[httpx.Client, httpx.Client]]:
             thread.join()
         assert all(addresses)
         yield tuple(  # type: ignore[misc]
-            stack.enter_context(httpx.Client(base_url=one or "", timeout=60, trust_env=False)) for one in addresses
+            stack.enter_context(httpx.Client(base_url=one or "", timeout=60, trust_env=False))
+            for one in addresses
         )
 
 
@@ -73,22 +78,33 @@ def until(true: Callable[[], bool], *, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-# -- reading and keys ----------------------------------------------------------------------------------------------
+# -- reading and keys ------------------------------------------------------------------
 
 
 @pytest.mark.timeout(300)
-def test_what_one_worker_acknowledged_the_other_reads_at_once(pair: tuple[httpx.Client, httpx.Client]) -> None:
-    """A thousand requests in turn, each read right after the write, by the worker that did not make it."""
+def test_what_one_worker_acknowledged_the_other_reads_at_once(
+    pair: tuple[httpx.Client, httpx.Client],
+) -> None:
+    """A thousand requests in turn, each read right after the write, by the worker that
+    did not make it.
+    """
     user = {"user_id": "alternating"}
     for number in range(250):
         writer, reader = pair[number % 2], pair[(number + 1) % 2]
         item_id = f"item-{number}"
-        assert writer.post("/v1/memories", params=user, json={"id": item_id, "text": f"text {number}"}).is_success
+        assert writer.post(
+            "/v1/memories", params=user, json={"id": item_id, "text": f"text {number}"}
+        ).is_success
         assert reader.get(f"/v1/memories/{item_id}", params=user).json()["text"] == f"text {number}"
-        changed = reader.patch(f"/v1/memories/{item_id}", params=user, json={"text": f"new {number}"})
+        changed = reader.patch(
+            f"/v1/memories/{item_id}", params=user, json={"text": f"new {number}"}
+        )
         assert changed.status_code == 200
         assert writer.get(f"/v1/memories/{item_id}", params=user).json()["text"] == f"new {number}"
-    hits = [one.post("/v1/search", params=user, json={"text": "new 249", "k": 3}).json()["hits"] for one in pair]
+    hits = [
+        one.post("/v1/search", params=user, json={"text": "new 249", "k": 3}).json()["hits"]
+        for one in pair
+    ]
     assert hits[0] == hits[1] and hits[0][0]["item"]["id"] == "item-249"
 
 
@@ -114,7 +130,9 @@ def test_a_repetition_at_another_worker_gets_the_first_answer(
     assert (again.status_code, again.content) == (first.status_code, first.content)
     other = {"name": "other", "text": "other", "turns": [{"text": "other"}]}
     if body is not None:
-        reused = pair[1].post(path, params=user, json={name: other[name] for name in body}, headers=key)
+        reused = pair[1].post(
+            path, params=user, json={name: other[name] for name in body}, headers=key
+        )
         assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
 
 
@@ -125,7 +143,9 @@ def test_a_key_of_another_process_counts_within_a_second(url: str, method: str) 
     with closing(beside), serving(url) as running, running.http() as http:
         assert http.get("/v1/memories").status_code == 200
         time.sleep(0.3)
-        key_id, key = ring.create(name="k", scopes=["memory:read"], user_id="ann", at=system_clock())
+        key_id, key = ring.create(
+            name="k", scopes=["memory:read"], user_id="ann", at=system_clock()
+        )
         made_at = time.monotonic()
         until(lambda: http.get("/v1/memories").status_code == 401, seconds=1.5)
         with running.http(key) as mine:
@@ -136,7 +156,7 @@ def test_a_key_of_another_process_counts_within_a_second(url: str, method: str) 
         assert time.monotonic() - made_at < 10
 
 
-# -- jobs ----------------------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------
 
 
 class Watched:
@@ -155,7 +175,12 @@ class Watched:
 
         if not self.works.is_set():
             raise ModelUnavailable("away")
-        words = [word for message in request.messages for word in message.content.split() if word.startswith("SAID-")]
+        words = [
+            word
+            for message in request.messages
+            for word in message.content.split()
+            if word.startswith("SAID-")
+        ]
         user = words[-1].split("-")[1] if words else ""
         with self._lock:
             self.at_work[user] = self.at_work.get(user, 0) + 1
@@ -172,10 +197,18 @@ class Watched:
 
 def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them(url: str) -> None:
     model = Watched()
-    with serving(url, model=model) as one, serving(url, model=model) as two, one.http() as a, two.http() as b:
+    with (
+        serving(url, model=model) as one,
+        serving(url, model=model) as two,
+        one.http() as a,
+        two.http() as b,
+    ):
         for number in range(6):
             for user in ("ann", "bob"):
-                body = {"id": f"{user}-{number}", "turns": [{"speaker": user, "text": f"SAID-{user}-{number}"}]}
+                body = {
+                    "id": f"{user}-{number}",
+                    "turns": [{"speaker": user, "text": f"SAID-{user}-{number}"}],
+                }
                 taken = (a, b)[number % 2].post("/v1/sessions", params={"user_id": user}, json=body)
                 assert taken.status_code == 202
         until(lambda: one.service.database.job_counts()["done"] == 12)
@@ -185,10 +218,14 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
             assert mine == [f"SAID-{user}-{number}" for number in range(6)]
         done = one.service.metrics.events["jobs_done"] + two.service.metrics.events["jobs_done"]
         assert done == 12, "every job ran in one of them"
-        assert rows_of(url, "SELECT place FROM service_claims WHERE place NOT LIKE 'request/%'") == []
+        assert (
+            rows_of(url, "SELECT place FROM service_claims WHERE place NOT LIKE 'request/%'") == []
+        )
 
 
-def test_what_a_worker_left_is_taken_over_when_its_lease_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_left_is_taken_over_when_its_lease_ends(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memagent.service.data.database.LEASE_S", 2.0)
     scope = Scope(user_id="ann")
     with serving(url, model=Watched()) as running, running.http() as http:
@@ -196,7 +233,9 @@ def test_what_a_worker_left_is_taken_over_when_its_lease_ends(url: str, monkeypa
             body = {"id": f"s{number}", "turns": [{"text": "tea"}]}
             http.post("/v1/sessions", params={"user_id": "ann"}, json=body)
         until(lambda: running.service.database.job_counts()["done"] == 2)
-    left = rows_of(url, "UPDATE service_jobs SET state = 'running', attempts = 0, result = NULL RETURNING id")
+    left = rows_of(
+        url, "UPDATE service_jobs SET state = 'running', attempts = 0, result = NULL RETURNING id"
+    )
     dead = ServiceDatabase(url)
     for (job_id,) in left:
         assert dead.claim(f"job/{job_id}", "dead")
@@ -215,11 +254,18 @@ def test_a_worker_that_lost_its_claim_stops(url: str, monkeypatch: pytest.Monkey
     with serving(url, model=model) as running, running.http() as http:
         job = http.post("/v1/sessions", json={"turns": [{"text": "SAID-ann-1"}]}).json()
         until(lambda: bool(model.seen))
-        taken = rows_of(url, "UPDATE service_claims SET worker = 'another' WHERE place LIKE 'job/%' RETURNING place")
+        taken = rows_of(
+            url,
+            "UPDATE service_claims SET worker = 'another' WHERE place LIKE 'job/%' RETURNING place",
+        )
         assert len(taken) == 1
         until(lambda: not running.service.jobs._tasks)  # pyright: ignore[reportPrivateUsage]
-        assert http.get(f"/v1/jobs/{job['id']}").json()["state"] == "running", "as the other one wrote it"
-        assert rows_of(url, "SELECT worker FROM service_claims WHERE place LIKE 'job/%'") == [("another",)]
+        assert http.get(f"/v1/jobs/{job['id']}").json()["state"] == "running", (
+            "as the other one wrote it"
+        )
+        assert rows_of(url, "SELECT worker FROM service_claims WHERE place LIKE 'job/%'") == [
+            ("another",)
+        ]
 
 
 def test_a_job_is_cancelled_at_the_worker_that_runs_it(url: str) -> None:
@@ -239,14 +285,18 @@ def test_a_request_at_work_in_one_worker_is_at_work_for_all(url: str) -> None:
         key = {"Idempotency-Key": "slow"}
         body = {"text": "SAID-ann-1 What is hot?"}
         answers: list[httpx.Response] = []
-        asking = threading.Thread(target=lambda: answers.append(a.post("/v1/questions", json=body, headers=key)))
+        asking = threading.Thread(
+            target=lambda: answers.append(a.post("/v1/questions", json=body, headers=key))
+        )
         asking.start()
         until(lambda: bool(model.seen))
         refused = b.post("/v1/questions", json=body, headers=key)
         assert (refused.status_code, refused.json()["code"]) == (409, "request_in_progress")
         asking.join()
         again = b.post("/v1/questions", json=body, headers=key)
-        assert again.content == answers[0].content and again.headers["idempotent-replayed"] == "true"
+        assert (
+            again.content == answers[0].content and again.headers["idempotent-replayed"] == "true"
+        )
 
 
 def test_an_export_is_fetched_from_any_worker_and_not_after_an_erasure(url: str) -> None:
@@ -263,7 +313,9 @@ def test_an_export_is_fetched_from_any_worker_and_not_after_an_erasure(url: str)
         assert fetched[0].content == fetched[1].content and len(fetched[0].content) == file["bytes"]
         assert b.get(f"/v1/jobs/{job['id']}/files/2", params=user).status_code == 404
         loaded = b.post(
-            "/v1/users/bob/import", content=fetched[0].content, headers={"Content-Type": "application/x-ndjson"}
+            "/v1/users/bob/import",
+            content=fetched[0].content,
+            headers={"Content-Type": "application/x-ndjson"},
         ).json()
         assert (loaded["items"], loaded["digest"]) == (300, file["digest"])
         _finished(b, b.post("/v1/users/ann/erase?memory_only=true").json(), user)
@@ -281,7 +333,7 @@ def _finished(http: httpx.Client, job: dict[str, Any], params: dict[str, str]) -
     return job
 
 
-# -- walls ---------------------------------------------------------------------------------------------------------
+# -- walls -----------------------------------------------------------------------------
 
 
 def test_the_walls_hold_on_the_services_own_connections(url: str) -> None:
@@ -290,23 +342,38 @@ def test_the_walls_hold_on_the_services_own_connections(url: str) -> None:
     with serving(url) as running, running.http() as http:
         for user in ("ann", "bob"):
             http.post("/v1/memories", params={"user_id": user}, json={"text": f"{user} likes tea"})
-            http.post("/v1/search", params={"user_id": user}, json={"text": "tea"}, headers={"Idempotency-Key": "s"})
+            http.post(
+                "/v1/search",
+                params={"user_id": user},
+                json={"text": "tea"},
+                headers={"Idempotency-Key": "s"},
+            )
         database = running.service.database
 
         def seen(table: str, *named: str) -> int:
-            return len(database.run(lambda db: db.execute(text(f"SELECT * FROM {table}")).all(), sees=named))
+            return len(
+                database.run(
+                    lambda db: db.execute(text(f"SELECT * FROM {table}")).all(), sees=named
+                )
+            )
 
         for table in ("scopes", "journal", "payloads", "idempotency", "service_responses"):
             assert seen(table) == 0, table
-        assert [seen("service_responses", owner_digest(user)) for user in ("ann", "bob", "eve")] == [1, 1, 0]
+        assert [
+            seen("service_responses", owner_digest(user)) for user in ("ann", "bob", "eve")
+        ] == [1, 1, 0]
         assert seen("service_responses", "*") == 0, "only what is due to be deleted"
-        intruding = text(f"INSERT INTO service_responses VALUES ('{owner_digest('bob')}', 'p', '', '', 0)")
+        intruding = text(
+            f"INSERT INTO service_responses VALUES ('{owner_digest('bob')}', 'p', '', '', 0)"
+        )
         with pytest.raises(StoreError, match="row-level security"):
             database.run(lambda db: db.execute(intruding), sees=(owner_digest("ann"),))
         job = _finished(http, http.post("/v1/users/ann/erase").json(), {"user_id": "ann"})
         assert job["result"]["scrubbed"]
         left = database.run(
-            lambda db: db.execute(text("SELECT response_json FROM service_responses")).scalars().all(),
+            lambda db: (
+                db.execute(text("SELECT response_json FROM service_responses")).scalars().all()
+            ),
             sees=(owner_digest("ann"),),
         )
         assert "".join(left) == "", "a mark without words"
@@ -339,7 +406,7 @@ def test_migrated_tables_equal_new_ones_and_newer_ones_are_refused(postgres: Pos
             ServiceDatabase(new)
 
 
-# -- a supervisor and its workers ----------------------------------------------------------------------------------
+# -- a supervisor and its workers ------------------------------------------------------
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
@@ -349,13 +416,17 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds workers in /proc")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="finds workers in /proc"
+)
 
 
 @needs_proc
 @pytest.mark.timeout(400 + 100 * KILLS)
 def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
-    """Clients write, repeat what got no answer with the same key, and one worker after another is killed at random points."""
+    """Clients write, repeat what got no answer with the same key, and one worker after
+    another is killed at random points.
+    """
     chance = random.Random(11)
     kept: dict[str, str] = {}
     sessions: set[str] = set()
@@ -379,7 +450,9 @@ def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
 
     def load(name: str, address: str) -> None:
         number = 0
-        limits = httpx.Limits(max_keepalive_connections=0)  # a connection each, so that requests go to all workers
+        limits = httpx.Limits(
+            max_keepalive_connections=0
+        )  # a connection each, so that requests go to all workers
         with httpx.Client(base_url=address, timeout=30, trust_env=False, limits=limits) as http:
             while not over.is_set():
                 number += 1
@@ -391,7 +464,9 @@ def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
                     kept[f"counted {item_id}"] = f"counted {item_id}"
                 if number % 3 == 1:
                     ses = f"ses-{item_id}"
-                    if ask(http, "/v1/sessions", {"id": ses, "turns": [{"text": f"I said {ses}"}]}, ses):
+                    if ask(
+                        http, "/v1/sessions", {"id": ses, "turns": [{"text": f"I said {ses}"}]}, ses
+                    ):
                         sessions.add(ses)
 
     with served_process(url, "--embedder", "hashing", "--workers", "2") as (process, address):
@@ -426,7 +501,10 @@ def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
         assert sessions <= {one["id"] for one in _listed(http, "/v1/sessions")}
         counts = running.service.database.job_counts()
         assert [one for one in _listed(http, "/v1/jobs") if one["state"] == "failed"] == []
-        assert (counts["done"], counts["failed"]) == (len({row["id"] for row in _listed(http, "/v1/sessions")}), 0)
+        assert (counts["done"], counts["failed"]) == (
+            len({row["id"] for row in _listed(http, "/v1/sessions")}),
+            0,
+        )
     with PostgresJournal(url) as journal:
         assert journal.verify(Scope(user_id="default")) == []
         assert rows_of(url, "SELECT place FROM service_claims") == []
@@ -434,7 +512,11 @@ def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
 
 def _open_jobs(http: httpx.Client) -> int:
     figures = http.get("/metrics").text.splitlines()
-    of_open = [line for line in figures if line.startswith("memagent_jobs{") and re.search('"(queued|running)"', line)]
+    of_open = [
+        line
+        for line in figures
+        if line.startswith("memagent_jobs{") and re.search('"(queued|running)"', line)
+    ]
     assert len(of_open) == 2
     return sum(int(float(line.split()[-1])) for line in of_open)
 
@@ -468,13 +550,22 @@ def _runs(pid: int) -> bool:
 
 
 def test_workers_on_sqlite_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(tmp_path / "m.db"), "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "memagent.cli.app",
+        "serve",
+        "--db",
+        str(tmp_path / "m.db"),
+        "--workers",
+        "2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode != 0 and "keep the memory in PostgreSQL" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-# -- a server that goes away ---------------------------------------------------------------------------------------
+# -- a server that goes away -----------------------------------------------------------
 
 
 def test_the_service_outlives_its_server() -> None:
@@ -494,14 +585,19 @@ def test_the_service_outlives_its_server() -> None:
             for headers in ({}, {"Idempotency-Key": "k"}):
                 for method, path, body in asked:
                     answer = http.request(method, path, json=body, headers=headers)
-                    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable"), answer.text
+                    assert (answer.status_code, answer.json()["code"]) == (
+                        503,
+                        "store_unavailable",
+                    ), answer.text
                     assert answer.json()["retryable"] and int(answer.headers["retry-after"]) >= 1
                     assert PASSWORD not in answer.text
             assert http.get("/healthz").status_code == 200
             assert http.get("/readyz").status_code == 503
             own.start()
             until(lambda: http.get("/v1/memories/before").status_code == 200, seconds=10)
-            after = http.post("/v1/memories", json={"text": "after"}, headers={"Idempotency-Key": "k"})
+            after = http.post(
+                "/v1/memories", json={"text": "after"}, headers={"Idempotency-Key": "k"}
+            )
             assert after.status_code == 201
             job = http.post("/v1/sessions", json={"turns": [{"text": "I like tea"}]}).json()
             _finished(http, job, {})

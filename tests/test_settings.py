@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from memagent.build import NoModel, build_design, build_embedder, build_model, open_store
-from memagent.config import AgentSettings, HashingEmbedderSettings, ModelSettings, StaticEmbedderSettings, load_settings
+from memagent.config import (
+    AgentSettings,
+    HashingEmbedderSettings,
+    ModelSettings,
+    StaticEmbedderSettings,
+    load_settings,
+)
 from memagent.core.errors import ConfigError, UnknownPlugin
 from memagent.core.exchange import Role
 from memagent.core.records import Scope
@@ -26,7 +32,8 @@ def test_defaults_need_nothing() -> None:
 
 def test_variables_win_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = settings_file(
-        tmp_path, '[model]\nmodel = "openai/a"\ntimeout_s = 5\n[store]\ntype = "sqlite"\npath = "x.db"\n'
+        tmp_path,
+        '[model]\nmodel = "openai/a"\ntimeout_s = 5\n[store]\ntype = "sqlite"\npath = "x.db"\n',
     )
     monkeypatch.setenv("MEMAGENT_MODEL__MODEL", "openai/b")
     monkeypatch.setenv("MEMAGENT_STORE__PATH", str(tmp_path / "y.db"))
@@ -36,7 +43,9 @@ def test_variables_win_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert loaded.store.model_dump()["path"] == tmp_path / "y.db"
 
 
-def test_a_kind_chosen_by_a_variable_replaces_the_files_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_chosen_by_a_variable_replaces_the_files_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = settings_file(tmp_path, '[embedder]\ntype = "hashing"\ndim = 64\n')
     assert load_settings(path).embedder == HashingEmbedderSettings(dim=64)
     monkeypatch.setenv("MEMAGENT_EMBEDDER__TYPE", "static")

@@ -1,4 +1,6 @@
-"""Searching and adding go a short way past the framework: same answers, same refusals, same headers as the long way gives."""
+"""Searching and adding go a short way past the framework: same answers, same refusals,
+same headers as the long way gives.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,20 @@ def served() -> Generator[Served]:
                 "does Ana sail?",
             ):
                 assert (
-                    http.post("/v1/memories", json={"text": text, "subject": "Ana", "tags": ["x"]}).status_code == 201
+                    http.post(
+                        "/v1/memories", json={"text": text, "subject": "Ana", "tags": ["x"]}
+                    ).status_code
+                    == 201
                 )
         yield running
 
 
 def shown(response: httpx.Response) -> dict[str, Any]:
-    headers = {name: value for name, value in response.headers.items() if name not in ("x-request-id", "date")}
+    headers = {
+        name: value
+        for name, value in response.headers.items()
+        if name not in ("x-request-id", "date")
+    }
     body = response.json()
     if isinstance(body, dict):
         body.pop("request_id", None)
@@ -90,7 +99,9 @@ def test_a_search_finds_the_same_both_ways(served: Served, body: str) -> None:
         ("/v1/memories", '{"text": "a", "ttl_s": 1, "expires_at": "2090-01-01T00:00:00Z"}', 422),
     ],
 )
-def test_what_is_odd_is_answered_alike(served: Served, path: str, body: bytes | str, status: int) -> None:
+def test_what_is_odd_is_answered_alike(
+    served: Served, path: str, body: bytes | str, status: int
+) -> None:
     with served.http() as http:
         assert both(http, path, body)["status"] == status
 
@@ -98,8 +109,15 @@ def test_what_is_odd_is_answered_alike(served: Served, path: str, body: bytes | 
 def test_an_unknown_key_a_missing_scope_and_another_host_are_refused_alike() -> None:
     with serving() as running:
         with running.http() as http:
-            assert both(http, "/v1/search", '{"text": "bees"}', Host="evil.example")["status"] == 421
-            assert both(http, "/v1/search", '{"text": "bees"}', **{"X-Forwarded-For": "1.2.3.4"})["status"] == 401
+            assert (
+                both(http, "/v1/search", '{"text": "bees"}', Host="evil.example")["status"] == 421
+            )
+            assert (
+                both(http, "/v1/search", '{"text": "bees"}', **{"X-Forwarded-For": "1.2.3.4"})[
+                    "status"
+                ]
+                == 401
+            )
         reader = running.key("ana", "memory:read")
         with running.http(reader) as http:
             assert both(http, "/v1/search", '{"text": "bees"}')["status"] == 200
@@ -110,10 +128,19 @@ def test_an_unknown_key_a_missing_scope_and_another_host_are_refused_alike() -> 
             assert both(http, "/v1/search", '{"text": "bees"}')["status"] == 401
 
 
-def test_an_added_memory_is_answered_and_found_alike_and_counted_by_its_route(served: Served) -> None:
+def test_an_added_memory_is_answered_and_found_alike_and_counted_by_its_route(
+    served: Served,
+) -> None:
     with served.http() as http:
-        for headers in (SHORT, LONG, {**SHORT, "Idempotency-Key": "once"}, {**SHORT, "Idempotency-Key": "once"}):
-            made = http.post("/v1/memories?user_id=cy", content='{"text": "a kite \\u00e9"}', headers=headers)
+        for headers in (
+            SHORT,
+            LONG,
+            {**SHORT, "Idempotency-Key": "once"},
+            {**SHORT, "Idempotency-Key": "once"},
+        ):
+            made = http.post(
+                "/v1/memories?user_id=cy", content='{"text": "a kite \\u00e9"}', headers=headers
+            )
             assert made.status_code == 201
             assert made.headers["location"] == f"/v1/memories/{made.json()['id']}"
             assert made.headers["etag"].startswith('"1-')
@@ -121,7 +148,12 @@ def test_an_added_memory_is_answered_and_found_alike_and_counted_by_its_route(se
         again = '{"text": "once more", "id": "mine"}'
         assert http.post("/v1/memories?user_id=cy", content=again, headers=SHORT).status_code == 201
         assert both(http, "/v1/memories?user_id=cy", again)["status"] in (409, 422)
-        assert http.post("/v1/search?user_id=cy", content='{"text": "kite"}', headers=SHORT).status_code == 200
+        assert (
+            http.post(
+                "/v1/search?user_id=cy", content='{"text": "kite"}', headers=SHORT
+            ).status_code
+            == 200
+        )
         figures = http.get("/metrics").text
         assert 'route="/v1/search",status="200"' in figures
         assert 'route="/v1/memories",status="201"' in figures
@@ -141,10 +173,19 @@ def test_a_body_in_pieces_is_read_whole(served: Served) -> None:
 
 def test_hits_without_reasons_are_written_as_the_record_would_be() -> None:
     items = [
-        MemoryItem(id='m"1', text='tab\t, quote " and é 東京 \u2028', tags=("x",), metadata={"a": 1.5, "b": None}),
+        MemoryItem(
+            id='m"1',
+            text='tab\t, quote " and é 東京 \u2028',
+            tags=("x",),
+            metadata={"a": 1.5, "b": None},
+        ),
         MemoryItem(id="m2", text="b", valid=TimeSpan(start=None), op_id="c1.0", speaker="Ana"),
     ]
     found = [(items[0], 0.1 + 0.2), (items[1], 1e-9)]
-    hits = Hits(hits=tuple(Hit(id=item.id, score=score, item=item, why=Relevance()) for item, score in found))
+    hits = Hits(
+        hits=tuple(
+            Hit(id=item.id, score=score, item=item, why=Relevance()) for item, score in found
+        )
+    )
     assert hits_response(found).body == record(hits, exclude={"hits": {"__all__": {"why"}}}).body
     assert hits_response([]).body == record(Hits(hits=())).body

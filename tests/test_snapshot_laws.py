@@ -34,7 +34,9 @@ async def played(plans: list[list[tuple[str, int, str, int | None]]]) -> MemoryB
 
 @relaxed
 @given(op_plans())
-def test_replaying_the_journal_gives_the_same_state(plans: list[list[tuple[str, int, str, int | None]]]) -> None:
+def test_replaying_the_journal_gives_the_same_state(
+    plans: list[list[tuple[str, int, str, int | None]]],
+) -> None:
     async def law() -> None:
         bank = await played(plans)
         state = EMPTY_STATE
@@ -50,7 +52,9 @@ def test_replaying_the_journal_gives_the_same_state(plans: list[list[tuple[str, 
 
 @relaxed
 @given(op_plans())
-def test_a_snapshot_rebuilt_from_its_content_is_equal(plans: list[list[tuple[str, int, str, int | None]]]) -> None:
+def test_a_snapshot_rebuilt_from_its_content_is_equal(
+    plans: list[list[tuple[str, int, str, int | None]]],
+) -> None:
     async def law() -> None:
         snapshot = (await played(plans)).snapshot()
         plain = MemorySnapshot(
@@ -72,7 +76,8 @@ def test_a_snapshot_rebuilt_from_its_content_is_equal(plans: list[list[tuple[str
 @relaxed
 @given(op_plans(), op_plans(most=3))
 def test_a_fork_never_leaks_into_its_parent(
-    plans: list[list[tuple[str, int, str, int | None]]], more: list[list[tuple[str, int, str, int | None]]]
+    plans: list[list[tuple[str, int, str, int | None]]],
+    more: list[list[tuple[str, int, str, int | None]]],
 ) -> None:
     async def law() -> None:
         bank = await played(plans)
@@ -92,7 +97,9 @@ def test_a_fork_never_leaks_into_its_parent(
 
 @relaxed
 @given(op_plans(most=6))
-def test_undoing_every_commit_leads_back_to_the_start(plans: list[list[tuple[str, int, str, int | None]]]) -> None:
+def test_undoing_every_commit_leads_back_to_the_start(
+    plans: list[list[tuple[str, int, str, int | None]]],
+) -> None:
     async def law() -> None:
         bank = new_bank()
         await bank.store_session(session(1))
@@ -112,7 +119,8 @@ def test_undoing_every_commit_leads_back_to_the_start(plans: list[list[tuple[str
 @relaxed
 @given(op_plans(most=5), op_plans(most=5))
 def test_restoring_a_snapshot_gives_its_digest_from_anywhere(
-    plans: list[list[tuple[str, int, str, int | None]]], more: list[list[tuple[str, int, str, int | None]]]
+    plans: list[list[tuple[str, int, str, int | None]]],
+    more: list[list[tuple[str, int, str, int | None]]],
 ) -> None:
     async def law() -> None:
         bank = await played(plans)
@@ -130,7 +138,9 @@ def test_restoring_a_snapshot_gives_its_digest_from_anywhere(
 
 @relaxed
 @given(op_plans())
-def test_every_op_is_applied_or_rejected_with_a_reason(plans: list[list[tuple[str, int, str, int | None]]]) -> None:
+def test_every_op_is_applied_or_rejected_with_a_reason(
+    plans: list[list[tuple[str, int, str, int | None]]],
+) -> None:
     async def law() -> None:
         bank = new_bank()
         await bank.store_session(session(1))
@@ -218,7 +228,11 @@ def test_ten_thousand_forks_cost_less_than_one_more_bank() -> None:
             empty = tracemalloc.get_traced_memory()[0]
             for start in range(0, 1_000, 100):
                 facts = [
-                    fact(f"fact {i} of Ana in a sentence of ordinary length", turn=f"D1:{i % 4 + 1}", day=i)
+                    fact(
+                        f"fact {i} of Ana in a sentence of ordinary length",
+                        turn=f"D1:{i % 4 + 1}",
+                        day=i,
+                    )
                     for i in range(start, start + 100)
                 ]
                 await bank.commit(batch(*(Add(fact=one) for one in facts)), source=DIRECT)

@@ -1,4 +1,6 @@
-"""Snapshots live exactly as long as somebody holds them, whatever the order of holding and letting go."""
+"""Snapshots live exactly as long as somebody holds them, whatever the order of holding
+and letting go.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from memagent.core.errors import SnapshotMismatch
 from memagent.core.records import MemoryItem, Session, Turn
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 
-PLACES = [Place(episode, session, version) for episode in ("a", "b") for session in (0, 1) for version in (0, 1)]
+PLACES = [
+    Place(episode, session, version)
+    for episode in ("a", "b")
+    for session in (0, 1)
+    for version in (0, 1)
+]
 
 
 def snapshot(number: int) -> MemorySnapshot:
@@ -70,7 +77,11 @@ class Counting(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         stats = self.store.stats
-        assert (stats.live, stats.peak, stats.collected) == (len(self.counts), self.peak, self.dropped)
+        assert (stats.live, stats.peak, stats.collected) == (
+            len(self.counts),
+            self.peak,
+            self.dropped,
+        )
         assert stats.holders == self.counts.total()
         for place in PLACES:
             here = {digest for (where, digest) in self.counts if where == place}
@@ -107,7 +118,10 @@ def test_what_is_released_is_freed() -> None:
         store, world = SnapshotStore(), kit.episode(3)
         async with kit.open_verbatim() as agent:
             played = await play(agent.at(EMPTY), world, ask=False)
-            holds = [store.hold(one.after, Place(world.id, n + 1, 0)) for n, one in enumerate(played.traces)]
+            holds = [
+                store.hold(one.after, Place(world.id, n + 1, 0))
+                for n, one in enumerate(played.traces)
+            ]
             item = next(iter(played.end.items.values()))
             gone = weakref.ref(played.traces[0])
             assert [len(store.at(Place(world.id, n, 0))) for n in range(5)] == [0, 1, 1, 1, 0]
@@ -142,12 +156,16 @@ def test_what_snapshots_share_counts_once() -> None:
             every = [one.after for one in played.traces]
             alone = estimated_bytes([played.end])
             assert alone > 8 * 3 * 200
-            assert estimated_bytes(every) < 1.2 * alone < sum(estimated_bytes([one]) for one in every) / 3
+            assert (
+                estimated_bytes(every)
+                < 1.2 * alone
+                < sum(estimated_bytes([one]) for one in every) / 3
+            )
 
     asyncio.run(run())
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------
 
 
 def test_a_snapshot_survives_json_and_continues() -> None:
@@ -165,7 +183,8 @@ def test_a_snapshot_survives_json_and_continues() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("the boat in", "the goat in"), ("room 01", "room 07"), ('"version":1', '"version":2')]
+    ("old", "new"),
+    [("the boat in", "the goat in"), ("room 01", "room 07"), ('"version":1', '"version":2')],
 )
 def test_an_altered_text_is_not_played_from(old: str, new: str) -> None:
     async def run() -> None:

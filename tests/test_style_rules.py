@@ -1,4 +1,6 @@
-"""Rules that a reviewer would otherwise repeat: no machine paths, no leftovers, no pickle, no giant files, empty package fronts."""
+"""Rules that a reviewer would otherwise repeat: no machine paths, no leftovers, no
+pickle, no giant files, empty package fronts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("memagent", "environments", "train")
-TEXT = set(" .py .pyi .md .toml .txt .cfg .ini .sh .yml .yaml .json .html .css .js .mako .sql".split(" "))
+TEXT = set(
+    " .py .pyi .md .toml .txt .cfg .ini .sh .yml .yaml .json .html .css .js .mako .sql".split(" ")
+)
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 LONGEST_FILE = 600
 FRONTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py"))
@@ -19,12 +23,27 @@ FRONTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob(
 
 def checkout_files() -> list[Path]:
     """Text files of the checkout that git has or would take; [] where there is no git."""
-    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]
     try:
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(
+            "\0"
+        )
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [ROOT / name for name in listed if name and (ROOT / name).is_file() and Path(name).suffix in TEXT]
+    return [
+        ROOT / name
+        for name in listed
+        if name and (ROOT / name).is_file() and Path(name).suffix in TEXT
+    ]
 
 
 FILES = checkout_files()
@@ -48,7 +67,10 @@ def mentions(pattern: str, files: list[Path]) -> list[str]:
     [
         pytest.param(r"(?<![\w.-])/(?:work|root)/", id="paths of one machine"),
         pytest.param(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b", id="notes to self"),
-        pytest.param("|".join(["pypi" + r"\.org", "python" + r"hosted", "registry" + r"\.npmjs"]), id="registry hosts"),
+        pytest.param(
+            "|".join(["pypi" + r"\.org", "python" + r"hosted", "registry" + r"\.npmjs"]),
+            id="registry hosts",
+        ),
     ],
 )
 def test_no_file_mentions(pattern: str) -> None:
@@ -57,8 +79,13 @@ def test_no_file_mentions(pattern: str) -> None:
 
 @needs_checkout
 def test_nothing_is_pickled() -> None:
-    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
-    assert [place for place, tree in trees.items() if any(_pickles(node) for node in ast.walk(tree))] == []
+    trees = {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in MODULES
+    }
+    assert [
+        place for place, tree in trees.items() if any(_pickles(node) for node in ast.walk(tree))
+    ] == []
 
 
 def _pickles(node: ast.AST) -> bool:
@@ -74,15 +101,22 @@ def _pickles(node: ast.AST) -> bool:
 
 @needs_checkout
 def test_no_module_is_a_giant() -> None:
-    lengths = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    lengths = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n")
+        for path in MODULES
+    }
     assert {place: lines for place, lines in lengths.items() if lines > LONGEST_FILE} == {}
 
 
-@pytest.mark.parametrize("front", FRONTS, ids=[path.parent.relative_to(ROOT).as_posix() for path in FRONTS])
+@pytest.mark.parametrize(
+    "front", FRONTS, ids=[path.parent.relative_to(ROOT).as_posix() for path in FRONTS]
+)
 def test_a_package_front_only_re_exports(front: Path) -> None:
     tree = ast.parse(front.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), f"{front.relative_to(ROOT)} says nothing about the package"
-    assert [f"{front.relative_to(ROOT)}:{node.lineno}" for node in tree.body[1:] if not _is_export(node)] == []
+    assert [
+        f"{front.relative_to(ROOT)}:{node.lineno}" for node in tree.body[1:] if not _is_export(node)
+    ] == []
 
 
 def _is_export(node: ast.stmt) -> bool:
@@ -101,5 +135,9 @@ def _is_export(node: ast.stmt) -> bool:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_with_modules_is_a_package(package: str) -> None:
     folders = {path.parent for path in (ROOT / package).rglob("*.py")}
-    without = [folder.relative_to(ROOT).as_posix() for folder in folders if not (folder / "__init__.py").exists()]
+    without = [
+        folder.relative_to(ROOT).as_posix()
+        for folder in folders
+        if not (folder / "__init__.py").exists()
+    ]
     assert [folder for folder in sorted(without) if "migrations" not in folder] == []

@@ -37,18 +37,24 @@ def _group(rewards: list[float | None], *, prefix: str = "r") -> CreditGroup:
     return CreditGroup(key=key, members=members)
 
 
-# -- tree --------------------------------------------------------------------------------------------------------------
+# -- tree ------------------------------------------------------------------------------
 
 
 def _random_tree(draws: random.Random, name: str, depth: int) -> TreeNode:
     if depth == 0 or draws.random() < 0.2:
         return TreeNode(name=name, reward=draws.random())
-    children = tuple(_random_tree(draws, f"{name}.{place}", depth - 1) for place in range(draws.randint(1, 3)))
+    children = tuple(
+        _random_tree(draws, f"{name}.{place}", depth - 1) for place in range(draws.randint(1, 3))
+    )
     return TreeNode(name=name, children=children)
 
 
 def _paths(node: TreeNode) -> list[list[TreeNode]]:
-    return [[node, *rest] for child in node.children for rest in _paths(child)] if node.children else [[node]]
+    return (
+        [[node, *rest] for child in node.children for rest in _paths(child)]
+        if node.children
+        else [[node]]
+    )
 
 
 def test_step_advantages_along_every_path_add_up_to_the_reward_less_the_root_s_value() -> None:
@@ -60,7 +66,9 @@ def test_step_advantages_along_every_path_add_up_to_the_reward_less_the_root_s_v
         for path in _paths(root):
             leaf = path[-1].reward
             assert leaf is not None
-            assert sum(found[node.name] for node in path[1:]) == pytest.approx(leaf - mean, abs=1e-12)
+            assert sum(found[node.name] for node in path[1:]) == pytest.approx(
+                leaf - mean, abs=1e-12
+            )
 
 
 def test_a_local_group_is_the_tree_of_depth_one() -> None:
@@ -73,12 +81,14 @@ def test_a_local_group_is_the_tree_of_depth_one() -> None:
 def test_a_malformed_tree_is_refused() -> None:
     with pytest.raises(TrainFault, match="either children or a reward"):
         step_advantages(TreeNode(name="n", children=(TreeNode(name="leaf"),)))
-    twice = TreeNode(name="n", children=(TreeNode(name="a", reward=1.0), TreeNode(name="a", reward=0.0)))
+    twice = TreeNode(
+        name="n", children=(TreeNode(name="a", reward=1.0), TreeNode(name="a", reward=0.0))
+    )
     with pytest.raises(TrainFault, match="two nodes"):
         step_advantages(twice)
 
 
-# -- sample filter -----------------------------------------------------------------------------------------------------
+# -- sample filter ---------------------------------------------------------------------
 
 
 def test_the_most_varied_subset_equals_brute_force() -> None:
@@ -106,7 +116,7 @@ def test_members_that_are_filtered_out_still_stand_in_the_comparison() -> None:
     assert kept == {key: whole[key] for key in ("r0a", "r0b", "r3a", "r3b")}
 
 
-# -- allocation --------------------------------------------------------------------------------------------------------
+# -- allocation ------------------------------------------------------------------------
 
 
 def test_dars_adds_what_its_tables_say() -> None:
@@ -135,16 +145,22 @@ def test_knapsack_equals_brute_force_on_200_cases() -> None:
         numbers = best_numbers(rates, budget=budget)
         assert sum(numbers) == budget
         assert min(numbers) >= 2
-        every = (some for some in product(range(2, budget + 1), repeat=len(rates)) if sum(some) == budget)
+        every = (
+            some for some in product(range(2, budget + 1), repeat=len(rates)) if sum(some) == budget
+        )
         best = max(sum(value(n, p) for n, p in zip(some, rates, strict=True)) for some in every)
-        assert sum(value(n, p) for n, p in zip(numbers, rates, strict=True)) == pytest.approx(best, abs=1e-12)
+        assert sum(value(n, p) for n, p in zip(numbers, rates, strict=True)) == pytest.approx(
+            best, abs=1e-12
+        )
 
 
 def test_knapsack_looks_at_the_last_visit_and_keeps_the_sum() -> None:
     history = SuccessHistory()
     history.see("easy", [1.0, 1.0, 1.0, 0.9])
     history.see("hard", [0.0, 0.0, 1.0, 0.0])
-    numbers = knapsack.plan(["easy", "hard", "new"], each=4, history=history, draws=random.Random(0))
+    numbers = knapsack.plan(
+        ["easy", "hard", "new"], each=4, history=history, draws=random.Random(0)
+    )
     assert sum(numbers) == 12
     assert numbers[1] > numbers[0]
     assert history.last("new") == 0.5
@@ -200,14 +216,16 @@ def test_every_allocator_keeps_the_slot_s_promise(name: str) -> None:
         assert sum(numbers) <= 4 * -(-groups // allocator.pool)  # type: ignore[attr-defined]
 
 
-# -- flat groups -------------------------------------------------------------------------------------------------------
+# -- flat groups -----------------------------------------------------------------------
 
 
 def test_flat_groups_are_told_from_mixed_ones() -> None:
     assert is_flat(_group([1.0, 1.0]))
     assert is_flat(_group([1.0, None]))
     assert not is_flat(_group([1.0, 0.0]))
-    assert planned_rows([_group([1.0, None, 0.0]), _group([1.0], prefix="q"), _group([0.0, 0.0])]) == 8
+    assert (
+        planned_rows([_group([1.0, None, 0.0]), _group([1.0], prefix="q"), _group([0.0, 0.0])]) == 8
+    )
 
 
 def test_echo_takes_one_success_of_a_group_in_which_all_succeeded() -> None:
@@ -218,7 +236,7 @@ def test_echo_takes_one_success_of_a_group_in_which_all_succeeded() -> None:
     assert echoed([lost, mixed, _group([1.0])], seed="s") == frozenset()
 
 
-# -- gate --------------------------------------------------------------------------------------------------------------
+# -- gate ------------------------------------------------------------------------------
 
 
 def test_the_gate_refuses_an_unusual_reuse_and_the_rest_of_that_batch() -> None:
@@ -244,21 +262,35 @@ def test_a_gradient_that_is_no_number_does_not_pass_and_little_knowledge_refuses
     assert not gate.passes(float("nan"), first_use=False)
 
 
-# -- by configuration --------------------------------------------------------------------------------------------------
+# -- by configuration ------------------------------------------------------------------
 
 
 def _args(tmp_path, **values) -> LoGoGRPOConfig:
-    return LoGoGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], **values)
+    return LoGoGRPOConfig(
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], **values
+    )
 
 
 def test_techniques_are_off_by_default_and_chosen_by_name(tmp_path) -> None:
     plain, chosen = (
         _args(tmp_path),
-        _args(tmp_path, allocation="knapsack", estimator="tree", evidence=0.2, temporal=0.5, keep_members=4),
+        _args(
+            tmp_path,
+            allocation="knapsack",
+            estimator="tree",
+            evidence=0.2,
+            temporal=0.5,
+            keep_members=4,
+        ),
     )
     credit = credit_plan(plain)
     assert rollout_plan(plain).allocator is load("techniques", "even")
-    assert (credit.keep, credit.echo, credit.dynamic_sampling, credit.control) == (0, False, False, "")
+    assert (credit.keep, credit.echo, credit.dynamic_sampling, credit.control) == (
+        0,
+        False,
+        False,
+        "",
+    )
     assert credit.episode_terms is None
     assert "evidence" not in [term.name for term, _ in credit.reward.terms]
     credit = credit_plan(chosen)
@@ -266,7 +298,9 @@ def test_techniques_are_off_by_default_and_chosen_by_name(tmp_path) -> None:
     assert credit.estimator is tree_estimator
     assert ("evidence", 0.2) in [(term.name, weight) for term, weight in credit.reward.terms]
     assert credit.episode_terms is not None
-    assert [(term.name, weight) for term, weight in credit.episode_terms(small_episode(0))] == [("temporal", 0.5)]
+    assert [(term.name, weight) for term, weight in credit.episode_terms(small_episode(0))] == [
+        ("temporal", 0.5)
+    ]
 
 
 def test_the_range_in_question_is_where_the_evidence_lies() -> None:
@@ -294,7 +328,10 @@ def test_memory_t1_weighs_accuracy_grounding_and_time() -> None:
         ({"control": "both"}, "control must be"),
         ({"keep_members": 1}, "keep_members must be"),
         ({"gradient_gate": 3.0, "num_iterations": 1}, "gradient_gate must be"),
-        ({"loss_type": "luspo", "importance_sampling_level": "token"}, "importance_sampling_level must be"),
+        (
+            {"loss_type": "luspo", "importance_sampling_level": "token"},
+            "importance_sampling_level must be",
+        ),
         ({"echo_weight": -1.0}, "echo_weight must be"),
     ],
 )

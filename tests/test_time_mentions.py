@@ -1,4 +1,6 @@
-"""Free text: time phrases are found where they stand, look-alikes are left alone, and scanning never raises and stays fast."""
+"""Free text: time phrases are found where they stand, look-alikes are left alone, and
+scanning never raises and stays fast.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ FRIDAY = datetime(2023, 6, 9, 13, 30, tzinfo=UTC)
 FREE_TEXT = [
     ("I went to a support group yesterday and it was great.", [("yesterday", "8 June 2023")]),
     ("Last Fri I finally took my kids to the museum", [("Last Fri", "2 June 2023")]),
-    ("I've known them for 4 years, since I moved.", [("for 4 years", "1 January 2019 to 9 June 2023")]),
+    (
+        "I've known them for 4 years, since I moved.",
+        [("for 4 years", "1 January 2019 to 9 June 2023")],
+    ),
     ("Volunteering at a shelter on Monday - so rewarding", [("Monday", "5 June 2023")]),
     ("We're meeting on Monday at noon", [("Monday", "12 June 2023")]),
     ("Because on Sunday I am going on a picnic", [("Sunday", "11 June 2023")]),
@@ -27,11 +32,20 @@ FREE_TEXT = [
     ("We met in the summer of 2019 in Rome", [("summer of 2019", "summer 2019")]),
     ("We start in August", [("August", "August 2022")]),
     ("We will start in August", [("August", "August 2023")]),
-    ("It happened the week before 25 May 2023 or so", [("the week before 25 May 2023", "the week of 15 May 2023")]),
+    (
+        "It happened the week before 25 May 2023 or so",
+        [("the week before 25 May 2023", "the week of 15 May 2023")],
+    ),
     ("I saw her two days before Christmas", [("two days before Christmas", "23 December 2022")]),
     ("It took from Monday to Wednesday.", [("from Monday to Wednesday", "5 to 7 June 2023")]),
-    ("Between May 2021 and March 2022 I was ill", [("Between May 2021 and March 2022", "May 2021 to March 2022")]),
-    ("The race was on 5/14/2023, not 05/13/2023!", [("5/14/2023", "14 May 2023"), ("05/13/2023", "13 May 2023")]),
+    (
+        "Between May 2021 and March 2022 I was ill",
+        [("Between May 2021 and March 2022", "May 2021 to March 2022")],
+    ),
+    (
+        "The race was on 5/14/2023, not 05/13/2023!",
+        [("5/14/2023", "14 May 2023"), ("05/13/2023", "13 May 2023")],
+    ),
     ("Music from the 90s and from 1985", [("90s", "the 1990s"), ("1985", "1985")]),
     ("I got it in May, I think", [("May", "May 2023")]),
     ("we marched on march 5th", [("march 5th", "5 March 2023")]),
@@ -42,7 +56,10 @@ FREE_TEXT = [
     ("He said it was ready by Friday.", [("by Friday", "before 3 June 2023")]),
     ("LAST WEEK WAS WILD", [("LAST WEEK", "the week of 29 May 2023")]),
     ("İstanbul\u2019dayım, back since Last Week", [("since Last Week", "since 29 May 2023")]),
-    ("Cheers for asking!\n\nThe day\nbefore yesterday we left", [("The day\nbefore yesterday", "7 June 2023")]),
+    (
+        "Cheers for asking!\n\nThe day\nbefore yesterday we left",
+        [("The day\nbefore yesterday", "7 June 2023")],
+    ),
 ]
 
 
@@ -50,7 +67,10 @@ FREE_TEXT = [
 def test_free_text_mentions(text: str, expected: list[tuple[str, str]]) -> None:
     mentions = find_times(text, anchor=FRIDAY)
     assert [(mention.text, format_span(mention.span)) for mention in mentions] == expected
-    assert all(text[mention.start : mention.end] == mention.text == mention.span.text for mention in mentions)
+    assert all(
+        text[mention.start : mention.end] == mention.text == mention.span.text
+        for mention in mentions
+    )
 
 
 NO_TIMES = """
@@ -123,7 +143,10 @@ def test_words_that_only_look_like_times_are_left_alone(text: str) -> None:
 def test_relative_phrases_need_an_anchor() -> None:
     text = "Yesterday I said that on 7 May 2023 we moved, two years ago, since 2016, in June."
     found = find_times(text, anchor=None)
-    assert [(mention.text, mention.relative) for mention in found] == [("7 May 2023", False), ("since 2016", False)]
+    assert [(mention.text, mention.relative) for mention in found] == [
+        ("7 May 2023", False),
+        ("since 2016", False),
+    ]
     anchored = find_times(text, anchor=FRIDAY)
     assert [(mention.text, mention.relative) for mention in anchored] == [
         ("Yesterday", True), ("7 May 2023", False), ("two years ago", True), ("since 2016", False), ("June", True),
@@ -156,9 +179,12 @@ WORDS = st.sampled_from(
 
 
 @given(
-    st.one_of(st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join)), st.one_of(st.none(), st.datetimes())
+    st.one_of(st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join)),
+    st.one_of(st.none(), st.datetimes()),
 )
-def test_scanning_never_raises_and_mentions_are_in_order(text: str, anchor: datetime | None) -> None:
+def test_scanning_never_raises_and_mentions_are_in_order(
+    text: str, anchor: datetime | None
+) -> None:
     end = 0
     for mention in find_times(text, anchor=anchor):
         assert end <= mention.start < mention.end

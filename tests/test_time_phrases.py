@@ -1,4 +1,6 @@
-"""Time phrases resolve to the spans a calendar gives them, in whole phrases and in free text, and never raise."""
+"""Time phrases resolve to the spans a calendar gives them, in whole phrases and in free
+text, and never raise.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ MONDAY = datetime(2023, 7, 17, 19, 5, tzinfo=UTC)
 SUNDAY = datetime(2024, 1, 14, 8, 0, tzinfo=UTC)
 LEAP_DAY = datetime(2024, 2, 29, 23, 59, tzinfo=UTC)
 
-# phrase | first day | stop day (open bounds: -) | granularity; written by hand beside a calendar, one block per anchor
+# phrase | first day | stop day (open bounds: -) | granularity; written by hand beside a
+# calendar, one block per anchor
 NO_ANCHOR_TABLE = """
 7 May 2023 | 2023-05-07 | 2023-05-08 | day
 7th of May 2023 | 2023-05-07 | 2023-05-08 | day
@@ -322,7 +325,9 @@ def test_phrases_resolve_as_a_calendar_says() -> None:
         span = resolve_time(phrase, anchor=anchor)
         if span is None or (span.start, span.end, span.granularity) != (start, end, granularity):
             got = "nothing" if span is None else f"{span.start} .. {span.end} {span.granularity}"
-            wrong.append(f"{phrase!r} at {anchor:%a %d %b %Y}: {got}" if anchor else f"{phrase!r}: {got}")
+            wrong.append(
+                f"{phrase!r} at {anchor:%a %d %b %Y}: {got}" if anchor else f"{phrase!r}: {got}"
+            )
     assert len(CASES) >= 130
     assert not wrong, f"{len(wrong)} of {len(CASES)} wrong:\n" + "\n".join(wrong)
 
@@ -386,7 +391,9 @@ def test_anchors_count_as_the_utc_day_they_lie_in() -> None:
         ("7 mai 2023", "2023-05-07", "day"),
     ],
 )
-def test_other_languages_are_read_as_whole_phrases(phrase: str, first: str, granularity: str) -> None:
+def test_other_languages_are_read_as_whole_phrases(
+    phrase: str, first: str, granularity: str
+) -> None:
     span = resolve_time(phrase, anchor=FRIDAY)
     assert span is not None
     assert (span.start, span.granularity) == (_moment(first), granularity)
@@ -419,7 +426,9 @@ def test_what_is_no_time_resolves_to_nothing(phrase: str) -> None:
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 DAYS = st.dates(min_value=date(1900, 1, 1), max_value=date(2099, 12, 30))
-MONTHS = "January February March April May June July August September October November December".split()
+MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
 
 
 @given(DAYS)
@@ -438,7 +447,10 @@ def test_absolute_days_round_trip_in_every_format(day: date) -> None:
     ):
         span = resolve_time(written, anchor=None)
         assert span is not None, written
-        assert (span.start, span.end) == (_moment(day.isoformat()), _moment((day + timedelta(1)).isoformat())), written
+        assert (span.start, span.end) == (
+            _moment(day.isoformat()),
+            _moment((day + timedelta(1)).isoformat()),
+        ), written
         said = f"We met on {written}, remember?"
         assert [mention.text for mention in find_times(said, anchor=None)] == [written]
 
@@ -479,7 +491,9 @@ def test_ranges_of_days_read_back(day: date, length: int) -> None:
 def test_last_this_and_next_follow_each_other(day: date) -> None:
     anchor = datetime(day.year, day.month, day.day, 9, tzinfo=UTC)
     for unit in ("week", "weekend", "month", "quarter", "year", "decade"):
-        last, this, following = (resolve_time(f"{which} {unit}", anchor=anchor) for which in ("last", "this", "next"))
+        last, this, following = (
+            resolve_time(f"{which} {unit}", anchor=anchor) for which in ("last", "this", "next")
+        )
         assert last is not None
         assert this is not None
         assert following is not None
@@ -502,6 +516,9 @@ def best_ms(work: Callable[[], object]) -> float:
 
 
 def test_a_phrase_takes_at_most_two_milliseconds() -> None:
-    times = {phrase: best_ms(lambda p=phrase, a=anchor: resolve_time(p, anchor=a)) for phrase, anchor, *_ in CASES}
+    times = {
+        phrase: best_ms(lambda p=phrase, a=anchor: resolve_time(p, anchor=a))
+        for phrase, anchor, *_ in CASES
+    }
     slowest = max(times, key=lambda phrase: times[phrase])
     assert times[slowest] < 2.0, f"{slowest!r} took {times[slowest]:.2f} ms"

@@ -10,7 +10,13 @@ import pytest
 from bank_kit import DAY, DIRECT, batch, fact, filled, ids, new_bank, session, source
 
 from memagent.core.answers import AsOf, Query
-from memagent.core.errors import InputError, MemoryNotFound, SnapshotMismatch, StoreError, StoreReadOnly
+from memagent.core.errors import (
+    InputError,
+    MemoryNotFound,
+    SnapshotMismatch,
+    StoreError,
+    StoreReadOnly,
+)
 from memagent.core.ops import Add, Delete, Noop, Update
 from memagent.core.records import Fact, Relation, TimeSpan
 from memagent.memory.facade import Memory
@@ -22,7 +28,14 @@ def test_history_tells_every_version_with_its_op_and_time() -> None:
         bank = await filled(1)
         (item_id,) = list(bank.state.items)
         await bank.commit(
-            batch(Update(id=item_id, text="Ana moved to Porto", source_turn_ids=("D1:2",), reason="she said so")),
+            batch(
+                Update(
+                    id=item_id,
+                    text="Ana moved to Porto",
+                    source_turn_ids=("D1:2",),
+                    reason="she said so",
+                )
+            ),
             source=DIRECT,
         )
         await bank.commit(batch(Delete(id=item_id)), source=DIRECT)
@@ -31,7 +44,10 @@ def test_history_tells_every_version_with_its_op_and_time() -> None:
         assert [entry.item.version for entry in told if entry.item] == [1, 2, 3]
         assert told[1].op is not None
         assert told[1].op.reason == "she said so"
-        assert [item.text for item in bank.state.versions(item_id)][:2] == ["Ana likes boat 0", "Ana moved to Porto"]
+        assert [item.text for item in bank.state.versions(item_id)][:2] == [
+            "Ana likes boat 0",
+            "Ana moved to Porto",
+        ]
         with pytest.raises(MemoryNotFound):
             await history(bank, "mem_unknown")
 
@@ -102,7 +118,9 @@ def test_as_of_recorded_shows_what_the_journal_held() -> None:
             past = await as_of(bank, when)
             assert past.snapshot().digest == digest
             assert (await past.get(target)).text == text
-            assert not [hit for hit in await past.search(Query(text="sold"), k=5) if "sold" in hit.text]
+            assert not [
+                hit for hit in await past.search(Query(text="sold"), k=5) if "sold" in hit.text
+            ]
             with pytest.raises(StoreReadOnly):
                 await past.commit(batch(Delete(id=target)), source=DIRECT)
 
@@ -146,11 +164,17 @@ def test_as_of_valid_shows_the_version_that_held_then() -> None:
         bank = new_bank()
         for number in (1, 10):
             await bank.store_session(session(number))
-        made = await bank.commit(batch(Add(fact=fact("Ana lives in Lisbon", turn="D1:1", day=0))), source=source(1))
+        made = await bank.commit(
+            batch(Add(fact=fact("Ana lives in Lisbon", turn="D1:1", day=0))), source=source(1)
+        )
         (target,) = ids(made)
         moved = TimeSpan(start=DAY + timedelta(days=60), end=DAY + timedelta(days=61))
         await bank.commit(
-            batch(Update(id=target, text="Ana lives in Porto", source_turn_ids=("D10:1",), valid=moved)),
+            batch(
+                Update(
+                    id=target, text="Ana lives in Porto", source_turn_ids=("D10:1",), valid=moved
+                )
+            ),
             source=source(10),
         )
         then = await as_of(bank, AsOf(valid=DAY + timedelta(days=30)))
@@ -177,8 +201,14 @@ def test_edges_follow_from_ops_in_the_same_commit() -> None:
         graph = bank.state.graph
         assert graph.edge(met, sailed, Relation.BEFORE.value) is not None
         assert graph.edge(sailed, bought, Relation.BEFORE.value) is not None
-        mentioned = [edge for _, edge, leaving in graph.edges_of(met) if leaving and edge.relation is Relation.MENTIONS]
-        names = [node.summary for edge in mentioned if (node := graph.node(edge.target)) is not None]
+        mentioned = [
+            edge
+            for _, edge, leaving in graph.edges_of(met)
+            if leaving and edge.relation is Relation.MENTIONS
+        ]
+        names = [
+            node.summary for edge in mentioned if (node := graph.node(edge.target)) is not None
+        ]
         assert sorted(names) == ["Ana", "Maria", "Porto"]
 
         later = TimeSpan(start=DAY + timedelta(days=20), end=DAY + timedelta(days=21))
@@ -219,13 +249,17 @@ def test_export_and_import_keep_history_and_digest(tmp_path: Path) -> None:
     async def story() -> None:
         bank = await filled(4)
         target = ids_of(bank)[0]
-        await bank.commit(batch(Update(id=target, text="line\u2028separator and \u2029 more")), source=DIRECT)
+        await bank.commit(
+            batch(Update(id=target, text="line\u2028separator and \u2029 more")), source=DIRECT
+        )
         await undo(bank)
         await bank.commit(batch(Update(id=target, text="again")), source=DIRECT)
         report = await Memory(bank).export(tmp_path / "memory.jsonl")
         other = Memory(new_bank())
         read = await other.import_(tmp_path / "memory.jsonl")
-        assert read.digest == report.digest == bank.snapshot().digest == other.bank.snapshot().digest
+        assert (
+            read.digest == report.digest == bank.snapshot().digest == other.bank.snapshot().digest
+        )
         assert [e.recorded_at for e in await other.history(target)] == [
             e.recorded_at for e in await history(bank, target)
         ]
@@ -277,7 +311,10 @@ def test_diff_names_what_changed() -> None:
         before = bank.snapshot()
         first, second, _ = ids_of(bank)
         made = await bank.commit(
-            batch(Update(id=first, text="new"), Delete(id=second), Add(fact=fact("more", turn="D1:4"))), source=DIRECT
+            batch(
+                Update(id=first, text="new"), Delete(id=second), Add(fact=fact("more", turn="D1:4"))
+            ),
+            source=DIRECT,
         )
         change = diff(before, bank.snapshot())
         assert [(a.id, b.text) for a, b in change.changed] == [(first, "new")]

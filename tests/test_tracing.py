@@ -1,4 +1,6 @@
-"""OpenTelemetry's spans with the real SDK: what the tree is, what it tells, that it tells no words, and what it costs when it is off."""
+"""OpenTelemetry's spans with the real SDK: what the tree is, what it tells, that it
+tells no words, and what it costs when it is off.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ SESSION = Session(id=f"{MARKER}-session", turns=TURNS)
 
 
 def model() -> FunctionModel:
-    """Keeps every turn, cites the first memory, and repeats what it was told in everything it says; priced."""
+    """Keeps every turn, cites the first memory, and repeats what it was told in
+    everything it says; priced.
+    """
 
     def answer(request: ModelRequest) -> ModelResponse:
         text = reply(request)
@@ -73,7 +77,14 @@ def test_a_remembered_session_and_an_answer_are_two_trees() -> None:
         asyncio.run(remember_and_ask())
     remembered, asked = seen.tree()
     chat = ["chat big-model"]
-    assert remembered == ["upsert_memory", ["extract", chat], ["relate"], ["decide", chat], ["commit"], ["index"]]
+    assert remembered == [
+        "upsert_memory",
+        ["extract", chat],
+        ["relate"],
+        ["decide", chat],
+        ["commit"],
+        ["index"],
+    ]
     assert asked == ["invoke_agent memagent", ["search_memory"], ["answer", chat]]
     assert not any(failed(span) for span in seen.spans)
 
@@ -90,13 +101,21 @@ def test_spans_tell_operations_models_tokens_and_cost_by_the_conventions() -> No
     assert [chat["memagent.role"] for chat in chats] == ["extractor", "manager", "answerer"]
     for chat in chats:
         assert chat["gen_ai.operation.name"] == "chat"
-        assert (chat["gen_ai.provider.name"], chat["gen_ai.request.model"]) == ("azure.ai.openai", "big-model")
+        assert (chat["gen_ai.provider.name"], chat["gen_ai.request.model"]) == (
+            "azure.ai.openai",
+            "big-model",
+        )
         assert chat["gen_ai.response.model"] == "big-model-2026"
         assert (chat["gen_ai.usage.input_tokens"], chat["gen_ai.usage.output_tokens"]) == (11, 3)
-        assert chat["gen_ai.response.finish_reasons"] == ("stop",) and len(chat["memagent.prompt.digest"]) == 64
+        assert (
+            chat["gen_ai.response.finish_reasons"] == ("stop",)
+            and len(chat["memagent.prompt.digest"]) == 64
+        )
     answered = attributes(seen.one("invoke_agent memagent"))
     assert answered["memagent.citations"] == 1 and answered["memagent.verdict"] == "supported"
-    assert answered["memagent.design"] == "memory_r2" and answered["gen_ai.agent.name"] == "memagent"
+    assert (
+        answered["memagent.design"] == "memory_r2" and answered["gen_ai.agent.name"] == "memagent"
+    )
     assert attributes(seen.one("search_memory"))["gen_ai.memory.record.count"] == 2
 
 
@@ -117,7 +136,11 @@ def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
     with traced() as seen:
         asyncio.run(run())
     told = [
-        (span.name, attributes(span).get("memagent.verb"), attributes(span)["gen_ai.memory.record.count"])
+        (
+            span.name,
+            attributes(span).get("memagent.verb"),
+            attributes(span)["gen_ai.memory.record.count"],
+        )
         for span in seen.spans
     ]
     assert told == [
@@ -132,14 +155,18 @@ def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
 
 @pytest.mark.parametrize("retried", [False, True], ids=["at-once", "after-retries"])
 def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: bool) -> None:
-    failure: ModelError = ModelUnavailable(f"no {MARKER} today") if retried else ModelTimeout(f"no {MARKER} today")
+    failure: ModelError = (
+        ModelUnavailable(f"no {MARKER} today") if retried else ModelTimeout(f"no {MARKER} today")
+    )
 
     async def run() -> None:
         async def no_wait(_: float) -> None: ...
 
         broken = ScriptedModel([failure] * 6)
         used = RetryingModel(broken, attempts=3, sleep=no_wait) if retried else broken
-        async with open_agent(path=":memory:", embedder="hashing", model=used, design="memory_r2") as agent:
+        async with open_agent(
+            path=":memory:", embedder="hashing", model=used, design="memory_r2"
+        ) as agent:
             assert (await agent.remember(SESSION)).failed_chunks
             await agent.memory.add("the lamp is in room 7")
             with pytest.raises(ModelError):
@@ -153,7 +180,9 @@ def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: 
         assert attributes(seen.one(name))["error.type"] == type(failure).__name__
     chats = seen.named("chat")
     assert len(chats) == 2, "one span covers a call with all its retries"
-    assert all(failed(chat) and attributes(chat)["error.type"] == type(failure).__name__ for chat in chats)
+    assert all(
+        failed(chat) and attributes(chat)["error.type"] == type(failure).__name__ for chat in chats
+    )
     assert not any(span.status.description or span.events for span in seen.spans)
     assert MARKER not in seen.json
 
@@ -167,7 +196,10 @@ def test_no_span_tells_a_word_unless_the_agent_was_told_to() -> None:
     chat = attributes(telling.named("chat big-model")[0])
     assert MARKER in chat["gen_ai.input.messages"] and MARKER in chat["gen_ai.output.messages"]
     searched = attributes(telling.named("search_memory")[0])
-    assert MARKER in searched["gen_ai.memory.query.text"] and MARKER in searched["gen_ai.memory.records"]
+    assert (
+        MARKER in searched["gen_ai.memory.query.text"]
+        and MARKER in searched["gen_ai.memory.records"]
+    )
     asked = attributes(telling.one("invoke_agent memagent"))
     assert json.loads(asked["gen_ai.input.messages"])[0]["parts"][0]["type"] == "text"
     assert MARKER in attributes(telling.one("create_memory"))["gen_ai.memory.records"]
@@ -177,7 +209,9 @@ async def _with_content() -> None:
     from memagent.config import AgentSettings
 
     settings = AgentSettings(capture_content=True, design="memory_r2")
-    async with open_agent(settings=settings, path=":memory:", embedder="hashing", model=model()) as agent:
+    async with open_agent(
+        settings=settings, path=":memory:", embedder="hashing", model=model()
+    ) as agent:
         await agent.remember(SESSION)
         await agent.ask(f"Where is the {MARKER} lamp?")
         await agent.memory.add(f"a {MARKER}")
@@ -185,7 +219,9 @@ async def _with_content() -> None:
 
 def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
     async def run(*, leave: bool) -> None:
-        async with open_agent(path=":memory:", embedder="hashing", model=model(), design="memory_r2") as agent:
+        async with open_agent(
+            path=":memory:", embedder="hashing", model=model(), design="memory_r2"
+        ) as agent:
             await agent.memory.add("the lamp is in room 7")
             steps = agent.stream(Question(text="Where is the lamp?"))
             async for _ in steps:
@@ -195,7 +231,11 @@ def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
 
     with traced() as seen:
         asyncio.run(run(leave=False))
-        assert seen.tree()[-1] == ["invoke_agent memagent", ["search_memory"], ["answer", ["chat big-model"]]]
+        assert seen.tree()[-1] == [
+            "invoke_agent memagent",
+            ["search_memory"],
+            ["answer", ["chat big-model"]],
+        ]
         assert attributes(seen.one("invoke_agent memagent"))["memagent.citations"] == 1
         seen.exporter.clear()
         asyncio.run(run(leave=True))
@@ -228,25 +268,38 @@ def test_roles_name_their_own_models() -> None:
             return self.name
 
     async def run() -> None:
-        routed = RoutedModel({Role.EXTRACTOR: Named("ollama_chat/small", reply)}, default=Named("plain", reply))
-        async with open_agent(path=":memory:", embedder="hashing", model=routed, design="memory_r2") as agent:
+        routed = RoutedModel(
+            {Role.EXTRACTOR: Named("ollama_chat/small", reply)}, default=Named("plain", reply)
+        )
+        async with open_agent(
+            path=":memory:", embedder="hashing", model=routed, design="memory_r2"
+        ) as agent:
             await agent.remember(SESSION)
 
     with traced() as seen:
         asyncio.run(run())
     small, plain = attributes(seen.one("chat small")), attributes(seen.one("chat plain"))
-    assert (small["gen_ai.provider.name"], plain["gen_ai.provider.name"]) == ("ollama_chat", "custom")
+    assert (small["gen_ai.provider.name"], plain["gen_ai.provider.name"]) == (
+        "ollama_chat",
+        "custom",
+    )
 
 
-# -- the service ---------------------------------------------------------------------------------------------------
+# -- the service -----------------------------------------------------------------------
 
 PARENT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
 def test_a_trace_goes_on_through_a_request_and_the_job_it_started() -> None:
-    with traced() as seen, serving(model=model(), design="memory_r2") as running, running.http(**PARENT) as http:
+    with (
+        traced() as seen,
+        serving(model=model(), design="memory_r2") as running,
+        running.http(**PARENT) as http,
+    ):
         turns = [{"speaker": "Ana", "text": f"the {MARKER} lamp is in room 7"}]
-        job = http.post("/v1/sessions", json={"turns": turns}, headers={"X-Request-Id": "abc"}).json()
+        job = http.post(
+            "/v1/sessions", json={"turns": turns}, headers={"X-Request-Id": "abc"}
+        ).json()
         while job["state"] in ("queued", "running"):
             job = http.get(f"/v1/jobs/{job['id']}").json()
         assert http.get(f"/v1/memories/{MARKER}").status_code == 404
@@ -271,18 +324,28 @@ def test_a_trace_goes_on_through_a_request_and_the_job_it_started() -> None:
 
 def test_a_failed_request_is_an_error_and_a_streamed_chat_is_below_its_request() -> None:
     broken = ScriptedModel([ModelTimeout(MARKER)])
-    with traced() as seen, serving(model=broken, design="memory_r2") as running, running.http() as http:
+    with (
+        traced() as seen,
+        serving(model=broken, design="memory_r2") as running,
+        running.http() as http,
+    ):
         http.post("/v1/memories", json={"text": "the lamp is in room 7"})
         assert http.post("/v1/questions", json={"text": "Where is the lamp?"}).status_code == 504
     assert failed(seen.one("POST /v1/questions"))
     assert attributes(seen.one("POST /v1/questions"))["error.type"] == "504"
     talker = FunctionModel(lambda _: f"In room 7, {MARKER}.")
-    with traced() as seen, serving(model=talker, design="verbatim") as running, running.http() as http:
+    with (
+        traced() as seen,
+        serving(model=talker, design="verbatim") as running,
+        running.http() as http,
+    ):
         body = {"messages": [{"role": "user", "content": f"the {MARKER} lamp?"}], "stream": True}
         assert "[DONE]" in http.post("/v1/chat/completions", json=body).text
         assert (
             "event: answer"
-            in http.post("/v1/questions", json={"text": "lamp?"}, headers={"Accept": "text/event-stream"}).text
+            in http.post(
+                "/v1/questions", json={"text": "lamp?"}, headers={"Accept": "text/event-stream"}
+            ).text
         )
     below = [branch[0] for branch in seen.tree(seen.one("POST /v1/chat/completions"))[1:]]
     assert below[:2] == ["search_memory", "chat"]
@@ -305,18 +368,25 @@ def test_mcp_tools_are_spans_below_their_request_without_what_the_client_wrote()
     with traced() as seen, serving() as running, running.http(**HEADERS, **PARENT) as http:
         assert http.post("/mcp", json=call).status_code == 200
         posted = seen.one("POST /mcp")
-        assert posted.context is not None and f"{posted.context.trace_id:032x}" == PARENT["traceparent"].split("-")[1]
+        assert (
+            posted.context is not None
+            and f"{posted.context.trace_id:032x}" == PARENT["traceparent"].split("-")[1]
+        )
         assert seen.tree(posted) == ["POST /mcp", ["tools/call add", ["create_memory"]]]
         assert attributes(seen.one("tools/call add"))["gen_ai.tool.name"] == "add"
         asyncio.run(run(running.url))
-    ours = [one for one in seen.spans if one.instrumentation_scope and one.instrumentation_scope.name == "memagent"]
+    ours = [
+        one
+        for one in seen.spans
+        if one.instrumentation_scope and one.instrumentation_scope.name == "memagent"
+    ]
     tools = {one.name: one for one in ours}
     assert failed(tools["tools/call history"]) and failed(tools["tools/call unknown"])
     assert tools["tools/call history"].parent is not None
     assert not any(MARKER in one.to_json() for one in ours)
 
 
-# -- off -----------------------------------------------------------------------------------------------------------
+# -- off -------------------------------------------------------------------------------
 
 
 def test_without_an_sdk_nothing_of_opentelemetry_is_loaded_and_nothing_changes() -> None:
@@ -335,12 +405,19 @@ asyncio.run(main())
 import opentelemetry.trace
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=100
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
 def test_the_example_of_the_documentation_runs() -> None:
     page = (Path(__file__).parents[1] / "docs" / "observability.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    done = subprocess.run([sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=100)
-    assert done.stdout.strip() == "['create_memory', 'search_memory', 'answer', 'invoke_agent memagent']", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=100
+    )
+    assert (
+        done.stdout.strip()
+        == "['create_memory', 'search_memory', 'answer', 'invoke_agent memagent']"
+    ), done.stderr

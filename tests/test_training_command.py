@@ -1,4 +1,6 @@
-"""`memagent-train`: mistakes are told at once and by name, nothing is loaded that is not needed, results go to standard output."""
+"""`memagent-train`: mistakes are told at once and by name, nothing is loaded that is
+not needed, results go to standard output.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,25 @@ def light(*words: str | Path) -> subprocess.CompletedProcess[str]:
     [
         ([("[warmup]", "[warmpu]")], "warmpu: there is no such setting; did you mean warmup?"),
         ([("size =", "sise =")], "model.sise: there is no such setting; did you mean size?"),
-        ([("steps = 2", "setps = 2")], "stage.0.setps: there is no such setting; did you mean steps?"),
+        (
+            [("steps = 2", "setps = 2")],
+            "stage.0.setps: there is no such setting; did you mean steps?",
+        ),
         ([('size = "200k"', 'size = "3g"')], "model.size: input should be '200k', '500k'"),
-        ([("every = 1", "every = 0")], "validation.every: input should be greater than or equal to 1; it is 0"),
-        ([("every = 1", 'every = 1\nmeasure = "lost"')], "validation.measure: input should be 'f1'"),
+        (
+            [("every = 1", "every = 0")],
+            "validation.every: input should be greater than or equal to 1; it is 0",
+        ),
+        (
+            [("every = 1", 'every = 1\nmeasure = "lost"')],
+            "validation.measure: input should be 'f1'",
+        ),
         ([('size = "200k"', 'path = "./nothing"')], "model.path: there is no folder ./nothing"),
         ([("episodes = 8", 'kind = "locomo"')], "environment.path: LoCoMo is not shipped"),
-        ([("episodes = 8", 'kind = "locomo"\npath = "/nowhere"')], "environment.path: there is nothing at /nowhere"),
+        (
+            [("episodes = 8", 'kind = "locomo"\npath = "/nowhere"')],
+            "environment.path: there is nothing at /nowhere",
+        ),
         ([("[warmup]", '[agent]\ndesign = "memory_r9"\n[warmup]')], "memory_r9"),
         ([("seed = 3", "seed = ")], "not valid TOML"),
     ],
@@ -62,7 +76,9 @@ def test_a_mistake_is_one_line_that_names_the_setting(
     config = written(tmp_path, replace=replace)
     assert entered(monkeypatch, config) == 2
     heard = capsys.readouterr()
-    assert heard.err.startswith("memagent-train: ") and heard.err.count("\n") == 1 and heard.out == ""
+    assert (
+        heard.err.startswith("memagent-train: ") and heard.err.count("\n") == 1 and heard.out == ""
+    )
     assert said in heard.err
     assert str(config) in heard.err or "memory_r9" in said
     assert not (tmp_path / "run").exists()
@@ -81,7 +97,10 @@ def test_a_used_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> N
     config = written(tmp_path)
     write_run(tmp_path / "run")
     refused = light(config)
-    assert "holds a run already; say --resume to go on with it, or choose another folder" in refused.stderr
+    assert (
+        "holds a run already; say --resume to go on with it, or choose another folder"
+        in refused.stderr
+    )
     assert refused.returncode == 2 and refused.stdout == "HEAVY []\n"
     other = light("run", config, "--resume")
     assert "holds a run with other settings" in other.stderr and other.returncode == 2
@@ -89,7 +108,12 @@ def test_a_used_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> N
 
 def test_settings_help_and_reports_load_no_torch(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    for words in (["--help"], ["run", "--help"], ["run", tmp_path / "none.toml"], ["report", tmp_path / "run"]):
+    for words in (
+        ["--help"],
+        ["run", "--help"],
+        ["run", tmp_path / "none.toml"],
+        ["report", tmp_path / "run"],
+    ):
         done = light(*words)
         assert done.stdout.endswith("HEAVY []\n"), done.stderr
     assert (tmp_path / "run" / "report.html").is_file()
@@ -118,9 +142,15 @@ def test_a_dry_run_counts_and_trains_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("replace", "said"),
     [
-        ([("reruns = 2", "rerunz = 2")], "trainer.rerunz: there is no such setting; did you mean reruns?"),
+        (
+            [("reruns = 2", "rerunz = 2")],
+            "trainer.rerunz: there is no such setting; did you mean reruns?",
+        ),
         ([("reruns = 2", "reruns = 0")], "reruns must be at least 1"),
-        ([("steps_per_generation = 2", "steps_per_generation = 3")], "must be divisible by num_generations"),
+        (
+            [("steps_per_generation = 2", "steps_per_generation = 3")],
+            "must be divisible by num_generations",
+        ),
         (
             [("reruns = 2", 'reruns = 2\nreport_to = ["wandb"]')],
             'trainer.report_to: wandb is not installed: pip install "memagent[wandb]"',
@@ -147,11 +177,15 @@ def test_a_model_from_scratch_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_warm_start_alone_is_taken_up_by_its_run(tmp_path: Path) -> None:
-    config = written(tmp_path, replace=[("episodes = 60", "episodes = 4"), ("epochs = 5", "epochs = 1")])
+    config = written(
+        tmp_path, replace=[("episodes = 60", "episodes = 4"), ("epochs = 5", "epochs = 1")]
+    )
     done = train("warmup", config)
     assert done.exit_code == 0, (done.output, done.exception)
     found = json.loads(done.stdout)
-    assert found["folder"] == str(tmp_path / "run" / "init") and found["warm_up"]["demonstrations"] > 4
+    assert (
+        found["folder"] == str(tmp_path / "run" / "init") and found["warm_up"]["demonstrations"] > 4
+    )
     assert isinstance(train("warmup", config).exception, ConfigError)
     load_run(config)  # and the folder is still free for the run
     assert not (tmp_path / "run" / "settings.json").exists()
@@ -167,7 +201,9 @@ def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
     from train.run.runs import stage_config
 
     for stage in settings.stage:
-        on_cpu = settings.model_copy(update={"trainer": settings.trainer | {"bf16": False, "use_cpu": True}})
+        on_cpu = settings.model_copy(
+            update={"trainer": settings.trainer | {"bf16": False, "use_cpu": True}}
+        )
         args = stage_config(on_cpu, stage, tmp_path / "stage")
         assert args.max_steps == stage.steps
     assert settings.folder.startswith("runs/")

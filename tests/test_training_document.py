@@ -1,4 +1,5 @@
-"""The page on training lists every setting with its default, and names commands, files and figures that exist.
+"""The page on training lists every setting with its default, and names commands, files
+and figures that exist.
 
 Run as a script, this writes the tables of settings anew.
 """
@@ -41,7 +42,9 @@ PARTS: dict[str, type[BaseModel]] = {
 
 def tables() -> str:
     """A table for each part of the file."""
-    parts = [_table("top level", [row for row in _rows(RunSettings) if row[0] in ("seed", "folder")])]
+    parts = [
+        _table("top level", [row for row in _rows(RunSettings) if row[0] in ("seed", "folder")])
+    ]
     parts += [_table(name, _rows(model)) for name, model in PARTS.items()]
     return "\n".join([*parts, _table("[trainer]", _trainer_rows())]) + "\n"
 
@@ -52,7 +55,10 @@ def _table(name: str, rows: list[tuple[str, str, str]]) -> str:
 
 
 def _rows(model: type[BaseModel]) -> list[tuple[str, str, str]]:
-    return [(name, _shown(one.default), _plain(one.description)) for name, one in model.model_fields.items()]
+    return [
+        (name, _shown(one.default), _plain(one.description))
+        for name, one in model.model_fields.items()
+    ]
 
 
 def _trainer_rows() -> list[tuple[str, str, str]]:
@@ -89,7 +95,11 @@ def test_the_tables_of_settings_are_those_of_the_code() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    empty = [line for line in tables().splitlines() if line.startswith("| `") and line.rstrip().endswith("|  |")]
+    empty = [
+        line
+        for line in tables().splitlines()
+        if line.startswith("| `") and line.rstrip().endswith("|  |")
+    ]
     assert empty == []
 
 

@@ -1,4 +1,6 @@
-"""With the oracle listening, the facts are the world's and the policy only decides what is done with them, in training as in evaluation."""
+"""With the oracle listening, the facts are the world's and the policy only decides what
+is done with them, in training as in evaluation.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,20 @@ def _settings(folder: Path, listening: str, **environment: Any) -> RunSettings:
             "environment": {"turns": 4, **environment},
             "agent": {"embedder": "hashing", "listening": listening},
             "warmup": {"episodes": 3, "sessions": 2},
-            "trainer": {"num_generations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 2},
+            "trainer": {
+                "num_generations": 2,
+                "steps_per_generation": 2,
+                "gradient_accumulation_steps": 2,
+            },
         }
     )
 
 
 def _policy(settings: RunSettings) -> PolicyModel:
     model, tokenizer = new_model(settings)
-    engine = TransformersEngine(model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id)
+    engine = TransformersEngine(
+        model, eos_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
+    )
     return PolicyModel(engine, tokenizer, sampling=Sampling(max_tokens=12), context_tokens=512)
 
 
@@ -47,8 +55,15 @@ def test_who_listens_is_who_notes_facts(tmp_path: Path, listening: str, heard: s
     answering = place.answering(episodes, split="train")
     step = asyncio.run(experience_of(args, place, policy, answering).gather(episodes, step=0))
     calls = [call for group in step.rollouts for one in group.rollouts for call in one.calls]
-    calls += [call for group in step.rollouts for local in group.locals for one in local.reruns for call in one.calls]
-    # A policy with random weights notes nothing that can be read, so that nothing is left to decide.
+    calls += [
+        call
+        for group in step.rollouts
+        for local in group.locals
+        for one in local.reruns
+        for call in one.calls
+    ]
+    # A policy with random weights notes nothing that can be read, so that nothing is
+    # left to decide.
     assert {call.role for call in calls} == (heard if listening == "oracle" else {Role.EXTRACTOR})
     assert {group.key.role for group in step.groups} <= heard
     demonstrated = asyncio.run(_demonstrations(settings))

@@ -1,4 +1,6 @@
-"""The page about a training run in a real browser: a silent console, no request, every part, no overflow, hostile text shown as text."""
+"""The page about a training run in a real browser: a silent console, no request, every
+part, no overflow, hostile text shown as text.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,21 @@ def test_every_part_is_there(browser: Any, page: Path) -> None:
         assert len(drawn) == 4 + 3 + 3 + 3 + 5, "a figure that was never logged has no plot"
         assert all(plots.nth(at).bounding_box()["height"] > 100 for at in range(plots.count()))
         validations = len(STAGES) * (STEPS // EVERY + 1)
-        assert plots.first.locator(".dot").count() == validations and plots.first.locator(".ring").count() == 1
-        assert plots.first.locator(".band").count() == 1 and plots.first.locator(".border").count() == 1
+        assert (
+            plots.first.locator(".dot").count() == validations
+            and plots.first.locator(".ring").count() == 1
+        )
+        assert (
+            plots.first.locator(".band").count() == 1
+            and plots.first.locator(".border").count() == 1
+        )
         text = tab.page.inner_text("main")
         assert "finished" in text and "r = 0." in text and "is neither generation nor loss" in text
         rows = tab.page.locator("tbody tr").all_inner_texts()
         policies = ["the start", "best of stage0", "best of stage1", "last of stage1"]
-        assert [row.partition("\t")[0] for row in rows] == [name for name in policies for _ in STAGES]
+        assert [row.partition("\t")[0] for row in rows] == [
+            name for name in policies for _ in STAGES
+        ]
         assert "with words and names of their own" in text
 
 
@@ -77,8 +87,12 @@ def test_the_share_told_is_that_of_the_phases(browser: Any, page: Path) -> None:
 
 def test_what_was_said_is_text(browser: Any, page: Path) -> None:
     with opened(browser, page) as tab:
-        tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-        assert HOSTILE in tab.page.inner_text(".pair") and f"{HOSTILE} said at 23" in tab.page.inner_text("main")
+        tab.page.evaluate(
+            "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+        )
+        assert HOSTILE in tab.page.inner_text(
+            ".pair"
+        ) and f"{HOSTILE} said at 23" in tab.page.inner_text("main")
         assert tab.page.locator("script").count() == 0
         assert tab.page.locator(".pair h3").count() == 4, "memory and replies, before and after"
         assert tab.page.locator(".memory").first.locator("li").last.inner_text() == "and 3 more"
@@ -87,7 +101,9 @@ def test_what_was_said_is_text(browser: Any, page: Path) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_fits_every_width(browser: Any, page: Path, width: int) -> None:
     with opened(browser, page, width=width) as tab:
-        tab.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        tab.page.evaluate(
+            "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+        )
         assert overflow(tab.page) <= 0
 
 
@@ -104,7 +120,10 @@ def test_a_run_that_goes_on_has_a_page(browser: Any, tmp_path: Path) -> None:
     with (folder / "stage1" / "steps.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 12, "fig')  # a line that is being written
     with opened(browser, write_report(folder, tmp_path / "out" / "page.html")) as tab:
-        assert "not finished" in tab.page.inner_text("header") and tab.page.locator("tbody").count() == 0
+        assert (
+            "not finished" in tab.page.inner_text("header")
+            and tab.page.locator("tbody").count() == 0
+        )
 
 
 def test_a_run_that_only_began_has_a_page(browser: Any, tmp_path: Path) -> None:
@@ -112,7 +131,9 @@ def test_a_run_that_only_began_has_a_page(browser: Any, tmp_path: Path) -> None:
     for file in [*folder.rglob("*.jsonl"), folder / "summary.json", folder / "versions.json"]:
         file.unlink()
     with opened(browser, write_report(folder, tmp_path / "page.html")) as tab:
-        assert tab.page.locator("svg").count() == 0 and "nothing recorded" in tab.page.inner_text("main")
+        assert tab.page.locator("svg").count() == 0 and "nothing recorded" in tab.page.inner_text(
+            "main"
+        )
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
@@ -129,15 +150,29 @@ write_report(Path({str(page.parent)!r}), Path({str(page.with_name("again.html"))
 assert not {{"torch", "transformers", "trl"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert page.with_name("again.html").read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+    assert page.with_name("again.html").read_text(encoding="utf-8") == page.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_plots_hold_what_is_not_a_number_out() -> None:
-    line = Line(name="x", points=[(0, 1.0), (1, float("nan")), (2, 3.0)], bands=[(0, 0.5, float("inf"))], dots=True)
+    line = Line(
+        name="x",
+        points=[(0, 1.0), (1, float("nan")), (2, 3.0)],
+        bands=[(0, 0.5, float("inf"))],
+        dots=True,
+    )
     drawn = line_plot([line], title="x")
-    assert "nan" not in drawn and "inf" not in drawn and drawn.count("<circle") == 2 and "<polygon" not in drawn
+    assert (
+        "nan" not in drawn
+        and "inf" not in drawn
+        and drawn.count("<circle") == 2
+        and "<polygon" not in drawn
+    )
     assert line_plot([], title="x & y").startswith("<p")
-    assert line_plot([Line(name="x", points=[(4, 0.0)])], title="x").count("<circle") == 1, "one point is a dot"
+    assert line_plot([Line(name="x", points=[(4, 0.0)])], title="x").count("<circle") == 1, (
+        "one point is a dot"
+    )
 
 
 def test_many_columns_are_averaged() -> None:

@@ -69,7 +69,8 @@ def _naive(case: str) -> dict[str, torch.Tensor]:
         said = logps.gather(1, ids[0, 1:].unsqueeze(1)).squeeze(1)[len(trace.prompt_ids) - 1 :]
         (-advantage * said.mean() / len(step.credit.advantages)).backward()
     return {
-        name: torch.zeros_like(one) if one.grad is None else one.grad.clone() for name, one in model.named_parameters()
+        name: torch.zeros_like(one) if one.grad is None else one.grad.clone()
+        for name, one in model.named_parameters()
     }
 
 
@@ -83,14 +84,18 @@ def test_two_ranks_apply_the_gradient_of_all_rows(trained: Path, case: str) -> N
     naive = _naive(case)
     for rank in range(2):
         noted = _saved(trained, case, rank)
-        worst = max(float((torch.from_numpy(noted[name]) - one).abs().max()) for name, one in naive.items())
+        worst = max(
+            float((torch.from_numpy(noted[name]) - one).abs().max()) for name, one in naive.items()
+        )
         assert worst < 1e-6
     largest = max(float(one.abs().max()) for one in naive.values())
     assert (largest > 1e-3) == (case != "none at all")
 
 
 def test_two_ranks_play_different_episodes(trained: Path) -> None:
-    played = [set(str(_saved(trained, "unequal", rank)["episodes"]).split(",")) for rank in range(2)]
+    played = [
+        set(str(_saved(trained, "unequal", rank)["episodes"]).split(",")) for rank in range(2)
+    ]
     assert not played[0] & played[1]
     assert len(played[0] | played[1]) == 4
 
@@ -99,7 +104,12 @@ def test_launch_settings_are_ones_that_accelerate_knows() -> None:
     from accelerate.commands.config.config_args import ClusterConfig
 
     files = sorted((ROOT / "examples" / "accelerate").glob("*.yaml"))
-    assert [path.stem for path in files] == ["ddp_cpu", "deepspeed_zero2", "deepspeed_zero3", "fsdp2"]
+    assert [path.stem for path in files] == [
+        "ddp_cpu",
+        "deepspeed_zero2",
+        "deepspeed_zero3",
+        "fsdp2",
+    ]
     for path in files:
         ClusterConfig.from_yaml_file(str(path))
         values = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,4 +1,6 @@
-"""A run that is killed goes on as if nothing had happened: the next step's rows, losses and weights are the same to the bit."""
+"""A run that is killed goes on as if nothing had happened: the next step's rows, losses
+and weights are the same to the bit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from crash_child import CrashServer, Death
 
 from tests.resume_workload import KILLED_AT, STEPS
-from tests.training_kit import GivenSteps, random_step, saved_model, settings, tiny_tokenizer, trainer_of
+from tests.training_kit import (
+    GivenSteps,
+    random_step,
+    saved_model,
+    settings,
+    tiny_tokenizer,
+    trainer_of,
+)
 from train.errors import TrainFault
 from train.run.trainer import episodes_of_batch
 from train.sampling.checkpoints import STATE_FILE, last_checkpoint
@@ -45,7 +54,9 @@ def test_an_undisturbed_run_learns_something_different_in_each_step(whole: dict[
 
 
 @pytest.mark.parametrize(
-    ("die", "goes_on_from"), [("rollout", 2), ("loss", 2), ("save", 2), ("mark", 2)], ids=lambda value: str(value)
+    ("die", "goes_on_from"),
+    [("rollout", 2), ("loss", 2), ("save", 2), ("mark", 2)],
+    ids=lambda value: str(value),
 )
 def test_a_killed_run_goes_on_to_the_bit(
     server: CrashServer, whole: dict[int, Any], tmp_path: Path, die: str, goes_on_from: int
@@ -80,7 +91,8 @@ def test_a_checkpoint_cut_off_while_it_was_saved_does_not_count(tmp_path: Path) 
 
 def test_which_episodes_a_step_plays_is_a_function_of_seed_and_step() -> None:
     passes = [
-        [episodes_of_batch(batch, seed=1, episodes=7, size=2) for batch in range(3 * n, 3 * n + 3)] for n in (0, 1)
+        [episodes_of_batch(batch, seed=1, episodes=7, size=2) for batch in range(3 * n, 3 * n + 3)]
+        for n in (0, 1)
     ]
     for batches in passes:
         played = [place for batch in batches for place in batch]

@@ -1,4 +1,6 @@
-"""Roles with LoRA adapters of their own: each learns from its rows, and one that is not trained stays what it is."""
+"""Roles with LoRA adapters of their own: each learns from its rows, and one that is not
+trained stays what it is.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,21 @@ def _base(folder: Path) -> Path:
     return folder / "base"
 
 
-def _trained(folder: Path, source: Path, base: Path, *, roles: str, **values: Any) -> tuple[Any, _Norms]:
-    """A trainer of the real agent after two steps, with the rewards of the control: a model that knows nothing earns nothing."""
+def _trained(
+    folder: Path, source: Path, base: Path, *, roles: str, **values: Any
+) -> tuple[Any, _Norms]:
+    """A trainer of the real agent after two steps, with the rewards of the control: a
+    model that knows nothing earns nothing.
+    """
     model, tokenizer, adapters = load_for_training(source, base, lora=LORA)
     args = settings(
-        folder, roles=roles, control="random_reward", max_steps=2, learning_rate=1e-2, answer_members=3, **values
+        folder,
+        roles=roles,
+        control="random_reward",
+        max_steps=2,
+        learning_rate=1e-2,
+        answer_members=3,
+        **values,
     )
     trainer = trainer_of(
         model,
@@ -63,21 +75,31 @@ def _trained(folder: Path, source: Path, base: Path, *, roles: str, **values: An
 
 
 def _with_memories(trainer: Any) -> None:
-    """Rows of the answerer come in as well: a policy that writes nothing leaves nothing to be asked about."""
+    """Rows of the answerer come in as well: a policy that writes nothing leaves nothing
+    to be asked about.
+    """
     gather, tokenizer = trainer.experience.gather, trainer.policy.tokenizer
 
     async def gathered(episodes: Any, *, step: int) -> Any:
         made = await gather(episodes, step=step)
         more = random_step(tokenizer, rows=3, seed=50 + step)
-        credit = replace(made.credit, advantages=dict(made.credit.advantages) | dict(more.credit.advantages))
+        credit = replace(
+            made.credit, advantages=dict(made.credit.advantages) | dict(more.credit.advantages)
+        )
         roles = dict(made.roles) | dict.fromkeys(more.traces, Role.ANSWERER)
-        return replace(made, credit=credit, traces=dict(made.traces) | dict(more.traces), roles=roles)
+        return replace(
+            made, credit=credit, traces=dict(made.traces) | dict(more.traces), roles=roles
+        )
 
     trainer.experience.gather = gathered
 
 
 def _weights(model: Any, adapter: str) -> dict[str, torch.Tensor]:
-    return {name: one.detach().clone() for name, one in model.named_parameters() if f".{adapter}." in name}
+    return {
+        name: one.detach().clone()
+        for name, one in model.named_parameters()
+        if f".{adapter}." in name
+    }
 
 
 def _said(trainer: Any, adapter: str) -> list[tuple[int, ...]]:
@@ -90,7 +112,9 @@ def _said(trainer: Any, adapter: str) -> list[tuple[int, ...]]:
 
 def test_an_adapter_that_a_folder_names_but_does_not_hold_is_missed(tmp_path: Path) -> None:
     base = _base(tmp_path)
-    (base / "memagent.json").write_text('{"adapters": {"manager": "manager", "answerer": "answerer"}}')
+    (base / "memagent.json").write_text(
+        '{"adapters": {"manager": "manager", "answerer": "answerer"}}'
+    )
     with pytest.raises(ConfigError, match="adapter 'manager'"):
         load_for_training(base, base, lora=LORA)
 
@@ -118,7 +142,11 @@ def test_a_frozen_role_contributes_no_rows_and_says_what_it_said(tmp_path: Path)
         GivenSteps([step]),
         adapters=adapters,
     )
-    before, frozen, moved = _said(trainer, "answerer"), _weights(model, "answerer"), _weights(model, "manager")
+    before, frozen, moved = (
+        _said(trainer, "answerer"),
+        _weights(model, "answerer"),
+        _weights(model, "manager"),
+    )
     spoken = _said(trainer, "manager")
     norms = _Norms()
     trainer.add_callback(norms)
@@ -155,8 +183,13 @@ def test_an_alternating_run_trains_one_adapter_a_stage(tmp_path: Path) -> None:
     assert norms.largest["manager"] > 0.0 == norms.largest["answerer"]
     manager = _weights(first.accelerator.unwrap_model(first.model), "manager")
     save_adapters(first.accelerator.unwrap_model(first.model), tmp_path / "stage0" / "best")
-    second, norms = _trained(tmp_path / "stage1", tmp_path / "stage0" / "best", base, roles="answerer")
+    second, norms = _trained(
+        tmp_path / "stage1", tmp_path / "stage0" / "best", base, roles="answerer"
+    )
     assert norms.largest["answerer"] > 0.0 == norms.largest["manager"]
     model = second.accelerator.unwrap_model(second.model)
     assert _same(_weights(model, "manager"), manager)
-    assert not _same(_weights(model, "answerer"), _weights(first.accelerator.unwrap_model(first.model), "answerer"))
+    assert not _same(
+        _weights(model, "answerer"),
+        _weights(first.accelerator.unwrap_model(first.model), "answerer"),
+    )

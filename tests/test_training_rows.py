@@ -1,4 +1,6 @@
-"""What the trainer hands to TRL's loss: nothing lost, nothing counted twice, gradients equal to a naive computation."""
+"""What the trainer hands to TRL's loss: nothing lost, nothing counted twice, gradients
+equal to a naive computation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from train.rollouts.experience import Step
 
 
 def _naive_gradient(model: Any, step: Step) -> dict[str, torch.Tensor]:
-    """-(1/N) sum over rows of A * mean over tokens of log pi, one row at a time and unpadded: GRPO's gradient at ratio 1."""
+    """-(1/N) sum over rows of A * mean over tokens of log pi, one row at a time and
+    unpadded: GRPO's gradient at ratio 1.
+    """
     model.zero_grad()
     for key, advantage in step.credit.advantages.items():
         trace = step.traces[key]
@@ -35,7 +39,9 @@ def _naive_gradient(model: Any, step: Step) -> dict[str, torch.Tensor]:
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
-def _trained_gradient(tmp_path: Path, step: Step, **values: Any) -> tuple[dict[str, torch.Tensor], Any]:
+def _trained_gradient(
+    tmp_path: Path, step: Step, **values: Any
+) -> tuple[dict[str, torch.Tensor], Any]:
     tokenizer = tiny_tokenizer()
     model = saved_model(tmp_path / "model", tokenizer)
     trainer = trainer_of(model, tokenizer, settings(tmp_path / "run", **values), GivenSteps([step]))
@@ -54,7 +60,9 @@ def _trained_gradient(tmp_path: Path, step: Step, **values: Any) -> tuple[dict[s
 
 
 @pytest.mark.parametrize("rows", [1, 5, 8, 11])
-def test_gradients_of_padded_shuffled_chunked_rows_equal_a_naive_computation(tmp_path: Path, rows: int) -> None:
+def test_gradients_of_padded_shuffled_chunked_rows_equal_a_naive_computation(
+    tmp_path: Path, rows: int
+) -> None:
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=rows, seed=rows)
     noted, trainer = _trained_gradient(tmp_path, step)
@@ -69,7 +77,8 @@ def test_leaving_out_rows_without_advantage_changes_no_gradient(tmp_path: Path) 
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=7, seed=3)
     advantages = {
-        key: (0.0 if place % 2 else value) for place, (key, value) in enumerate(step.credit.advantages.items())
+        key: (0.0 if place % 2 else value)
+        for place, (key, value) in enumerate(step.credit.advantages.items())
     }
     step = made_step(step.traces, advantages)
     kept, _ = _trained_gradient(tmp_path / "a", step)
@@ -109,12 +118,16 @@ def test_two_passes_clip_against_the_policy_before_the_first(tmp_path: Path) -> 
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=8, seed=5)
     model = saved_model(tmp_path / "model", tokenizer)
-    args = settings(tmp_path / "run", num_iterations=2, max_steps=2, learning_rate=0.05, epsilon=0.02)
+    args = settings(
+        tmp_path / "run", num_iterations=2, max_steps=2, learning_rate=0.05, epsilon=0.02
+    )
     source = GivenSteps([step])
     trainer = trainer_of(model, tokenizer, args, source)
     trainer.train()
     clipped = [
-        entry["clip_ratio/region_mean"] for entry in trainer.state.log_history if "clip_ratio/region_mean" in entry
+        entry["clip_ratio/region_mean"]
+        for entry in trainer.state.log_history
+        if "clip_ratio/region_mean" in entry
     ]
     assert clipped[0] == 0.0
     assert clipped[1] > 0.0
@@ -125,7 +138,9 @@ def test_a_kl_to_the_start_pulls_back(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=8, seed=6)
     model = saved_model(tmp_path / "model", tokenizer)
-    trainer = trainer_of(model, tokenizer, settings(tmp_path / "run", beta=0.1, max_steps=3), GivenSteps([step]))
+    trainer = trainer_of(
+        model, tokenizer, settings(tmp_path / "run", beta=0.1, max_steps=3), GivenSteps([step])
+    )
     trainer.train()
     kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
     assert kl[0] == pytest.approx(0.0, abs=1e-6)

@@ -1,4 +1,6 @@
-"""A run from its settings to a model in an app: what the folder holds, and that the trained agent says there what it said in training."""
+"""A run from its settings to a model in an app: what the folder holds, and that the
+trained agent says there what it said in training.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,26 @@ def settings_of(folder: Path) -> RunSettings:
 def test_the_folder_holds_all_that_a_run_leaves(done: tuple[Path, dict[str, Any]]) -> None:
     folder, printed = done
     for name in ("init", "stage0/best", "stage1/best", "best"):
-        assert (folder / name / "model.safetensors").is_file() and (folder / name / "tokenizer.json").is_file()
+        assert (folder / name / "model.safetensors").is_file() and (
+            folder / name / "tokenizer.json"
+        ).is_file()
     assert json.loads((folder / "versions.json").read_text())["trl"].startswith("1.16")
     assert [one["steps"] for one in printed["stages"]] == [2, 2]
-    assert set(printed["test"]) == {f"{name}@{n}" for name in ("init", "stage0/best", "stage1/best") for n in (2, 3)}
+    assert set(printed["test"]) == {
+        f"{name}@{n}" for name in ("init", "stage0/best", "stage1/best") for n in (2, 3)
+    }
     for stage in ("stage0", "stage1"):
         assert [one["step"] for one in lines(folder / stage / "steps.jsonl")] == [0, 1]
-        assert [one["step"] for one in lines(folder / stage / "log.jsonl") if "loss" in one["logs"]] == [1, 2]
-        assert list((folder / stage / "runs").rglob("events.out.tfevents.*")), "TensorBoard has its events"
+        assert [
+            one["step"] for one in lines(folder / stage / "log.jsonl") if "loss" in one["logs"]
+        ] == [1, 2]
+        assert list((folder / stage / "runs").rglob("events.out.tfevents.*")), (
+            "TensorBoard has its events"
+        )
     validations = lines(folder / "validation.jsonl")
-    assert [(one["stage"], one["step"]) for one in validations] == [(f"stage{n}", k) for n in (0, 1) for k in (0, 1, 2)]
+    assert [(one["stage"], one["step"]) for one in validations] == [
+        (f"stage{n}", k) for n in (0, 1) for k in (0, 1, 2)
+    ]
     assert all(len(one["episodes"]) == 2 and one["shown"][0]["replies"] for one in validations)
 
 
@@ -60,7 +72,11 @@ def test_steps_say_what_was_compared_and_where_time_went(done: tuple[Path, dict[
     steps = lines(folder / "stage0" / "steps.jsonl")
     for step in steps:
         figures = step["figures"]
-        assert figures["rows/real"] >= 4 and figures["batches/width"] >= 1 and figures["batches/rounds"] >= 2
+        assert (
+            figures["rows/real"] >= 4
+            and figures["batches/width"] >= 1
+            and figures["batches/rounds"] >= 2
+        )
         assert figures["time/generation"] > 0
         assert {group["branch"] for group in step["groups"]} == {"global", "local"}
         assert all(len(pair) == 2 for pair in step["anchors"])
@@ -86,12 +102,19 @@ def test_the_best_of_the_run_is_the_best_stage(done: tuple[Path, dict[str, Any]]
     folder, printed = done
     values = [stage["best"] for stage in printed["stages"]]
     chosen = values.index(max(values))
-    weights = [(folder / name / "model.safetensors").read_bytes() for name in (f"stage{chosen}/best", "best")]
+    weights = [
+        (folder / name / "model.safetensors").read_bytes()
+        for name in (f"stage{chosen}/best", "best")
+    ]
     assert weights[0] == weights[1]
 
 
-def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(done: tuple[Path, dict[str, Any]]) -> None:
-    """Evaluated, loaded as a policy, and opened by name in an agent of its own: the same replies, ops and memory."""
+def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
+    done: tuple[Path, dict[str, Any]],
+) -> None:
+    """Evaluated, loaded as a policy, and opened by name in an agent of its own: the
+    same replies, ops and memory.
+    """
     folder, printed = done
     settings = settings_of(folder)
     place = Place.of(settings, sessions=3)
@@ -122,7 +145,10 @@ def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(done: tuple[Pa
     evaluated = asyncio.run(played())
     reports = []
     with Agent(
-        f"hf:{folder / 'best'}", path=":memory:", design="memory_r2_brief", embedder=settings.agent.embedder
+        f"hf:{folder / 'best'}",
+        path=":memory:",
+        design="memory_r2_brief",
+        embedder=settings.agent.embedder,
     ) as agent:
         for session in episode.sessions:
             reports.append(agent.remember(session))
@@ -142,8 +168,15 @@ def test_the_trained_model_answers_through_the_command_line(
     folder, _ = done
     moved_into(tmp_path, monkeypatch)
     model = f"hf:{folder / 'best'}"
-    (tmp_path / "chat.txt").write_text("# 7 May 2023, 1:56 pm\nIvy: I work as a guard.\n", encoding="utf-8")
-    assert memagent("init", "--path", "store.db", "--model", model, "--design", "memory_r2_brief").exit_code == 0
+    (tmp_path / "chat.txt").write_text(
+        "# 7 May 2023, 1:56 pm\nIvy: I work as a guard.\n", encoding="utf-8"
+    )
+    assert (
+        memagent(
+            "init", "--path", "store.db", "--model", model, "--design", "memory_r2_brief"
+        ).exit_code
+        == 0
+    )
     got(memagent("ingest", "chat.txt", "--json"))
     answer = got(memagent("ask", "what does Ivy work as?", "--json"))
     assert answer["text"] and answer["verdict"]

@@ -1,4 +1,6 @@
-"""The stages of a run: what ends one, and that a run which was stopped goes on inside a stage or between two as if it had not been."""
+"""The stages of a run: what ends one, and that a run which was stopped goes on inside a
+stage or between two as if it had not been.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ BRIEF = [("test_episodes = 2", "test_episodes = 0")]
 
 
 def copied(folder: Path) -> Path:
-    """The finished run in `folder/run`, with settings that name that place; gives the settings file."""
+    """The finished run in `folder/run`, with settings that name that place; gives the
+    settings file.
+    """
     config = written(folder)
     run, _ = finished()
     shutil.copytree(run, folder / "run")
     note = folder / "run" / "settings.json"
-    note.write_text(note.read_text(encoding="utf-8").replace(str(run), str(folder / "run")), encoding="utf-8")
+    note.write_text(
+        note.read_text(encoding="utf-8").replace(str(run), str(folder / "run")), encoding="utf-8"
+    )
     return config
 
 
@@ -47,17 +53,25 @@ def told(folder: Path) -> list[Any]:
     found: list[Any] = []
     for stage in ("stage0", "stage1"):
         for one in lines(folder / stage / "steps.jsonl"):
-            figures = {name: value for name, value in one["figures"].items() if not name.startswith(VARYING)}
+            figures = {
+                name: value
+                for name, value in one["figures"].items()
+                if not name.startswith(VARYING)
+            }
             found.append([one["step"], figures, one["groups"], one["samples"], one["anchors"]])
         for one in lines(folder / stage / "log.jsonl"):
-            found.append([one["step"], {name: one["logs"].get(name) for name in ("loss", "grad_norm", "kl")}])
+            found.append(
+                [one["step"], {name: one["logs"].get(name) for name in ("loss", "grad_norm", "kl")}]
+            )
     for one in lines(folder / "validation.jsonl"):
         found.append({name: value for name, value in one.items() if name != "seconds"})
     return found
 
 
 def test_inside_a_stage_the_same_steps_follow(tmp_path: Path) -> None:
-    """Killed after the first checkpoint of the second stage, with lines of a later step already written."""
+    """Killed after the first checkpoint of the second stage, with lines of a later step
+    already written.
+    """
     whole, printed = finished()
     config = copied(tmp_path)
     for name in ("summary.json", "stage1/ended.json"):
@@ -70,7 +84,9 @@ def test_inside_a_stage_the_same_steps_follow(tmp_path: Path) -> None:
     assert told(tmp_path / "run") == told(whole), "nothing twice, nothing else"
     again = json.loads(done.stdout)
     assert again["test"] == printed["test"]
-    assert [{**one, "seconds": 0} for one in again["stages"]] == [{**one, "seconds": 0} for one in printed["stages"]]
+    assert [{**one, "seconds": 0} for one in again["stages"]] == [
+        {**one, "seconds": 0} for one in printed["stages"]
+    ]
 
 
 def test_between_two_stages_the_next_begins(tmp_path: Path) -> None:
@@ -86,7 +102,9 @@ def test_between_two_stages_the_next_begins(tmp_path: Path) -> None:
 
 
 def test_patience_and_tokens_end_a_stage(tmp_path: Path) -> None:
-    """The first stage cannot learn and loses patience after two validations; the second has used its tokens after one update."""
+    """The first stage cannot learn and loses patience after two validations; the second
+    has used its tokens after one update.
+    """
     steps = warmed(
         tmp_path,
         [
@@ -113,7 +131,10 @@ def test_a_gate_that_is_passed_ends_a_stage(tmp_path: Path) -> None:
 def test_a_stage_goes_back_to_what_was_true_at_its_checkpoint(tmp_path: Path) -> None:
     home = tmp_path / "stage0"
     home.mkdir()
-    records = [{"stage": "stage0", "step": step, "figures": {"f1": f1}} for step, f1 in enumerate((0.1, 0.3, 0.2, 0.9))]
+    records = [
+        {"stage": "stage0", "step": step, "figures": {"f1": f1}}
+        for step, f1 in enumerate((0.1, 0.3, 0.2, 0.9))
+    ]
     records.append({"stage": "stage1", "step": 9, "figures": {"f1": 1.0}})
     steps = [{"step": step, "figures": {"tokens/completion": 100.0}} for step in range(4)]
     logs = [{"step": step, "logs": {"loss": 0.0}} for step in (1, 2, 3, 4)]
@@ -122,7 +143,9 @@ def test_a_stage_goes_back_to_what_was_true_at_its_checkpoint(tmp_path: Path) ->
         (home / "steps.jsonl", steps),
         (home / "log.jsonl", logs),
     ):
-        path.write_text("".join(json.dumps(one) + "\n" for one in values) + '{"step": 4, "fi', encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(one) + "\n" for one in values) + '{"step": 4, "fi', encoding="utf-8"
+        )
     place = SimpleNamespace(settings=SimpleNamespace(validation=SimpleNamespace(measure="f1")))
 
     stage: Any = Validation(place=place, stage=None, folder=home, say=print)  # type: ignore[arg-type]

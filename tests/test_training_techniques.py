@@ -1,4 +1,6 @@
-"""Techniques inside a real trainer on a tiny model: what is off changes nothing, what is on does what it says."""
+"""Techniques inside a real trainer on a tiny model: what is off changes nothing, what
+is on does what it says.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from tests.training_kit import GivenSteps, made_step, random_step, saved_model, settings, tiny_tokenizer, trainer_of
+from tests.training_kit import (
+    GivenSteps,
+    made_step,
+    random_step,
+    saved_model,
+    settings,
+    tiny_tokenizer,
+    trainer_of,
+)
 from train.rollouts.experience import Step
 from train.techniques.echo import clip_mask, echo_loss
 
@@ -26,10 +36,14 @@ class _Notes(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         named = kwargs["model"].named_parameters()
-        self.gradients.append({name: one.grad.clone() for name, one in named if one.grad is not None})
+        self.gradients.append(
+            {name: one.grad.clone() for name, one in named if one.grad is not None}
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.weights.append({name: one.detach().clone() for name, one in kwargs["model"].named_parameters()})
+        self.weights.append(
+            {name: one.detach().clone() for name, one in kwargs["model"].named_parameters()}
+        )
         states = kwargs["optimizer"].state_dict()["state"]
         self.optimizer.append([value.clone() for one in states.values() for value in one.values()])
 
@@ -38,7 +52,10 @@ def _run(folder: Path, steps: Sequence[Step], **values: Any) -> tuple[_Notes, An
     tokenizer = tiny_tokenizer()
     notes = _Notes()
     trainer = trainer_of(
-        saved_model(folder / "model", tokenizer), tokenizer, settings(folder / "run", **values), GivenSteps(steps)
+        saved_model(folder / "model", tokenizer),
+        tokenizer,
+        settings(folder / "run", **values),
+        GivenSteps(steps),
     )
     trainer.add_callback(notes)
     trainer.train()
@@ -54,7 +71,7 @@ def _largest(gradients: dict[str, torch.Tensor]) -> float:
     return max((float(one.abs().max()) for one in gradients.values()), default=0.0)
 
 
-# -- echo --------------------------------------------------------------------------------------------------------------
+# -- echo ------------------------------------------------------------------------------
 
 
 def test_the_clip_ends_with_the_entropy_peak() -> None:
@@ -93,7 +110,7 @@ def test_mixed_groups_learn_the_same_with_the_echo_on(tmp_path: Path) -> None:
         assert torch.equal(gradient, ready.gradients[0][name])
 
 
-# -- gradient gate -----------------------------------------------------------------------------------------------------
+# -- gradient gate ---------------------------------------------------------------------
 
 
 class _Harm:
@@ -126,7 +143,9 @@ def _reused(folder: Path, *, gate: float, harm: bool) -> tuple[_Notes, Any]:
         epsilon=10.0,
         delta=None,
     )
-    trainer = trainer_of(saved_model(folder / "model", tokenizer), tokenizer, args, GivenSteps(steps))
+    trainer = trainer_of(
+        saved_model(folder / "model", tokenizer), tokenizer, args, GivenSteps(steps)
+    )
     trainer.add_callback(notes)
     if harm:
         _Harm(trainer, micro_step=20)
@@ -139,15 +158,25 @@ def test_a_refused_step_changes_neither_weights_nor_optimizer_by_a_bit(tmp_path:
     gate = trainer._gate.gate
     assert gate.refused == 4  # the harmful step and the three that were left of its batch
     for step in range(20, 24):
-        assert all(torch.equal(notes.weights[19][name], one) for name, one in notes.weights[step].items())
-        assert all(torch.equal(*both) for both in zip(notes.optimizer[19], notes.optimizer[step], strict=True))
-    assert not all(torch.equal(notes.weights[18][name], one) for name, one in notes.weights[19].items())
+        assert all(
+            torch.equal(notes.weights[19][name], one) for name, one in notes.weights[step].items()
+        )
+        assert all(
+            torch.equal(*both)
+            for both in zip(notes.optimizer[19], notes.optimizer[step], strict=True)
+        )
+    assert not all(
+        torch.equal(notes.weights[18][name], one) for name, one in notes.weights[19].items()
+    )
     assert len(gate.usual) == 6  # two optimizer steps of a first use in each of three batches
 
 
 def test_a_gated_run_stays_where_an_ungated_one_is_thrown_off(tmp_path: Path) -> None:
     def away(notes: _Notes) -> float:
-        return max(float((one - notes.weights[19][name]).abs().max()) for name, one in notes.weights[-1].items())
+        return max(
+            float((one - notes.weights[19][name]).abs().max())
+            for name, one in notes.weights[-1].items()
+        )
 
     gated, _ = _reused(tmp_path / "gated", gate=50.0, harm=True)
     ungated, _ = _reused(tmp_path / "ungated", gate=0.0, harm=True)
@@ -161,11 +190,15 @@ def test_a_gate_that_never_refuses_changes_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(one, plain.weights[-1][name]) for name, one in gated.weights[-1].items())
 
 
-# -- luspo -------------------------------------------------------------------------------------------------------------
+# -- luspo -----------------------------------------------------------------------------
 
 
-def test_luspo_s_gradient_of_a_token_does_not_depend_on_the_length_of_its_row(tmp_path: Path) -> None:
-    """Twice the same reply, once with a tail: with `grpo` a token of the longer row counts less, with `luspo` the same."""
+def test_luspo_s_gradient_of_a_token_does_not_depend_on_the_length_of_its_row(
+    tmp_path: Path,
+) -> None:
+    """Twice the same reply, once with a tail: with `grpo` a token of the longer row
+    counts less, with `luspo` the same.
+    """
     tokenizer = tiny_tokenizer()
     short, long = _length_step(3), _length_step(6)
 
@@ -196,8 +229,12 @@ def _length_step(length: int) -> Step:
 
 def _token_gradient(folder: Path, tokenizer: Any, step: Step, loss_type: str) -> float:
     """d loss / d log pi of the first completion token, on the ratio-1 policy."""
-    args = settings(folder / "run", loss_type=loss_type, steps_per_generation=2, gradient_accumulation_steps=2)
-    trainer = trainer_of(saved_model(folder / "model", tokenizer), tokenizer, args, GivenSteps([step]))
+    args = settings(
+        folder / "run", loss_type=loss_type, steps_per_generation=2, gradient_accumulation_steps=2
+    )
+    trainer = trainer_of(
+        saved_model(folder / "model", tokenizer), tokenizer, args, GivenSteps([step])
+    )
     noted: list[float] = []
     read = trainer._get_per_token_logps_and_entropies
 

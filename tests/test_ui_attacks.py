@@ -1,4 +1,6 @@
-"""Two hundred hostile strings stored wherever words can be stored: every page shows them as text, and nothing is made of them."""
+"""Two hundred hostile strings stored wherever words can be stored: every page shows
+them as text, and nothing is made of them.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ class Attacked:
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    with serving(tmp_path_factory.mktemp("attacks") / "memory.db", design="compass_rules") as served:
+    with serving(
+        tmp_path_factory.mktemp("attacks") / "memory.db", design="compass_rules"
+    ) as served:
         made = Attacked(served, session=STRINGS[5])
         with served.http() as http:
 
@@ -152,7 +156,10 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
                 }
                 for number, text in enumerate(STRINGS[:60])
             ]
-            post("/v1/sessions?wait=true", {"id": made.session, "at": "2024-03-04T10:00:00Z", "turns": turns})
+            post(
+                "/v1/sessions?wait=true",
+                {"id": made.session, "at": "2024-03-04T10:00:00Z", "turns": turns},
+            )
             made.snapshots.append(post("/v1/snapshots", {"name": STRINGS[7]})["id"])
             for number, text in enumerate(STRINGS):
                 other = STRINGS[-1 - number]
@@ -164,17 +171,25 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
                     "speaker": text,
                     "tags": [text, other],
                 }
-                post("/v1/memories", {**memory, "metadata": {other: text}, "source_turn_ids": [text]})
+                post(
+                    "/v1/memories", {**memory, "metadata": {other: text}, "source_turn_ids": [text]}
+                )
             for text in STRINGS[3::29]:
                 path = f"/v1/memories/{quote(text, safe='')}?user_id={quote(USER, safe='')}"
                 assert http.patch(path, json={"text": f"{text} {USER}"}).is_success
-            assert http.delete(f"/v1/memories/{quote(STRINGS[32], safe='')}?user_id={quote(USER, safe='')}").is_success
+            assert http.delete(
+                f"/v1/memories/{quote(STRINGS[32], safe='')}?user_id={quote(USER, safe='')}"
+            ).is_success
             for text in STRINGS[::20]:
                 made.snapshots.append(post("/v1/snapshots", {"name": text})["id"])
                 assert http.post(
-                    "/v1/memories", json={"text": text}, params={"user_id": text[:256], "run_id": text[:256]}
+                    "/v1/memories",
+                    json={"text": text},
+                    params={"user_id": text[:256], "run_id": text[:256]},
                 ).is_success
-            made.job = post("/v1/sessions", {"id": STRINGS[40], "turns": [{"text": STRINGS[41]}]})["id"]
+            made.job = post("/v1/sessions", {"id": STRINGS[40], "turns": [{"text": STRINGS[41]}]})[
+                "id"
+            ]
         yield made
 
 
@@ -204,9 +219,18 @@ def test_no_page_makes_anything_of_a_stored_string(attacked: Attacked) -> None:
 
 
 def test_every_string_as_an_id_gives_the_page_that_a_harmless_one_gives(attacked: Attacked) -> None:
-    """Elements and attribute names of the page of a hostile memory are those of a harmless one with as much on it."""
+    """Elements and attribute names of the page of a hostile memory are those of a
+    harmless one with as much on it.
+    """
     with attacked.served.http() as http:
-        harmless = {"id": "h", "text": "h", "kind": "h", "subject": "h", "speaker": "h", "tags": ["h", "g"]}
+        harmless = {
+            "id": "h",
+            "text": "h",
+            "kind": "h",
+            "subject": "h",
+            "speaker": "h",
+            "tags": ["h", "g"],
+        }
         body = {**harmless, "metadata": {"h": "h"}, "source_turn_ids": ["h"]}
         assert http.post("/v1/memories", json=body, params={"user_id": USER}).is_success
         wanted = Shape(http.get(attacked.of("/ui/memories/h")).text).count
@@ -215,7 +239,9 @@ def test_every_string_as_an_id_gives_the_page_that_a_harmless_one_gives(attacked
                 continue
             html = http.get(attacked.of(f"/ui/memories/{quote(text, safe='')}")).text
             assert Shape(html).count == wanted, text
-            assert escape(text, quote=False) in html.replace("&#34;", '"').replace("&#39;", "'"), text
+            assert escape(text, quote=False) in html.replace("&#34;", '"').replace("&#39;", "'"), (
+                text
+            )
 
 
 def test_what_an_address_says_is_shown_as_text_too(attacked: Attacked) -> None:
@@ -236,7 +262,10 @@ def test_what_an_address_says_is_shown_as_text_too(attacked: Attacked) -> None:
                 assert not any(sum(found.of(tag)) for tag in NEVER), (place, text)
                 assert sum(found.of("script")) == scripts
                 hooks = [
-                    name for _, *names in found.count for name in names if name.startswith("on") or name == "style"
+                    name
+                    for _, *names in found.count
+                    for name in names
+                    if name.startswith("on") or name == "style"
                 ]
                 assert hooks == []
 

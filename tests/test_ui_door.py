@@ -1,4 +1,6 @@
-"""Who gets into the dashboard and how far: the local rules, sessions for keys, scopes, foreign users, and forms from elsewhere."""
+"""Who gets into the dashboard and how far: the local rules, sessions for keys, scopes,
+foreign users, and forms from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ DEEDS = {
 def open_house(tmp_path: Path) -> Iterator[Served]:
     """A service without any key."""
     with serving(tmp_path / "memory.db") as running, running.http() as http:
-        assert http.post("/v1/memories", json={"id": "cat", "text": "Ana adopted a grey cat"}).is_success
+        assert http.post(
+            "/v1/memories", json={"id": "cat", "text": "Ana adopted a grey cat"}
+        ).is_success
         yield running
 
 
@@ -61,7 +65,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         key = running.key(None, *SCOPES)
         with running.http(key) as http:
             for user in ("ana", "ben"):
-                for memory in ({"id": "cat", "text": f"{user} has a cat"}, {"id": f"only-{user}", "text": "mine"}):
+                for memory in (
+                    {"id": "cat", "text": f"{user} has a cat"},
+                    {"id": f"only-{user}", "text": "mine"},
+                ):
                     assert http.post(f"/v1/memories?user_id={user}", json=memory).is_success
         yield running
 
@@ -90,10 +97,14 @@ def token(http: httpx.Client, address: str = "/ui/users") -> str:
 
 def session_cookie(http: httpx.Client) -> str:
     """The name of the session's cookie."""
-    return next(name for name in http.cookies if name.startswith("memagent_ui_") and not name.endswith("_note"))
+    return next(
+        name
+        for name in http.cookies
+        if name.startswith("memagent_ui_") and not name.endswith("_note")
+    )
 
 
-# -- without keys --------------------------------------------------------------------------------------------------
+# -- without keys ----------------------------------------------------------------------
 
 
 def test_without_keys_only_loopback_names_are_served(open_house: Served) -> None:
@@ -135,7 +146,12 @@ def test_a_form_from_elsewhere_changes_nothing(open_house: Served) -> None:
         for headers, fields in cases:
             answer = http.post("/ui/memories/cat", data=fields, headers=headers)
             assert answer.status_code in (403, 415, 421), (headers, answer.status_code)
-        assert http.post(f"/ui/memories/cat?csrf={csrf}&do=edit&text=x", headers={"Origin": own}).status_code == 415
+        assert (
+            http.post(
+                f"/ui/memories/cat?csrf={csrf}&do=edit&text=x", headers={"Origin": own}
+            ).status_code
+            == 415
+        )
         assert http.get("/v1/memories/cat").json()["text"] == "Ana adopted a grey cat"
         assert http.post("/ui/memories/cat", data=form, headers={"Origin": own}).status_code == 303
         assert http.get("/v1/memories/cat").json()["text"] == "Ana has no cat"
@@ -147,28 +163,50 @@ def test_odd_forms_are_refused_as_pages(open_house: Served) -> None:
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         for content in (b"\xff\xfe=1", b"a=%ff%fe", b"&".join(b"x=1" for _ in range(5_000)), b""):
             answer = http.post("/ui/memories/cat", content=content, headers=kind)
-            assert answer.status_code in (403, 422) and "text/html" in answer.headers["content-type"]
-        for fields in ({"do": "fly"}, {"do": "edit", "text": ""}, {"do": "edit", "text": "x", "start": "soon"}, {}):
+            assert (
+                answer.status_code in (403, 422) and "text/html" in answer.headers["content-type"]
+            )
+        for fields in (
+            {"do": "fly"},
+            {"do": "edit", "text": ""},
+            {"do": "edit", "text": "x", "start": "soon"},
+            {},
+        ):
             assert http.post("/ui/memories/cat", data={**fields, "csrf": csrf}).status_code == 422
-        for address in ("/ui/memories?cursor=made-up", "/ui/memories?order=sideways", "/ui/jobs?state=lost"):
+        for address in (
+            "/ui/memories?cursor=made-up",
+            "/ui/memories?order=sideways",
+            "/ui/jobs?state=lost",
+        ):
             assert http.get(address).status_code in (400, 422)
         assert http.get("/ui/memories?user_id=" + "x" * 300).status_code == 422
 
 
 def test_a_limit_on_requests_holds_for_pages(tmp_path: Path) -> None:
-    with serving(tmp_path / "m.db", settings=ServiceSettings(requests_per_minute=3)) as running, running.http() as http:
+    with (
+        serving(tmp_path / "m.db", settings=ServiceSettings(requests_per_minute=3)) as running,
+        running.http() as http,
+    ):
         assert [http.get("/ui/users").status_code for _ in range(4)] == [200, 200, 200, 429]
         assert http.get("/ui/assets/ui.css").status_code == 200
 
 
-# -- with keys -----------------------------------------------------------------------------------------------------
+# -- with keys -------------------------------------------------------------------------
 
 
 def test_without_a_session_every_address_leads_to_the_sign_in_page(house: Served) -> None:
     with house.http() as http:
-        for address in [*ADDRESSES, "/ui/health", "/ui/nowhere", "/ui/jobs/job_x", "/ui/snapshots/one?id=snp_x"]:
+        for address in [
+            *ADDRESSES,
+            "/ui/health",
+            "/ui/nowhere",
+            "/ui/jobs/job_x",
+            "/ui/snapshots/one?id=snp_x",
+        ]:
             answer = http.get(address)
-            assert answer.status_code == 303 and answer.headers["location"].startswith("/ui/sign-in"), address
+            assert answer.status_code == 303 and answer.headers["location"].startswith(
+                "/ui/sign-in"
+            ), address
         for address, deed in DEEDS:
             answer = http.post(address, data={"do": deed}, headers={"Origin": house.url})
             assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in"), address
@@ -182,18 +220,32 @@ def test_without_a_session_every_address_leads_to_the_sign_in_page(house: Served
 def test_a_wrong_key_opens_nothing_and_a_right_one_does(house: Served) -> None:
     key = house.key("ana")
     with house.http(Origin=house.url) as http:
-        for wrong in ("", "ma_", key[:-1], key[:-1] + ("A" if key[-1] != "A" else "B"), key.upper(), "x" * 10_000):
+        for wrong in (
+            "",
+            "ma_",
+            key[:-1],
+            key[:-1] + ("A" if key[-1] != "A" else "B"),
+            key.upper(),
+            "x" * 10_000,
+        ):
             answer = http.post("/ui/sign-in", data={"key": wrong, "next": "/ui"})
             assert answer.status_code == 401 and "not known" in answer.text and not http.cookies
-        elsewhere = http.post("/ui/sign-in", data={"key": key}, headers={"Origin": "https://evil.example"})
+        elsewhere = http.post(
+            "/ui/sign-in", data={"key": key}, headers={"Origin": "https://evil.example"}
+        )
         assert elsewhere.status_code == 403 and not http.cookies
         answer = http.post("/ui/sign-in", data={"key": f" {key}\n", "next": "/ui/jobs"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/jobs")
         set_cookie = answer.headers["set-cookie"]
-        assert all(part in set_cookie for part in ("HttpOnly", "SameSite=strict", "Path=/ui", "Max-Age=43200"))
+        assert all(
+            part in set_cookie
+            for part in ("HttpOnly", "SameSite=strict", "Path=/ui", "Max-Age=43200")
+        )
         assert "Secure" not in set_cookie and key.split("_")[2] not in set_cookie
         assert http.get("/ui").status_code == 200
-    with house.http(Origin=house.url.replace("http:", "https:"), **{"X-Forwarded-Proto": "https"}) as http:
+    with house.http(
+        Origin=house.url.replace("http:", "https:"), **{"X-Forwarded-Proto": "https"}
+    ) as http:
         assert "Secure" in http.post("/ui/sign-in", data={"key": key}).headers["set-cookie"]
 
 
@@ -213,8 +265,13 @@ def test_signing_in_leads_to_pages_of_the_dashboard_only(house: Served) -> None:
         "",
     ):
         with house.http(Origin=house.url) as http:
-            location = http.post("/ui/sign-in", data={"key": key, "next": onward}).headers["location"]
-            assert str(httpx.URL(house.url).join(location)).startswith(f"{house.url}/ui"), (onward, location)
+            location = http.post("/ui/sign-in", data={"key": key, "next": onward}).headers[
+                "location"
+            ]
+            assert str(httpx.URL(house.url).join(location)).startswith(f"{house.url}/ui"), (
+                onward,
+                location,
+            )
             assert "evil" not in location or location.startswith("/ui/")
 
 
@@ -229,7 +286,16 @@ def test_a_cookie_with_any_byte_changed_is_none(house: Served) -> None:
             bad = good[:place] + other + good[place + 1 :]
             answer = http.get("/ui", headers={"Cookie": f"{name}={bad}"})
             assert answer.status_code == 303 or _same_bits(good, bad), place
-        for bad in ("", ".", "..", "...", good.rsplit(".", 1)[0], good + ".", "\u00e9", "a" * 5_000):
+        for bad in (
+            "",
+            ".",
+            "..",
+            "...",
+            good.rsplit(".", 1)[0],
+            good + ".",
+            "\u00e9",
+            "a" * 5_000,
+        ):
             assert look(house, f"{name}={bad}").status_code == 303
 
 
@@ -238,7 +304,9 @@ def _same_bits(good: str, bad: str) -> bool:
     return good[:-1] == bad[:-1]
 
 
-def test_a_revoked_key_is_out_at_once_and_a_session_ends(house: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_key_is_out_at_once_and_a_session_ends(
+    house: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = house.service
     with entered(house, house.key("ana")) as http:
         key_id = http.cookies[session_cookie(http)].split(".")[0]
@@ -277,7 +345,9 @@ def test_each_page_and_form_needs_the_scope_that_its_verb_needs(house: Served) -
                 assert status == (200 if scope == needed else 403), (address, scope)
             csrf = token(http, "/ui/health")
             for (address, deed), needed in DEEDS.items():
-                answer = http.post(address, data={"do": deed, "csrf": csrf, "text": "changed", "name": "x"})
+                answer = http.post(
+                    address, data={"do": deed, "csrf": csrf, "text": "changed", "name": "x"}
+                )
                 assert scope == needed or answer.status_code == 403, (address, deed, scope, needed)
     for (address, deed), needed in DEEDS.items():
         given = [scope for scope in SCOPES if scope not in (needed, "admin")] + ["memory:read"]
@@ -293,7 +363,10 @@ def test_a_page_offers_only_what_its_viewer_may_do(house: Served) -> None:
     with entered(house, house.key("ana", "memory:read")) as http:
         html = http.get("/ui/memories/cat").text
         assert "ana has a cat" in html
-        assert not any(word in html for word in ('value="delete"', "Undo this change", "<textarea", "Training runs"))
+        assert not any(
+            word in html
+            for word in ('value="delete"', "Undo this change", "<textarea", "Training runs")
+        )
         assert "Erase for good" not in http.get("/ui/users").text
         assert http.get("/ui/runs").status_code in (403, 404)
         health = http.get("/ui/health").text
@@ -308,7 +381,9 @@ def test_a_bound_key_sees_its_user_alone_and_foreign_is_as_missing(house: Served
 
         def told(address: str) -> tuple[int, str]:
             answer = http.get(address)
-            return answer.status_code, re.sub(r"request <code>\w+</code>|value=\"[^\"]*\"", "", answer.text)
+            return answer.status_code, re.sub(
+                r"request <code>\w+</code>|value=\"[^\"]*\"", "", answer.text
+            )
 
         for foreign, missing in (
             ("/ui/memories/only-ben", "/ui/memories/only-zoe"),
@@ -342,13 +417,18 @@ def test_a_key_bound_to_nobody_chooses_a_user(house: Served) -> None:
 def test_notes_are_sealed(house: Served) -> None:
     with entered(house, house.key("ana")) as http:
         name = session_cookie(http) + "_note"
-        assert http.post("/ui/memories", data={"text": "one more", "csrf": token(http)}).status_code == 303
+        assert (
+            http.post("/ui/memories", data={"text": "one more", "csrf": token(http)}).status_code
+            == 303
+        )
         good = http.cookies[name]
         assert "Remembered." in http.get("/ui").text and name not in http.cookies
         assert "Remembered." not in http.get("/ui").text
         session = {session_cookie(http): http.cookies[session_cookie(http)]}
         for bad in (good[:-2] + "xx", "x" + good, "Wyb.abc", "."):
-            answer = look(house, "; ".join(f"{key}={value}" for key, value in {**session, name: bad}.items()))
+            answer = look(
+                house, "; ".join(f"{key}={value}" for key, value in {**session, name: bad}.items())
+            )
             assert answer.status_code == 200 and 'role="status"' not in answer.text
 
 

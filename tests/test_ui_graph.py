@@ -1,4 +1,6 @@
-"""The event graph on the dashboard: the drawing shows what REST tells, and list, timeline and node pages do without any script."""
+"""The event graph on the dashboard: the drawing shows what REST tells, and list,
+timeline and node pages do without any script.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def drawing(page: Any, stock: Stock, user: str | None = None) -> None:
 def drawn(page: Any) -> tuple[int, int]:
     """(nodes, edges) that the canvas shows by now."""
     page.evaluate("draw()")
-    return int(page.get_attribute("#graph", "data-nodes")), int(page.get_attribute("#graph", "data-edges"))
+    return int(page.get_attribute("#graph", "data-nodes")), int(
+        page.get_attribute("#graph", "data-edges")
+    )
 
 
 def test_every_relation_has_words() -> None:
@@ -88,7 +92,9 @@ def test_the_drawing_follows_the_theme_of_the_page(browser: Any, stock: Stock) -
     assert len(grounds) == 2
 
 
-def test_keys_alone_find_a_node_and_sheets_open_on_a_narrow_screen(browser: Any, stock: Stock) -> None:
+def test_keys_alone_find_a_node_and_sheets_open_on_a_narrow_screen(
+    browser: Any, stock: Stock
+) -> None:
     with tab_on(browser, stock.url) as tab:
         drawing(tab.page, stock)
         tab.page.keyboard.press("/")
@@ -118,7 +124,9 @@ def test_a_graph_that_cannot_be_fetched_is_told(browser: Any, stock: Stock) -> N
         context.close()
 
 
-def test_without_script_the_page_leads_to_the_list_and_the_timeline(browser: Any, stock: Stock) -> None:
+def test_without_script_the_page_leads_to_the_list_and_the_timeline(
+    browser: Any, stock: Stock
+) -> None:
     context = browser.new_context(base_url=stock.url, java_script_enabled=False)
     try:
         page = context.new_page()
@@ -137,32 +145,50 @@ def test_without_script_the_page_leads_to_the_list_and_the_timeline(browser: Any
 
 def test_list_and_timeline_show_what_is_in_sight_and_nothing_else(http: httpx.Client) -> None:
     events = http.get("/v1/events").json()["items"]
-    told, line = words(http.get("/ui/graph/list", params={"kind": "event"})), words(http.get("/ui/graph/timeline"))
+    told, line = (
+        words(http.get("/ui/graph/list", params={"kind": "event"})),
+        words(http.get("/ui/graph/timeline")),
+    )
     assert f"{len(events)} node" in told
     for event in events:
         folded = re.sub(r"\s+", " ", event["summary"]).strip()
         assert folded in told and folded in line
     everything = words(http.get("/ui/graph/list"))
     assert "Ana adopted a black cat" in everything
-    assert "Ana adopted a grey cat called Bolt" not in everything and "plays the drums" not in everything
+    assert (
+        "Ana adopted a grey cat called Bolt" not in everything
+        and "plays the drums" not in everything
+    )
     items = words(http.get("/ui/graph/timeline", params={"kind": "item"}))
-    assert items.index("January 2021") < items.index("Ana lives in Oslo") < items.index("March 2024")
+    assert (
+        items.index("January 2021") < items.index("Ana lives in Oslo") < items.index("March 2024")
+    )
 
 
-def test_a_node_shows_its_neighbours_as_rest_does_and_the_turns_it_rests_on(http: httpx.Client) -> None:
+def test_a_node_shows_its_neighbours_as_rest_does_and_the_turns_it_rests_on(
+    http: httpx.Client,
+) -> None:
     event = next(one for one in http.get("/v1/events").json()["items"] if "vet" in one["summary"])
     near = http.get(f"/v1/events/{event['id']}/neighbors").json()["neighbours"]
     page = http.get("/ui/graph/node", params={"id": event["id"]})
     told = words(page)
     assert f"One edge away ({len(near)})" in told
     assert sum("/ui/graph/node?" in link for link in links(page)) == len(near)
-    assert "Bolt had to go to the vet on Thursday because he ate a ribbon." in told.partition("Said in")[2]
+    assert (
+        "Bolt had to go to the vet on Thursday because he ate a ribbon."
+        in told.partition("Said in")[2]
+    )
 
 
-def test_what_is_anothers_hidden_or_not_there_answers_alike(stock: Stock, http: httpx.Client) -> None:
+def test_what_is_anothers_hidden_or_not_there_answers_alike(
+    stock: Stock, http: httpx.Client
+) -> None:
     with stock.served.http() as other:
         theirs = other.get("/v1/events?user_id=ben").json()["items"][0]["id"]
-    answers = [http.get("/ui/graph/node", params={"id": one}) for one in (theirs, "gone", "cat@1", "evt_nothing")]
+    answers = [
+        http.get("/ui/graph/node", params={"id": one})
+        for one in (theirs, "gone", "cat@1", "evt_nothing")
+    ]
     assert {answer.status_code for answer in answers} == {404}
     assert len({re.sub(r"request .*", "", words(answer)) for answer in answers}) == 1
     assert http.get("/ui/graph/files/graph_page.py").status_code == 404
@@ -172,7 +198,11 @@ def test_an_empty_memory_has_pages_too(stock: Stock) -> None:
     with stock.served.http() as http:
         for path in ("", "/list", "/timeline"):
             answer = http.get(f"/ui/graph{path}?user_id=nobody")
-            assert answer.status_code == 200 and 'class="empty"' in answer.text and "<canvas" not in answer.text
+            assert (
+                answer.status_code == 200
+                and 'class="empty"' in answer.text
+                and "<canvas" not in answer.text
+            )
 
 
 def test_stored_text_stays_text_in_every_view(browser: Any, stock: Stock) -> None:
@@ -196,9 +226,14 @@ def test_stored_text_stays_text_in_every_view(browser: Any, stock: Stock) -> Non
                 "document.querySelector('#panel .text').textContent === (view.chosen.text || '(no text)')"
             )
             assert (
-                tab.page.locator("#panel").evaluate("it => it.querySelectorAll('script, img, iframe, a').length") == 0
+                tab.page.locator("#panel").evaluate(
+                    "it => it.querySelectorAll('script, img, iframe, a').length"
+                )
+                == 0
             )
-        assert set(tab.page.evaluate("nodes.filter(n => n.kind === 'item').map(n => n.id)")) == set(ids)
+        assert set(tab.page.evaluate("nodes.filter(n => n.kind === 'item').map(n => n.id)")) == set(
+            ids
+        )
         for path in (
             "/ui/graph/list",
             "/ui/graph/timeline",
@@ -206,4 +241,9 @@ def test_stored_text_stays_text_in_every_view(browser: Any, stock: Stock) -> Non
         ):
             tab.page.goto(stock.of(path, "eve"))
             assert "in Rome" in tab.page.inner_text("main")
-            assert tab.page.evaluate("document.querySelectorAll('main script, main img, main svg[onload]').length") == 0
+            assert (
+                tab.page.evaluate(
+                    "document.querySelectorAll('main script, main img, main svg[onload]').length"
+                )
+                == 0
+            )

@@ -1,4 +1,6 @@
-"""The dashboard in a real browser: every page fits, reads, works by keyboard and without a script, and shows what REST tells."""
+"""The dashboard in a real browser: every page fits, reads, works by keyboard and
+without a script, and shows what REST tells.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_every_page_fits_every_width_in_both_themes_and_axe_finds_nothing(
                     if overflow(tab.page) > 0:
                         faults.append(f"{address}: {overflow(tab.page)} px too wide at {width}")
                     if (width, scheme) in ((WIDTHS[0], "dark"), (WIDTHS[-1], "light")):
-                        faults += [f"{address} at {width} {scheme}: {one}" for one in axe_faults(tab.page)]
+                        faults += [
+                            f"{address} at {width} {scheme}: {one}" for one in axe_faults(tab.page)
+                        ]
                     grounds.add(colour_behind(tab.page))
             faults += [f"{address}: {one}" for one in tab.faults]
             tab.faults.clear()
@@ -88,24 +92,36 @@ def test_axe_would_find_something(browser: Any, stock: Stock) -> None:
 
 def test_every_page_has_the_headers_and_nothing_inline(stock: Stock) -> None:
     with stock.served.http() as http:
-        for address in [*stock.addresses(), "/ui/graph/data", "/ui/assets/ui.css", "/ui/assets/ui.js"]:
+        for address in [
+            *stock.addresses(),
+            "/ui/graph/data",
+            "/ui/assets/ui.css",
+            "/ui/assets/ui.js",
+        ]:
             answer = http.get(stock.of(address))
             assert answer.headers["content-security-policy"] == POLICY, address
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["referrer-policy"] == "no-referrer"
             if "/assets/" in address:
-                assert http.get(address, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+                assert (
+                    http.get(address, headers={"If-None-Match": answer.headers["etag"]}).status_code
+                    == 304
+                )
                 continue
             assert answer.headers["cache-control"] == "no-store", address
             html = answer.text
             assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", html), address
             assert not re.search(r"(?:src|href|action)=[\"'](?!/|#)", html), address
             scripts = re.findall(r"<script[^>]*>", html)
-            assert all("src=" in script or 'type="application/json"' in script for script in scripts), address
+            assert all(
+                "src=" in script or 'type="application/json"' in script for script in scripts
+            ), address
     assert "unsafe" not in POLICY and "default-src 'none'" in POLICY
 
 
-def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(browser: Any, stock: Stock) -> None:
+def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(
+    browser: Any, stock: Stock
+) -> None:
     context = browser.new_context(java_script_enabled=False, base_url=stock.url)
     page = context.new_page()
     try:
@@ -121,7 +137,10 @@ def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(br
         page.get_by_role("textbox", name="What it says").fill("Ana lives in Bergen")
         page.get_by_role("button", name="Save").click()
         assert page.get_by_role("status").inner_text() == "Saved as a new version."
-        assert (page.locator("ol ins").first.inner_text(), page.locator("ol del").first.inner_text()) == (
+        assert (
+            page.locator("ol ins").first.inner_text(),
+            page.locator("ol del").first.inner_text(),
+        ) == (
             "Bergen",
             "Oslo",
         )
@@ -138,7 +157,10 @@ def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(br
         page.get_by_label("Text").fill("Ana likes <b>cheese</b>")
         page.get_by_label("Tags").fill("food, taste")
         page.get_by_role("button", name="Remember").click()
-        assert page.get_by_role("textbox", name="What it says").input_value() == "Ana likes <b>cheese</b>"
+        assert (
+            page.get_by_role("textbox", name="What it says").input_value()
+            == "Ana likes <b>cheese</b>"
+        )
         assert page.get_by_role("link", name="taste").is_visible()
     finally:
         context.close()
@@ -164,15 +186,23 @@ def test_keys_alone_lead_from_search_to_a_saved_edit(browser: Any, stock: Stock)
         keys.type("Ben bakes rye bread on Sundays")
         keys.press("Control+Enter")
         page.get_by_role("status").wait_for()
-        assert page.get_by_role("textbox", name="What it says").input_value() == "Ben bakes rye bread on Sundays"
+        assert (
+            page.get_by_role("textbox", name="What it says").input_value()
+            == "Ben bakes rye bread on Sundays"
+        )
         _tab_to(page, "Undo this change")
         keys.press("Enter")
         page.get_by_role("status").get_by_text("Taken back.").wait_for()
-        assert page.get_by_role("textbox", name="What it says").input_value() == "Ben bakes sourdough bread on Sundays"
+        assert (
+            page.get_by_role("textbox", name="What it says").input_value()
+            == "Ben bakes sourdough bread on Sundays"
+        )
 
 
 def _tab_to(page: Any, words: str) -> None:
-    """Press Tab until what has the focus says these words; everything on the way must show that it has it."""
+    """Press Tab until what has the focus says these words; everything on the way must
+    show that it has it.
+    """
     for _ in range(80):
         page.keyboard.press("Tab")
         text, seen, html = page.evaluate(
@@ -216,7 +246,10 @@ def test_a_search_shows_the_parts_of_every_score_that_rest_tells(stock: Stock) -
     for hit, row in zip(hits, rows, strict=True):
         assert f">{hit['score']:.4g}<" in row
         for arm, score in hit["why"]["arms"].items():
-            assert f'<td class="num">{hit["why"]["ranks"][arm]}</td><td class="num">{score:.4g}</td>' in row
+            assert (
+                f'<td class="num">{hit["why"]["ranks"][arm]}</td><td class="num">{score:.4g}</td>'
+                in row
+            )
         for name, factor in hit["why"]["factors"].items():
             assert f'times {name}</dt><dd class="tabular">{factor:.3f}<' in row
 
@@ -257,15 +290,21 @@ def test_pages_of_a_long_list_neither_skip_nor_repeat(stock: Stock) -> None:
     assert not address and sorted(map(int, found)) == list(range(120))
 
 
-def test_an_edit_over_a_newer_version_is_refused_and_keeps_what_was_typed(browser: Any, stock: Stock) -> None:
+def test_an_edit_over_a_newer_version_is_refused_and_keeps_what_was_typed(
+    browser: Any, stock: Stock
+) -> None:
     with tab_on(browser, stock.url) as tab, stock.served.http() as http:
         page = tab.page
         page.goto(stock.of("/ui/memories/home"))
-        assert http.patch("/v1/memories/home?user_id=ana", json={"text": "Ana lives in Oslo, Norway"}).is_success
+        assert http.patch(
+            "/v1/memories/home?user_id=ana", json={"text": "Ana lives in Oslo, Norway"}
+        ).is_success
         page.get_by_role("textbox", name="What it says").fill("Ana lives in Bergen")
         page.get_by_role("button", name="Save").click()
         assert "has changed" in page.get_by_role("alert").inner_text()
-        assert page.get_by_role("textbox", name="What it says").input_value() == "Ana lives in Bergen"
+        assert (
+            page.get_by_role("textbox", name="What it says").input_value() == "Ana lives in Bergen"
+        )
         assert page.locator(".conflict del").first.inner_text() == "Oslo, Norway"
         page.get_by_role("button", name="Save").click()
         assert page.get_by_role("status").inner_text() == "Saved as a new version."
@@ -287,7 +326,9 @@ def test_the_time_a_memory_holds_is_edited_and_stays_otherwise(browser: Any, sto
 
 def test_erasing_wants_the_user_typed_and_ends_with_a_receipt(browser: Any, stock: Stock) -> None:
     with tab_on(browser, stock.url) as tab, stock.served.http() as http:
-        assert http.post("/v1/memories?user_id=short-lived", json={"text": "a secret of somebody"}).is_success
+        assert http.post(
+            "/v1/memories?user_id=short-lived", json={"text": "a secret of somebody"}
+        ).is_success
         page = tab.page
         page.goto(stock.of("/ui/users", "short-lived"))
         page.get_by_label("Type the user's id").fill("somebody else")
@@ -296,7 +337,11 @@ def test_erasing_wants_the_user_typed_and_ends_with_a_receipt(browser: Any, stoc
         page.get_by_label("Type the user's id").fill("short-lived")
         page.get_by_role("button", name="Erase for good").click()
         page.get_by_role("heading", name="Receipt").wait_for()
-        assert page.get_by_role("row", name="short-lived").inner_text().split()[:3] == ["short-lived", "1", "0"]
+        assert page.get_by_role("row", name="short-lived").inner_text().split()[:3] == [
+            "short-lived",
+            "1",
+            "0",
+        ]
         assert http.get("/v1/memories?user_id=short-lived").json()["items"] == []
 
 
@@ -314,7 +359,14 @@ def test_jobs_are_cancelled_and_tried_again(browser: Any, stock: Stock) -> None:
     database, scope = stock.served.service.database, Scope(user_id="ana")
 
     def add(job_id: str) -> None:
-        database.add_job(job_id, scope, JobKind.INGEST, session_id="ana-ses-1", at=system_clock(), worker="another")
+        database.add_job(
+            job_id,
+            scope,
+            JobKind.INGEST,
+            session_id="ana-ses-1",
+            at=system_clock(),
+            worker="another",
+        )
 
     add("job_broken")
     database.move_job("job_broken", JobState.FAILED, at=system_clock(), error="model_error")
@@ -332,7 +384,9 @@ def test_jobs_are_cancelled_and_tried_again(browser: Any, stock: Stock) -> None:
         page.get_by_text("done", exact=True).wait_for()
 
 
-def test_health_shows_the_figures_of_metrics_and_verifies_the_journal(browser: Any, stock: Stock) -> None:
+def test_health_shows_the_figures_of_metrics_and_verifies_the_journal(
+    browser: Any, stock: Stock
+) -> None:
     with tab_on(browser, stock.url) as tab, stock.served.http() as http:
         text = http.get("/metrics").text
         done = re.search(r'memagent_events_total\{event="jobs_done"\} (\d+)', text)

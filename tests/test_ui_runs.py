@@ -1,4 +1,6 @@
-"""Training runs on the dashboard: what a folder of runs holds, curves with axes, and nothing that leads out of the folder."""
+"""Training runs on the dashboard: what a folder of runs holds, curves with axes, and
+nothing that leads out of the folder.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "notes.txt").write_text("not a run", encoding="utf-8")
     (home.parent / f"{home.name}-secret").mkdir()
     write_run(home.parent / f"{home.name}-secret" / "hidden")
-    (home / "link").symlink_to(home.parent / f"{home.name}-secret" / "hidden", target_is_directory=True)
+    (home / "link").symlink_to(
+        home.parent / f"{home.name}-secret" / "hidden", target_is_directory=True
+    )
     return home
 
 
@@ -56,19 +60,27 @@ def test_the_runs_of_a_folder_are_read_without_their_library(folder: Path) -> No
     run = read_run(folder, "done")
     assert run is not None
     assert [stage.sessions for stage in run.stages] == list(STAGES)
-    assert len(run.figure("reward/global")) == STEPS * len(STAGES) == run.figure("reward/global")[-1][0]
+    assert (
+        len(run.figure("reward/global"))
+        == STEPS * len(STAGES)
+        == run.figure("reward/global")[-1][0]
+    )
     assert len(run.logged("loss")) == STEPS * len(STAGES)
     best = run.best()
     assert best is not None and best[0] == STEPS * len(STAGES)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "link", "other", "notes.txt", "../done", "/etc", "done/stage0"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "link", "other", "notes.txt", "../done", "/etc", "done/stage0"]
+)
 def test_no_name_leads_out_of_the_folder(folder: Path, http: httpx.Client, name: str) -> None:
     assert read_run(folder, name) is None
     assert http.get("/ui/runs/one", params={"name": name}).status_code in (404, 422)
 
 
-def test_files_that_are_cut_off_or_of_another_shape_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+def test_files_that_are_cut_off_or_of_another_shape_are_read_as_far_as_they_go(
+    tmp_path: Path,
+) -> None:
     home = write_run(tmp_path / "run", ended=False)
     steps = home / "stage1" / "steps.jsonl"
     steps.write_text(steps.read_text(encoding="utf-8")[:-40], encoding="utf-8")
@@ -132,7 +144,12 @@ def test_runs_are_for_who_runs_the_service(folder: Path) -> None:
         }
         for status, key in keys.items():
             with running.http() as http:
-                assert http.post("/ui/sign-in", data={"key": key}, headers={"Origin": running.url}).status_code == 303
+                assert (
+                    http.post(
+                        "/ui/sign-in", data={"key": key}, headers={"Origin": running.url}
+                    ).status_code
+                    == 303
+                )
                 assert http.get("/ui/runs").status_code == status
                 assert http.get("/ui/runs/one?name=done").status_code == status
 
@@ -143,11 +160,15 @@ def test_without_a_folder_the_page_says_how_to_name_one() -> None:
         assert http.get("/ui/runs/one?name=done").status_code == 404
 
 
-# -- charts ------------------------------------------------------------------------------------------------------------
+# -- charts ----------------------------------------------------------------------------
 
 
 def test_places_are_inside_the_picture_and_ticks_are_round() -> None:
-    made = chart("Loss", [Curve(name="loss", points=[(1, 0.5), (2, float("nan")), (50, -2.0)])], borders=[25.0, 400.0])
+    made = chart(
+        "Loss",
+        [Curve(name="loss", points=[(1, 0.5), (2, float("nan")), (50, -2.0)])],
+        borders=[25.0, 400.0],
+    )
     (curve,) = made.curves
     for pair in curve.path.split():
         x, y = map(float, pair.split(","))
@@ -173,7 +194,15 @@ def test_long_curves_are_thinned_to_means() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(0.0, "0"), (0.25, "0.25"), (1_000.0, "1k"), (1_234.0, "1.2k"), (2e-5, "2e-05"), (3e6, "3M"), (-12.0, "-12")],
+    [
+        (0.0, "0"),
+        (0.25, "0.25"),
+        (1_000.0, "1k"),
+        (1_234.0, "1.2k"),
+        (2e-5, "2e-05"),
+        (3e6, "3M"),
+        (-12.0, "-12"),
+    ],
 )
 def test_numbers_are_short(value: float, told: str) -> None:
     assert number(value) == told

@@ -1,4 +1,6 @@
-"""Snapshots on the dashboard: taking, comparing, forking and restoring do what the REST verbs do, and nothing without a confirmation."""
+"""Snapshots on the dashboard: taking, comparing, forking and restoring do what the REST
+verbs do, and nothing without a confirmation.
+"""
 
 from __future__ import annotations
 
@@ -54,18 +56,27 @@ def test_one_is_taken_and_shown_as_what_the_memory_is_now(http: httpx.Client) ->
 
 def test_a_name_that_is_too_long_is_refused_with_the_text_kept(http: httpx.Client) -> None:
     answer = send(http, "/ui/snapshots", "/ui/snapshots", name="n" * 300)
-    assert answer.status_code == 422 and "n" * 300 in answer.text and "at most 256 characters" in words(answer)
+    assert (
+        answer.status_code == 422
+        and "n" * 300 in answer.text
+        and "at most 256 characters" in words(answer)
+    )
     assert http.get("/v1/snapshots").json()["items"] == []
 
 
-def test_a_comparison_shows_what_was_added_removed_and_changed_word_by_word(http: httpx.Client) -> None:
+def test_a_comparison_shows_what_was_added_removed_and_changed_word_by_word(
+    http: httpx.Client,
+) -> None:
     first = taken(http)
     changed(http)
     last = taken(http, "after")
     for query in (f"before={first}", f"before={first}&after={last}"):
         page = http.get(f"/ui/snapshots/diff?{query}")
         assert re.search(r"<del>grey\s*</del><ins>black\s*</ins>", page.text)
-        assert "<ins>Ana lives in Oslo</ins>" in page.text and "<del>Ana plays the drums</del>" in page.text
+        assert (
+            "<ins>Ana lives in Oslo</ins>" in page.text
+            and "<del>Ana plays the drums</del>" in page.text
+        )
     turned = http.get(f"/ui/snapshots/diff?before={last}&after={first}").text
     assert "<del>Ana lives in Oslo</del>" in turned and "<ins>Ana plays the drums</ins>" in turned
     assert "Nothing changed" in words(http.get(f"/ui/snapshots/diff?before={last}"))
@@ -98,7 +109,9 @@ def test_a_fork_is_a_memory_of_its_own(http: httpx.Client) -> None:
     answer = send(http, page, "/ui/snapshots/fork", id=snapshot)
     run = answer.url.params["run_id"]
     assert run in words(answer)
-    assert http.get("/v1/memories/cat", params={"run_id": run}).json()["text"] == "Ana has a grey cat"
+    assert (
+        http.get("/v1/memories/cat", params={"run_id": run}).json()["text"] == "Ana has a grey cat"
+    )
     assert http.get("/v1/memories/cat").json()["text"] == "Ana has a black cat"
     assert all(f"run_id={run}" in link for link in links(answer) if link.startswith("/ui/memories"))
 
@@ -118,7 +131,9 @@ def test_forms_need_their_token_and_their_own_origin(served: Served, http: httpx
     assert len(http.get("/v1/snapshots").json()["items"]) == 1
 
 
-def test_who_may_only_read_sees_no_forms_and_nobody_sees_anothers(served: Served, http: httpx.Client) -> None:
+def test_who_may_only_read_sees_no_forms_and_nobody_sees_anothers(
+    served: Served, http: httpx.Client
+) -> None:
     snapshot = taken(http)
     reader, other = served.key("default", "memory:read"), served.key("ben")
     with served.http() as mine, served.http() as bens:
@@ -127,13 +142,23 @@ def test_who_may_only_read_sees_no_forms_and_nobody_sees_anothers(served: Served
         page = mine.get(f"/ui/snapshots/one?id={snapshot}&deed=restore")
         assert page.status_code == 200 and 'action="/ui/snapshots' not in page.text
         held = {"csrf": token(page), "id": snapshot, "confirm": "restore"}
-        assert mine.post("/ui/snapshots/restore", data=held, headers={"Origin": served.url}).status_code == 403
+        assert (
+            mine.post(
+                "/ui/snapshots/restore", data=held, headers={"Origin": served.url}
+            ).status_code
+            == 403
+        )
         assert bens.get(f"/ui/snapshots/one?id={snapshot}").status_code == 404
         assert bens.get(f"/ui/snapshots/one?id={snapshot}&user_id=default").status_code == 404
         assert bens.get(f"/ui/snapshots/diff?before={snapshot}").status_code == 404
         for path in ("restore", "fork"):
             body = {"csrf": token(bens.get("/ui/snapshots")), "id": snapshot, "confirm": "restore"}
-            assert bens.post(f"/ui/snapshots/{path}", data=body, headers={"Origin": served.url}).status_code == 404
+            assert (
+                bens.post(
+                    f"/ui/snapshots/{path}", data=body, headers={"Origin": served.url}
+                ).status_code
+                == 404
+            )
 
 
 def send_key(client: httpx.Client, key: str, url: str) -> None:
@@ -146,7 +171,10 @@ def test_what_was_erased_cannot_be_compared_and_the_page_says_so(http: httpx.Cli
     erased = http.post("/v1/users/default/erase?memory_only=true").json()["id"]
     while http.get(f"/v1/jobs/{erased}").json()["state"] not in ("done", "failed"):
         pass
-    for path in (f"/ui/snapshots/diff?before={snapshot}", f"/ui/snapshots/diff?before={snapshot}&after=now"):
+    for path in (
+        f"/ui/snapshots/diff?before={snapshot}",
+        f"/ui/snapshots/diff?before={snapshot}&after=now",
+    ):
         answer = http.get(path)
         assert answer.status_code == 409 and "what it held was erased" in words(answer)
     page = f"/ui/snapshots/one?id={snapshot}&deed=restore"

@@ -1,4 +1,6 @@
-"""The turn inspector: what was decided about each turn and why, what was refused, why a memory is there, and what an answer rests on."""
+"""The turn inspector: what was decided about each turn and why, what was refused, why a
+memory is there, and what an answer rests on.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,20 @@ def reply(request: ModelRequest) -> str:
     if request.role is Role.MANAGER:
         if "Bolt is black" in shown and "[mem_" in shown:
             known = shown.partition("[mem_")[2].split()[0].rstrip("]")
-            return json.dumps({"ops": [{"op": "UPDATE", "id": f"mem_{known}", "text": "Bolt is black", "fact": 0}]})
+            return json.dumps(
+                {
+                    "ops": [
+                        {"op": "UPDATE", "id": f"mem_{known}", "text": "Bolt is black", "fact": 0}
+                    ]
+                }
+            )
         return json.dumps(
-            {"ops": [{"op": "ADD", "fact": 0, "reason": WHY}, {"op": "DELETE", "id": "mem_unknown", "fact": 0}]}
+            {
+                "ops": [
+                    {"op": "ADD", "fact": 0, "reason": WHY},
+                    {"op": "DELETE", "id": "mem_unknown", "fact": 0},
+                ]
+            }
         )
     if "broken" in shown:
         raise ModelTimeout("late")
@@ -54,7 +67,10 @@ def served() -> Iterator[Served]:
         with running.http() as http:
             for name, turns in (("ses-1", TURNS[:2]), ("ses-2", TURNS[2:])):
                 first = 1 if name == "ses-1" else 3
-                said = [{"id": f"t{first + at}", "speaker": who, "text": text} for at, (who, text) in enumerate(turns)]
+                said = [
+                    {"id": f"t{first + at}", "speaker": who, "text": text}
+                    for at, (who, text) in enumerate(turns)
+                ]
                 body = {"id": name, "at": "2024-03-04T10:00:00Z", "turns": said}
                 assert http.post("/v1/sessions?wait=true", json=body).is_success
         yield running
@@ -88,7 +104,9 @@ def test_the_feed_tells_every_entry_newest_first(http: httpx.Client) -> None:
     assert "#1 " in older and "#2 " not in older
 
 
-def test_a_session_is_told_turn_by_turn_with_decisions_reasons_and_refusals(http: httpx.Client) -> None:
+def test_a_session_is_told_turn_by_turn_with_decisions_reasons_and_refusals(
+    http: httpx.Client,
+) -> None:
     told = words(http.get("/ui/turns/session?id=ses-1"))
     first, second = told.index(TURNS[0][1]), told.index(TURNS[1][1])
     assert first < told.index(FACT) < second
@@ -100,13 +118,19 @@ def test_a_session_is_told_turn_by_turn_with_decisions_reasons_and_refusals(http
     assert "1 of 1" in later
 
 
-def test_a_decision_is_shown_whole_with_its_sources_and_what_was_refused(http: httpx.Client) -> None:
+def test_a_decision_is_shown_whole_with_its_sources_and_what_was_refused(
+    http: httpx.Client,
+) -> None:
     rows = http.get("/v1/oplog").json()["items"]
-    seq = next(row["seq"] for row in rows if row["entry"]["kind"] == "commit" and row["entry"]["rejected"])
+    seq = next(
+        row["seq"] for row in rows if row["entry"]["kind"] == "commit" and row["entry"]["rejected"]
+    )
     refused = next(row["entry"]["rejected"][0] for row in rows if row["seq"] == seq)
     told = words(http.get(f"/ui/turns/decision?seq={seq}"))
     assert FACT in told and TURNS[0][1] in told
-    assert "Proposed and refused" in told and refused["reason"] in told and refused["detail"] in told
+    assert (
+        "Proposed and refused" in told and refused["reason"] in told and refused["detail"] in told
+    )
     assert "their ids are kept, their words are not" in told
     assert "does not keep which memories the manager was shown" in told
 
@@ -134,14 +158,20 @@ def test_why_a_memory_is_there_is_every_op_with_its_reason_and_turn(http: httpx.
 
 
 def test_a_question_shows_candidates_their_scores_and_what_fits(http: httpx.Client) -> None:
-    found = http.post("/v1/search", json={"text": "What is the cat called?", "k": 20, "explain": True}).json()["hits"]
-    told = words(http.get("/ui/turns/question", params={"text": "What is the cat called?", "budget": 500}))
+    found = http.post(
+        "/v1/search", json={"text": "What is the cat called?", "k": 20, "explain": True}
+    ).json()["hits"]
+    told = words(
+        http.get("/ui/turns/question", params={"text": "What is the cat called?", "budget": 500})
+    )
     for hit in found:
         assert hit["item"]["text"] in told and f"{hit['score']:.3f}" in told
         assert all(f"{raw:.3f}" in told for raw in hit["why"]["arms"].values())
     assert f"{len(found)} of {len(found)} fit 500 tokens" in told
     assert "<memories>" in told
-    tight = words(http.get("/ui/turns/question", params={"text": "What is the cat called?", "budget": 1}))
+    tight = words(
+        http.get("/ui/turns/question", params={"text": "What is the cat called?", "budget": 1})
+    )
     assert f"0 of {len(found)} fit 1 tokens" in tight and "left out" in tight
 
 
@@ -154,7 +184,9 @@ def test_a_question_can_be_put_to_the_memory_of_an_earlier_time(http: httpx.Clie
     assert "Nothing in the memory bears on it" in before
 
 
-def test_an_answer_shows_its_verdict_citations_and_what_the_model_was_shown(http: httpx.Client) -> None:
+def test_an_answer_shows_its_verdict_citations_and_what_the_model_was_shown(
+    http: httpx.Client,
+) -> None:
     page = "/ui/turns/question?text=Who+is+Bolt"
     told = words(send(http, page, "/ui/turns/question", text="Who is Bolt?"))
     answer = told.partition("Answer ")[2]
@@ -185,7 +217,11 @@ def test_asking_needs_the_scope_that_the_rest_verb_needs_and_a_token() -> None:
             page = http.get("/ui/turns/question?text=Bolt")
             assert page.status_code == 200 and "Ask the agent" not in page.text
             for held in ({}, {"csrf": token(page)}):
-                asked = http.post("/ui/turns/question", data={"text": "Bolt", **held}, headers={"Origin": running.url})
+                asked = http.post(
+                    "/ui/turns/question",
+                    data={"text": "Bolt", **held},
+                    headers={"Origin": running.url},
+                )
                 assert asked.status_code == 403
 
 
@@ -199,11 +235,15 @@ def test_links_lead_on_with_the_chosen_memory(http: httpx.Client) -> None:
 def test_a_chat_says_that_what_was_recalled_is_not_kept_and_leads_to_a_new_look() -> None:
     with serving(":memory:", design="verbatim") as running, running.http() as http:
         http.post("/v1/memories", json={"text": "The boat is in Porto"})
-        assert http.post("/v1/chat", json={"text": "Where is the boat?", "speaker": "ana"}).is_success
+        assert http.post(
+            "/v1/chat", json={"text": "Where is the boat?", "speaker": "ana"}
+        ).is_success
         session = http.get("/v1/sessions").json()["items"][0]["id"]
         page = http.get("/ui/turns/session", params={"id": session})
         assert "What was recalled for it is not kept" in words(page)
-        again = next(link for link in links(page) if link.startswith("/ui/turns/question") and "seq=" in link)
+        again = next(
+            link for link in links(page) if link.startswith("/ui/turns/question") and "seq=" in link
+        )
         assert "The boat is in Porto" in words(http.get(again))
 
 
@@ -221,7 +261,9 @@ def test_edits_undo_restore_and_what_became_of_them_are_told() -> None:
         assert "c3 was taken back" in words(http.get("/ui/turns"))
         http.post("/v1/memories", json={"id": "new", "text": "Ana moved to Oslo"})
         http.post(f"/v1/snapshots/{snapshot}/restore", json={})
-        assert "The memory was set to a snapshot; 2 memories changed" in words(http.get("/ui/turns"))
+        assert "The memory was set to a snapshot; 2 memories changed" in words(
+            http.get("/ui/turns")
+        )
         assert "not in the memory now" in words(http.get("/ui/turns/decision?seq=5"))
         story = words(http.get("/ui/turns/memory?id=new"))
         assert "It is not in the memory now" in story and "Set back with a snapshot" in story
@@ -231,8 +273,13 @@ def test_a_session_that_no_model_could_read_says_that_it_waits() -> None:
     def fail(_: ModelRequest) -> str:
         raise ModelTimeout("late")
 
-    with serving(":memory:", model=FunctionModel(fail), design="memory_r2") as running, running.http() as http:
-        http.post("/v1/sessions?wait=true", json={"id": "s1", "turns": [{"text": "I moved to Lisbon"}]})
+    with (
+        serving(":memory:", model=FunctionModel(fail), design="memory_r2") as running,
+        running.http() as http,
+    ):
+        http.post(
+            "/v1/sessions?wait=true", json={"id": "s1", "turns": [{"text": "I moved to Lisbon"}]}
+        )
         told = words(http.get("/ui/turns/session?id=s1"))
         assert "1 of 1 part waits to be remembered" in told and "Its job is" in told
         assert "I moved to Lisbon" in told and "Not decided about yet" in told

@@ -1,4 +1,6 @@
-"""The rules behind the design without a model, on literals: what is worth keeping, what repeats, what corrects, what a question asks."""
+"""The rules behind the design without a model, on literals: what is worth keeping, what
+repeats, what corrects, what a question asks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from memagent.core.records import Fact, Granularity, ItemStatus, MemoryItem, TimeSpan
-from memagent.designs.parts.rules.corrections import Candidate, Cue, corrected, correction_in, restated_text, swapped
+from memagent.designs.parts.rules.corrections import (
+    Candidate,
+    Cue,
+    corrected,
+    correction_in,
+    restated_text,
+    swapped,
+)
 from memagent.designs.parts.rules.keeping import conflicting, informative, near_duplicate, overlap
 from memagent.designs.parts.rules.wording import quote_from, time_told
 from memagent.memory.question import Period, QuestionKind, read_question
@@ -68,11 +77,23 @@ def test_the_most_telling_time_of_a_turn_is_kept(text: str, expected: str | None
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        ("I ran 5 miles in the park today with my dog", "I ran 8 miles in the park today with my dog"),
-        ("I like to swim in the lake near my house", "I don't like to swim in the lake near my house"),
+        (
+            "I ran 5 miles in the park today with my dog",
+            "I ran 8 miles in the park today with my dog",
+        ),
+        (
+            "I like to swim in the lake near my house",
+            "I don't like to swim in the lake near my house",
+        ),
         ("We fly to my aunt in Rome with the kids", "We fly to my aunt in Oslo with the kids"),
-        ("The class is on Monday in the big red hall", "The class is on Friday in the big red hall"),
-        ("Today ship number 4 left for port number 7", "Today ship number 7 left for port number 4"),
+        (
+            "The class is on Monday in the big red hall",
+            "The class is on Friday in the big red hall",
+        ),
+        (
+            "Today ship number 4 left for port number 7",
+            "Today ship number 7 left for port number 4",
+        ),
     ],
 )
 def test_statements_that_differ_in_a_value_are_no_duplicates(one: str, two: str) -> None:
@@ -95,7 +116,11 @@ def test_near_duplicates_need_words_meaning_and_time() -> None:
 @pytest.mark.parametrize(
     ("text", "cue", "earlier"),
     [
-        ("Sorry, I meant Thursday, not Tuesday.", Cue.MISTAKE, "My dentist appointment is on Tuesday at 9."),
+        (
+            "Sorry, I meant Thursday, not Tuesday.",
+            Cue.MISTAKE,
+            "My dentist appointment is on Tuesday at 9.",
+        ),
         ("Correction: the party starts at 8, not 7.", Cue.MISTAKE, "The party starts at 7."),
         ("It's not Tuesday but Thursday.", Cue.MISTAKE, "The party is on Tuesday."),
         ("I said the train leaves at 9, it's 10.", Cue.MISTAKE, "The train leaves at 9."),
@@ -113,7 +138,10 @@ def test_plain_self_corrections_find_what_they_correct(text: str, cue: Cue, earl
     correction = correction_in(text)
     assert correction is not None
     assert correction.cue is cue
-    others = [Candidate("b", "I bought bread and milk on Monday."), Candidate("c", "We went camping in the hills.")]
+    others = [
+        Candidate("b", "I bought bread and milk on Monday."),
+        Candidate("c", "We went camping in the hills."),
+    ]
     found = corrected(correction, [*others, Candidate("a", earlier)])
     assert found is not None
     assert found.text == earlier
@@ -148,14 +176,20 @@ def test_two_equally_good_matches_leave_both_alone() -> None:
     assert correction is not None
     assert (
         corrected(
-            correction, [Candidate("a", "The party is on Tuesday."), Candidate("b", "The dentist is on Tuesday.")]
+            correction,
+            [
+                Candidate("a", "The party is on Tuesday."),
+                Candidate("b", "The dentist is on Tuesday."),
+            ],
         )
         is None
     )
 
 
 def test_a_terse_correction_keeps_the_words_it_corrects() -> None:
-    item = MemoryItem(id="mem_1", text="My dentist appointment is on Tuesday at 9.", status=ItemStatus.ACTIVE)
+    item = MemoryItem(
+        id="mem_1", text="My dentist appointment is on Tuesday at 9.", status=ItemStatus.ACTIVE
+    )
     assert (
         restated_text(item, "I meant Thursday.")
         == "I meant Thursday. (This corrects: My dentist appointment is on Tuesday at 9.)"
@@ -164,7 +198,10 @@ def test_a_terse_correction_keeps_the_words_it_corrects() -> None:
         restated_text(item, "The dentist appointment moved to Thursday morning.")
         == "The dentist appointment moved to Thursday morning."
     )
-    assert swapped("I meant Thursday, not Tuesday.", item.text) == "My dentist appointment is on Thursday at 9."
+    assert (
+        swapped("I meant Thursday, not Tuesday.", item.text)
+        == "My dentist appointment is on Thursday at 9."
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +228,9 @@ def test_kind_and_period_of_a_question(text: str, kind: QuestionKind, period: Pe
 
 
 def test_people_terms_and_time_of_a_question() -> None:
-    view = read_question("Where did Anna, Zoe and Ben's sister camp in June 2023?", speakers=("Anna", "Ben"))
+    view = read_question(
+        "Where did Anna, Zoe and Ben's sister camp in June 2023?", speakers=("Anna", "Ben")
+    )
     assert view.people == ("Anna", "Zoe", "Ben")
     assert view.span is not None
     assert format_span(view.span) == "June 2023"
@@ -202,14 +241,26 @@ def test_people_terms_and_time_of_a_question() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "?", "x" * 5_000, "Кто такая Анна?", "安娜住在哪里？", "When when when did did Anna Anna?", "O'Neil's?"],
+    [
+        "",
+        "?",
+        "x" * 5_000,
+        "Кто такая Анна?",
+        "安娜住在哪里？",
+        "When when when did did Anna Anna?",
+        "O'Neil's?",
+    ],
 )
 def test_reading_a_question_never_fails(text: str) -> None:
     assert read_question(text, speakers=("Anna", "", " ")).kind in QuestionKind
 
 
 def test_a_quotation_is_a_verbatim_part_of_its_turn() -> None:
-    text = "We packed the car. " * 30 + "The tent stood near Lake Como for nine days. " + "We drove home tired. " * 30
+    text = (
+        "We packed the car. " * 30
+        + "The tent stood near Lake Como for nine days. "
+        + "We drove home tired. " * 30
+    )
     quote = quote_from(text, ("tent", "lake"))
     assert quote in text
     assert "Lake Como" in quote

@@ -1,4 +1,6 @@
-"""Rows become vLLM requests with their own sampling; what is missing is named. vLLM itself is not needed."""
+"""Rows become vLLM requests with their own sampling; what is missing is named. vLLM
+itself is not needed.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ class Llm:
             SimpleNamespace(
                 outputs=[
                     SimpleNamespace(
-                        token_ids=ids, logprobs=[{one: SimpleNamespace(logprob=-float(one))} for one in ids]
+                        token_ids=ids,
+                        logprobs=[{one: SimpleNamespace(logprob=-float(one))} for one in ids],
                     )
                 ]
             )
@@ -79,7 +82,10 @@ def test_the_engine_in_this_process_is_asked_once_for_all_rows() -> None:
     assert prompts == [{"prompt_token_ids": [1, 2]}, {"prompt_token_ids": [3]}]
     assert [one["seed"] for one in sampling] == [2**63 - 1, 4]
     assert [one["max_tokens"] for one in sampling] == [5, 9]
-    assert ("structured_outputs" in sampling[0], sampling[1]["structured_outputs"]) == (False, {"json": SCHEMA})
+    assert ("structured_outputs" in sampling[0], sampling[1]["structured_outputs"]) == (
+        False,
+        {"json": SCHEMA},
+    )
     assert [one.completion_ids for one in said] == [(1, 2, 7), (3, 7)]
     assert said[0].logprobs == (-1.0, -2.0, -7.0)
     assert not said[0].ended
@@ -88,7 +94,10 @@ def test_the_engine_in_this_process_is_asked_once_for_all_rows() -> None:
 def test_weights_are_handed_over_once_an_update() -> None:
     versions, handed = [0], list[int]()
     engine = VLLMEngine(
-        ServerSender(Client()), eos_ids=[0], version=lambda: versions[-1], hand_over=lambda: handed.append(versions[-1])
+        ServerSender(Client()),
+        eos_ids=[0],
+        version=lambda: versions[-1],
+        hand_over=lambda: handed.append(versions[-1]),
     )
     for version in (0, 0, 1, 1, 1):
         versions.append(version)
@@ -111,7 +120,9 @@ def test_a_row_with_an_adapter_of_its_own_is_refused() -> None:
         ({"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size must be 1"),
     ],
 )
-def test_what_stands_in_the_way_is_named(tmp_path: Path, values: dict[str, Any], message: str) -> None:
+def test_what_stands_in_the_way_is_named(
+    tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
     try:
         import vllm  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -1,4 +1,6 @@
-"""The large grammar of generated worlds: complete, varied, and without values that could be mistaken for each other."""
+"""The large grammar of generated worlds: complete, varied, and without values that
+could be mistaken for each other.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _RELATIONS = {relation.name: relation for relation in EVERYDAY.relations}
 
 
 def _groups(relation: Relation) -> dict[str, tuple[str, ...]]:
-    told = {group: forms for group in spec.FORMS[relation.kind] if (forms := getattr(relation, group))}
+    told = {
+        group: forms for group in spec.FORMS[relation.kind] if (forms := getattr(relation, group))
+    }
     return {**told, **{f"asks[{ask}]": forms for ask, forms in relation.asks.items()}}
 
 
@@ -28,18 +32,29 @@ def test_the_grammar_has_no_fault() -> None:
 def test_there_are_relations_of_every_kind_and_many() -> None:
     kinds = Counter(relation.kind for relation in EVERYDAY.relations)
     assert sum(kinds.values()) >= 60
-    assert min(kinds[kind] for kind in ("state", "preference", "set", "event", "plan", "cause", "bond")) >= 5
+    assert (
+        min(
+            kinds[kind] for kind in ("state", "preference", "set", "event", "plan", "cause", "bond")
+        )
+        >= 5
+    )
 
 
 @pytest.mark.parametrize("pool", [*EVERYDAY.pools, "people"])
 def test_no_value_is_part_of_another_of_its_pool(pool: str) -> None:
-    values = [person.name for person in EVERYDAY.people] if pool == "people" else EVERYDAY.pools[pool]
-    assert [(one, other) for one, other in permutations(values, 2) if one.lower() in other.lower()] == []
+    values = (
+        [person.name for person in EVERYDAY.people] if pool == "people" else EVERYDAY.pools[pool]
+    )
+    assert [
+        (one, other) for one, other in permutations(values, 2) if one.lower() in other.lower()
+    ] == []
 
 
 def test_no_person_shares_a_name_with_a_pet_or_a_city() -> None:
     names = {person.name for person in EVERYDAY.people}
-    assert names.isdisjoint((*EVERYDAY.pools["pets"], *EVERYDAY.pools["cities"], *EVERYDAY.pools["countries"]))
+    assert names.isdisjoint(
+        (*EVERYDAY.pools["pets"], *EVERYDAY.pools["cities"], *EVERYDAY.pools["countries"])
+    )
 
 
 def test_both_halves_of_the_people_hold_as_many_women_as_men() -> None:
@@ -66,11 +81,15 @@ def test_changes_are_told_with_a_date_in_both_halves(name: str) -> None:
     for group in ("change", "change_third"):
         forms = getattr(_RELATIONS[name], group)
         for held_out in (False, True) if forms else ():
-            assert any("when" in slots_of(form) for _, form in half(forms, held_out=held_out)), group
+            assert any("when" in slots_of(form) for _, form in half(forms, held_out=held_out)), (
+                group
+            )
 
 
 def test_no_form_means_two_things() -> None:
-    """A question that names a value says by it what it is about; causes share even theirs, and listeners ask as they like."""
+    """A question that names a value says by it what it is about; causes share even
+    theirs, and listeners ask as they like.
+    """
     seen = Counter(
         form
         for relation in EVERYDAY.relations

@@ -1,4 +1,6 @@
-"""Synthetic worlds: the same bytes from the same seed, splits that share no form and no name, knobs that do what they say."""
+"""Synthetic worlds: the same bytes from the same seed, splits that share no form and no
+name, knobs that do what they say.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,21 @@ def test_the_grammars_have_no_fault() -> None:
 
 
 def test_faults_of_a_grammar_are_all_listed_at_once() -> None:
-    wrong = replace(TINY.relations[0], first=("I live in {town}.", "I live in {town}."), values="planets", role="mayor")
+    wrong = replace(
+        TINY.relations[0],
+        first=("I live in {town}.", "I live in {town}."),
+        values="planets",
+        role="mayor",
+    )
     with pytest.raises(ValueError) as caught:
         check_grammar(replace(TINY, relations=(wrong,), jokes=("{value}!",)), least=2)
     message = str(caught.value)
     assert "must hold ['value']" in message and "stands in first too" in message
-    assert "no pool 'planets'" in message and "a bond has a role" in message and "cannot be filled" in message
+    assert (
+        "no pool 'planets'" in message
+        and "a bond has a role" in message
+        and "cannot be filled" in message
+    )
 
 
 def digest(level: Level) -> str:
@@ -81,18 +92,26 @@ def digest(level: Level) -> str:
 def test_episodes_are_the_same_bytes_in_another_process() -> None:
     code = "import test_worlds as t; print(t.digest('tiny'), t.digest('rich'))"
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.path.dirname(__file__)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
     assert done.stdout.split() == [digest("tiny"), digest("rich")]
 
 
 def test_episodes_are_made_by_index_and_differ() -> None:
     env = synthetic("tiny", sessions=3, episodes=2)
-    assert [one.id for one in env.episodes("test")] == ["synthetic-tiny-0-test-0", "synthetic-tiny-0-test-1"]
+    assert [one.id for one in env.episodes("test")] == [
+        "synthetic-tiny-0-test-0",
+        "synthetic-tiny-0-test-1",
+    ]
     assert len(list(env.episodes())) == 6
     assert env.episode("train", 10**6) == env.episode("train", 10**6)
     assert env.episode("train", 0).sessions != env.episode("train", 1).sessions
     assert env.episode("train", 0).sessions != env.episode("validation", 0).sessions
-    assert env.episode("train", 0).sessions != synthetic("tiny", sessions=3, seed=1).episode("train", 0).sessions
+    assert (
+        env.episode("train", 0).sessions
+        != synthetic("tiny", sessions=3, seed=1).episode("train", 0).sessions
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -103,7 +122,9 @@ def test_the_test_split_shares_no_form_and_no_name_with_the_others(level: Level)
     for split in PARTS:
         for index in range(6):
             truth = env.truth(env.episode(split, index))
-            forms[split] |= {telling.form for telling in truth.tellings} | {probe.form for probe in truth.probes}
+            forms[split] |= {telling.form for telling in truth.tellings} | {
+                probe.form for probe in truth.probes
+            }
             names[split] |= {*truth.people, *truth.bystanders}
     assert not forms["test"] & (forms["train"] | forms["validation"])
     assert not names["test"] & (names["train"] | names["validation"])
@@ -130,11 +151,20 @@ def test_tiny_has_a_small_closed_vocabulary() -> None:
 def test_the_held_out_forms_of_tiny_use_known_words_only() -> None:
     def of(held_out: bool) -> set[str]:
         lexicon = Lexicon(TINY, held_out=held_out)
-        forms = [form.text for key, some in lexicon.all_forms.items() if key[1] in _written(key) for form in some]
+        forms = [
+            form.text
+            for key, some in lexicon.all_forms.items()
+            if key[1] in _written(key)
+            for form in some
+        ]
         values = [value for pool in lexicon.pools.values() for value in pool]
         pairs = [word for relation in TINY.relations for pair in relation.pairs for word in pair]
         names = [person.name for person in lexicon.people]
-        return {word for text in (*forms, *values, *pairs, *names) for word in TOKEN.findall(text.lower())}
+        return {
+            word
+            for text in (*forms, *values, *pairs, *names)
+            for word in TOKEN.findall(text.lower())
+        }
 
     assert of(True) <= of(False)
 
@@ -158,17 +188,24 @@ def test_every_kind_of_question_is_asked_evenly() -> None:
 def test_knobs_move_what_they_say() -> None:
     def tellings(**knobs: float) -> list[Act]:
         env = synthetic("rich", sessions=8, **knobs)  # type: ignore[arg-type]
-        return [telling.act for index in range(4) for telling in env.truth(env.episode("train", index)).tellings]
+        return [
+            telling.act
+            for index in range(4)
+            for telling in env.truth(env.episode("train", index)).tellings
+        ]
 
     def share(acts: list[Act], *wanted: Act) -> float:
         return sum(act in wanted for act in acts) / len(acts)
 
     revising = (Act.CHANGE, Act.CORRECT, Act.REMOVE, Act.CANCEL, Act.MOVE, Act.DONE)
     assert (
-        share(tellings(overwrite=0.8), *revising) > share(tellings(overwrite=0.05, interference=0.0), *revising) + 0.2
+        share(tellings(overwrite=0.8), *revising)
+        > share(tellings(overwrite=0.05, interference=0.0), *revising) + 0.2
     )
     noise = (Act.BYSTANDER, Act.JOKE, Act.RUMOUR)
-    assert share(tellings(distractors=0.0), *noise) == 0.0 < share(tellings(distractors=1.0), *noise)
+    assert (
+        share(tellings(distractors=0.0), *noise) == 0.0 < share(tellings(distractors=1.0), *noise)
+    )
     assert (
         share(tellings(interference=0.0, distractors=0.0), Act.REPEAT)
         == 0.0
@@ -183,8 +220,13 @@ def test_knobs_move_what_they_say() -> None:
 def test_only_the_named_relations_are_told_and_asked_for() -> None:
     env = synthetic("tiny", sessions=6, only=("lives_in", "likes"))
     truths = [env.truth(env.episode("train", index)) for index in range(4)]
-    assert {telling.relation for truth in truths for telling in truth.tellings} == {"lives_in", "likes"}
-    with pytest.raises(EnvironmentFault, match=r"'tiny' has no relation 'rules'; there are .*lives_in"):
+    assert {telling.relation for truth in truths for telling in truth.tellings} == {
+        "lives_in",
+        "likes",
+    }
+    with pytest.raises(
+        EnvironmentFault, match=r"'tiny' has no relation 'rules'; there are .*lives_in"
+    ):
         synthetic("tiny", only=("lives_in", "rules"))
 
 
@@ -192,7 +234,9 @@ def test_friends_are_as_many_as_the_knob_says_at_most() -> None:
     def bonds(friends: int) -> set[str]:
         env = synthetic("tiny", sessions=8, friends=friends)
         kinds = {relation.name: relation.kind for relation in TINY.relations}
-        told = [one for index in range(6) for one in env.truth(env.episode("train", index)).tellings]
+        told = [
+            one for index in range(6) for one in env.truth(env.episode("train", index)).tellings
+        ]
         return {one.subject for one in told if kinds[one.relation] == "bond"}
 
     assert bonds(0) == set() != bonds(1)
@@ -236,7 +280,14 @@ def test_days_are_named_as_one_names_them() -> None:
         for seed in range(40)
         for day in (17, 19, 20, 6, 24)
     }
-    assert {"last Friday", "three days ago", "yesterday", "today", "two weeks ago", "this coming Friday"} <= phrases
+    assert {
+        "last Friday",
+        "three days ago",
+        "yesterday",
+        "today",
+        "two weeks ago",
+        "this coming Friday",
+    } <= phrases
     assert day_text("long", monday) == "20 May 2024" and day_text("short", monday) == "20 May"
 
 
@@ -247,16 +298,21 @@ def test_articles_and_capitals_follow_the_sound_and_the_sentence() -> None:
     assert capitalised("well... so it was. is it? yes") == "Well... so it was. Is it? Yes"
 
 
-# -- metamorphic laws --------------------------------------------------------------------------------------------------
+# -- metamorphic laws ------------------------------------------------------------------
 
 
 def structure(level: Level, index: int, grammar_people: bool) -> list[tuple[object, ...]]:
     grammar = grammar_of(level)
     if grammar_people:
-        grammar = replace(grammar, people=tuple(replace(one, name=f"Q{one.name}") for one in grammar.people))
+        grammar = replace(
+            grammar, people=tuple(replace(one, name=f"Q{one.name}") for one in grammar.people)
+        )
     lexicon = Lexicon(grammar, held_out=False)
     episode, truth = make_world("one", f"law/{index}", lexicon, replace(LEVELS[level], sessions=6))
-    plain = [[text.replace("Q", "") for text in (probe.question, *probe.answers)] for probe in episode.probes]
+    plain = [
+        [text.replace("Q", "") for text in (probe.question, *probe.answers)]
+        for probe in episode.probes
+    ]
     return [
         (probe.category, how.ask, probe.evidence_turn_ids, tuple(text))
         for probe, how, text in zip(episode.probes, truth.probes, plain, strict=True)
@@ -266,7 +322,9 @@ def structure(level: Level, index: int, grammar_people: bool) -> list[tuple[obje
 @pytest.mark.parametrize("level", LEVELS)
 def test_other_names_ask_the_same_questions(level: Level) -> None:
     for index in range(3):
-        assert structure(level, index, grammar_people=False) == structure(level, index, grammar_people=True)
+        assert structure(level, index, grammar_people=False) == structure(
+            level, index, grammar_people=True
+        )
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -276,7 +334,11 @@ def test_more_distractors_change_no_answer(level: Level) -> None:
         few, many = quiet.episode("train", index), loud.episode("train", index)
         assert len(many.turns) >= len(few.turns)
         for one, other in zip(few.probes, many.probes, strict=True):
-            assert (one.question, one.answers, one.category) == (other.question, other.answers, other.category)
+            assert (one.question, one.answers, one.category) == (
+                other.question,
+                other.answers,
+                other.category,
+            )
             said = {turn.id: turn.text for episode in (few,) for turn in episode.turns}
             heard = {turn.id: turn.text for turn in many.turns}
             bare = [re.sub(r"\W|^[^,]*,", "", said[turn]).lower() for turn in one.evidence_turn_ids]

@@ -1,4 +1,6 @@
-"""The truth of a world against an interpreter of its own, and the readers whose failures show that the questions need memory."""
+"""The truth of a world against an interpreter of its own, and the readers whose
+failures show that the questions need memory.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Lives:
             self.life[telling.id].append(telling)
 
     def of(self, subject: str, relation: str) -> list[list[Telling]]:
-        return [life for life in self.all if life[0].subject == subject and life[0].relation == relation]
+        return [
+            life for life in self.all if life[0].subject == subject and life[0].relation == relation
+        ]
 
     def over(self, life: list[Telling]) -> bool:
         return id(life) in self.ended
@@ -60,7 +64,11 @@ def interpret(truth: Truth, how: ProbeTruth, calendar: str) -> set[str]:
     mine = lives.of(how.subject, how.relation)
     named = [life for life in mine if value(life) == how.value]
     if how.ask == "who":
-        return {one[0].subject for one in lives.all if one[0].relation == how.relation and value(one) == how.value}
+        return {
+            one[0].subject
+            for one in lives.all
+            if one[0].relation == how.relation and value(one) == how.value
+        }
     if how.ask == "count":
         return {str(sum(not lives.over(life) for life in mine))}
     if how.ask == "now":
@@ -89,7 +97,9 @@ def interpret(truth: Truth, how: ProbeTruth, calendar: str) -> set[str]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_answers_agree_with_an_independent_reading_of_the_tellings(level: Level, split: str) -> None:
+def test_answers_agree_with_an_independent_reading_of_the_tellings(
+    level: Level, split: str
+) -> None:
     env = synthetic(level, sessions=10)
     for index in range(5):
         episode = env.episode(split, index)  # type: ignore[arg-type]
@@ -120,7 +130,11 @@ def test_evidence_turns_tell_the_answer(level: Level) -> None:
         for telling in truth.tellings:
             turn = said[telling.turn_id]
             assert turn.speaker == telling.speaker
-            assert telling.kind == "cause" or telling.value in turn.text or telling.value.capitalize() in turn.text
+            assert (
+                telling.kind == "cause"
+                or telling.value in turn.text
+                or telling.value.capitalize() in turn.text
+            )
             assert telling.day_text.lower() in turn.text.lower()
         for probe, how in zip(episode.probes, truth.probes, strict=True):
             assert bool(probe.evidence_turn_ids) == bool(probe.answers) == (not probe.unanswerable)
@@ -166,7 +180,9 @@ def test_what_is_unanswerable_was_never_told_of_that_person(level: Level) -> Non
             assert not any(one.relation == how.relation for one in mine) or how.value
             close = [one for one in mine if pools[one.relation] == pools[how.relation]]
             assert how.value not in {one.value for one in close if one.relation != how.relation}
-            assert how.value not in {value(life) for life in Lives(truth).of(how.subject, how.relation)} - {""}
+            assert how.value not in {
+                value(life) for life in Lives(truth).of(how.subject, how.relation)
+            } - {""}
     assert asked > 20
 
 
@@ -199,8 +215,15 @@ async def _table(env: Synthetic, episodes: int) -> Table:
                 for probe, how in zip(score.probes, truth.probes, strict=True):
                     assert probe.reward is not None, probe.failure
                     values = truth.state(-1).get((how.subject, how.relation), ())
-                    overwritten = len(values) > 1 and values[0].kind in ("state", "preference", "bond")
-                    for key in (probe.category, f"overwritten/{how.ask}" if overwritten else "other"):
+                    overwritten = len(values) > 1 and values[0].kind in (
+                        "state",
+                        "preference",
+                        "bond",
+                    )
+                    for key in (
+                        probe.category,
+                        f"overwritten/{how.ask}" if overwritten else "other",
+                    ):
                         rewards[key].append(probe.reward)
                     if name == "oracle" and probe.recall is not None:
                         rewards["recall"].append(probe.recall[30])
@@ -215,7 +238,9 @@ def test_the_readers_fail_where_they_should(level: Level) -> None:
     answerable = [name for name in CATEGORIES if name != "unanswerable"]
     assert {table["oracle"][name] for name in CATEGORIES} == {1.0}
     assert table["oracle"]["recall"] == 1.0 and table["oracle"]["lost"] == 0.0
-    assert {table["empty"][name] for name in answerable} == {0.0} and table["empty"]["unanswerable"] == 1.0
+    assert {table["empty"][name] for name in answerable} == {0.0} and table["empty"][
+        "unanswerable"
+    ] == 1.0
     assert table["append_first"]["overwritten/now"] < 0.25
     assert table["append_all"]["overwritten/now"] < 0.8
     assert table["last_write"]["overwritten/now"] == 1.0 == table["last_write"]["preference"]
@@ -229,12 +254,18 @@ def test_a_player_is_replayed_from_a_snapshot_like_any_agent() -> None:
         env = synthetic("tiny", sessions=4)
         episode = env.episode("train", 0)
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as base:
-            player = Player(base=base.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name="oracle")
+            player = Player(
+                base=base.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name="oracle"
+            )
             trajectory = await play(player, episode)
             trace = trajectory.traces[2]
             again = await replay_session(player, episode, session=2, anchor=trace.before)
             assert again.after.digest == trace.after.digest
-            wrong = await play(player.at(EMPTY), synthetic("tiny", sessions=4, seed=9).episode("train", 0), ask=True)
+            wrong = await play(
+                player.at(EMPTY),
+                synthetic("tiny", sessions=4, seed=9).episode("train", 0),
+                ask=True,
+            )
             assert all(answer.failure for answer in wrong.answers) or wrong.failure
 
     asyncio.run(run())

@@ -35,7 +35,9 @@ class Traced:
     def tree(self, root: ReadableSpan | None = None) -> list[Any]:
         """Names as nested lists, [name, child, child, ...], in the order the spans began."""
         parent = root.context.span_id if root is not None and root.context is not None else None
-        children = [span for span in self.spans if (span.parent.span_id if span.parent else None) == parent]
+        children = [
+            span for span in self.spans if (span.parent.span_id if span.parent else None) == parent
+        ]
         children.sort(key=lambda span: span.start_time or 0)
         below = [self.tree(child) for child in children]
         return below if root is None else [root.name, *below]
@@ -56,7 +58,9 @@ def failed(span: ReadableSpan) -> bool:
 
 @contextmanager
 def traced() -> Iterator[Traced]:
-    """Tracing as a program sets it up, taken back afterwards: the API itself lets a provider be set only once a process."""
+    """Tracing as a program sets it up, taken back afterwards: the API itself lets a
+    provider be set only once a process.
+    """
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -1,4 +1,6 @@
-"""Small policies and steps for tests of training: a word-level model of 20,000 parameters, episodes of a few turns, steps made by hand."""
+"""Small policies and steps for tests of training: a word-level model of 20,000
+parameters, episodes of a few turns, steps made by hand.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def random_step(tokenizer: Any, *, rows: int, seed: int = 0, version: int = 0) -
     return made_step(traces, {key: draws.gauss(0, 1) for key in traces})
 
 
-def made_step(traces: Mapping[str, TokenTrace], advantages: Mapping[str, float], *, role: Role = Role.MANAGER) -> Step:
+def made_step(
+    traces: Mapping[str, TokenTrace], advantages: Mapping[str, float], *, role: Role = Role.MANAGER
+) -> Step:
     """A step with these rows and nothing else."""
     return Step(
         credit=Credit(advantages=dict(advantages)),
@@ -157,7 +161,9 @@ def settings(folder: Path, **values: Any) -> LoGoGRPOConfig:
     return LoGoGRPOConfig(**(base | values))
 
 
-def trainer_of(model: Any, tokenizer: Any, args: LoGoGRPOConfig, source: Any, **options: Any) -> LoGoGRPOTrainer:
+def trainer_of(
+    model: Any, tokenizer: Any, args: LoGoGRPOConfig, source: Any, **options: Any
+) -> LoGoGRPOTrainer:
     """A trainer fed by `source`, an `Experience` or `GivenSteps`."""
     make: Any = source if callable(source) else lambda policy: source
     return LoGoGRPOTrainer(

@@ -1,4 +1,6 @@
-"""A whole training run in half a minute, made once a process: 200,000 parameters, a short warm start, four updates in two stages."""
+"""A whole training run in half a minute, made once a process: 200,000 parameters, a
+short warm start, four updates in two stages.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ test_episodes = 2
 """
 
 
-def written(folder: Path, *, name: str = "run.toml", replace: Sequence[tuple[str, str]] = ()) -> Path:
+def written(
+    folder: Path, *, name: str = "run.toml", replace: Sequence[tuple[str, str]] = ()
+) -> Path:
     """The settings as a file in `folder`, for a run in `folder/run`."""
     text = CONFIG.replace("{folder}", str(folder / "run"))
     for old, new in replace:

@@ -1,4 +1,6 @@
-"""What the tests of the dashboard share: a served store with something on every page, one browser, and tabs that note what went wrong."""
+"""What the tests of the dashboard share: a served store with something on every page,
+one browser, and tabs that note what went wrong.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,24 @@ SESSIONS = (
     ),
 )
 MEMORIES: tuple[dict[str, Any], ...] = (
-    {"id": "cat", "text": "Ana adopted a grey cat called Bolt", "tags": ["pet", "family"], "subject": "Ana"},
+    {
+        "id": "cat",
+        "text": "Ana adopted a grey cat called Bolt",
+        "tags": ["pet", "family"],
+        "subject": "Ana",
+    },
     {
         "id": "home",
         "text": "Ana lives in Oslo",
         "subject": "Ana",
         "valid": {"start": "2021-01-01", "end": "2024-09-01"},
     },
-    {"id": "bread", "text": "Ben bakes sourdough bread on Sundays", "subject": "Ben", "speaker": "Ben"},
+    {
+        "id": "bread",
+        "text": "Ben bakes sourdough bread on Sundays",
+        "subject": "Ben",
+        "speaker": "Ben",
+    },
     {"id": "gone", "text": "Ana plays the drums"},
     {
         "id": "note/with slash?",
@@ -113,12 +125,16 @@ class Stock:
 
     def of(self, address: str, user: str | None = None) -> str:
         """The address for a user's memory."""
-        return f"{address}{'&' if '?' in address else '?'}user_id={quote(user or self.user, safe='')}"
+        return (
+            f"{address}{'&' if '?' in address else '?'}user_id={quote(user or self.user, safe='')}"
+        )
 
 
 @contextmanager
 def stocked(folder: Path) -> Generator[Stock]:
-    """A server on a store with two users, sessions, memories with histories, a graph, snapshots and jobs."""
+    """A server on a store with two users, sessions, memories with histories, a graph,
+    snapshots and jobs.
+    """
     write_run(folder / "runs" / "first")
     settings = ServiceSettings(drain_s=2.0, runs_folder=folder / "runs")
     with serving(folder / "memory.db", design="compass_rules", settings=settings) as served:
@@ -143,26 +159,40 @@ def _fill(stock: Stock, user: str) -> None:
         for memory in MEMORIES:
             post("/v1/memories", memory)
         first = post("/v1/snapshots", {"name": "before the change"})["id"]
-        assert http.patch("/v1/memories/cat", json={"text": "Ana adopted a black cat, and called it Bolt"}).is_success
+        assert http.patch(
+            "/v1/memories/cat", json={"text": "Ana adopted a black cat, and called it Bolt"}
+        ).is_success
         assert http.delete("/v1/memories/gone").is_success
         last = post("/v1/snapshots", {"name": "after the change"})["id"]
         if user == stock.user:
             stock.snapshots += [first, last]
             stock.jobs.append(post(f"/v1/users/{user}/export")["id"])
-            stock.jobs.append(post("/v1/sessions", {"id": "later", "turns": [{"text": "Bolt likes fish."}]})["id"])
+            stock.jobs.append(
+                post("/v1/sessions", {"id": "later", "turns": [{"text": "Bolt likes fish."}]})["id"]
+            )
 
 
 @contextmanager
-def tab_on(browser: Any, url: str, *, width: int = 1440, height: int = 900, scheme: str = "light") -> Iterator[Tab]:
-    """A fresh tab for the pages at `url`; on leaving, none of them may have complained, gone elsewhere, or opened a dialog."""
+def tab_on(
+    browser: Any, url: str, *, width: int = 1440, height: int = 900, scheme: str = "light"
+) -> Iterator[Tab]:
+    """A fresh tab for the pages at `url`; on leaving, none of them may have complained,
+    gone elsewhere, or opened a dialog.
+    """
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, base_url=url, reduced_motion="reduce"
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        base_url=url,
+        reduced_motion="reduce",
     )
     context.set_default_timeout(15_000)
     tab = Tab(context.new_page())
 
     def said(message: Any) -> None:
-        if message.type in ("error", "warning") and "the server responded with a status of 4" not in message.text:
+        if (
+            message.type in ("error", "warning")
+            and "the server responded with a status of 4" not in message.text
+        ):
             tab.faults.append(f"console {message.type}: {message.text}")
 
     def refuse(dialog: Any) -> None:
@@ -173,7 +203,10 @@ def tab_on(browser: Any, url: str, *, width: int = 1440, height: int = 900, sche
     tab.page.on("pageerror", lambda error: tab.faults.append(f"error: {error}"))
     tab.page.on("dialog", refuse)
     tab.page.on(
-        "request", lambda asked: asked.url.startswith((url, "data:")) or tab.faults.append(f"request: {asked.url}")
+        "request",
+        lambda asked: (
+            asked.url.startswith((url, "data:")) or tab.faults.append(f"request: {asked.url}")
+        ),
     )
     tab.page.add_init_script(
         "document.addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"

@@ -1,4 +1,6 @@
-"""Pages of the dashboard read without a browser: their words, their links, and their forms sent as a browser would."""
+"""Pages of the dashboard read without a browser: their words, their links, and their
+forms sent as a browser would.
+"""
 
 from __future__ import annotations
 

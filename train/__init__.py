@@ -1,1 +1,3 @@
-"""Training: the only package that imports torch, transformers and trl; it trains the agent that `memagent` serves."""
+"""Training: the only package that imports torch, transformers and trl; it trains the
+agent that `memagent` serves.
+"""

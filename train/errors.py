@@ -1,4 +1,6 @@
-"""Faults of training: what cannot be trained on, or would train on something wrong without anybody noticing."""
+"""Faults of training: what cannot be trained on, or would train on something wrong
+without anybody noticing.
+"""
 
 from __future__ import annotations
 

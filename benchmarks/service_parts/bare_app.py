@@ -1,5 +1,8 @@
-"""The ceiling: FastAPI with one endpoint that searches and one that adds. Both check the same bodies, do nothing, and answer with as
-many bytes as the service does (`BARE_BYTES` says how many, `search,add`)."""
+"""The ceiling: FastAPI with one endpoint that searches and one that adds.
+
+Both check the same bodies, do nothing, and answer with as many bytes as the service
+does (`BARE_BYTES` says how many, `search,add`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from fastapi import FastAPI, Response
 
 from memagent.client.wire import NewMemory, SearchRequest
 
-_FOUND, _ADDED = (b'{"hits":"' + b"x" * (int(size) - 11) + b'"}' for size in os.environ["BARE_BYTES"].split(","))
+_FOUND, _ADDED = (
+    b'{"hits":"' + b"x" * (int(size) - 11) + b'"}' for size in os.environ["BARE_BYTES"].split(",")
+)
 app = FastAPI()
 
 

@@ -1,6 +1,8 @@
-"""A load light enough to leave the processor to the server: one thread, one epoll, plain sockets kept alive, requests made as they go.
+"""A load light enough to leave the processor to the server: one thread, one epoll,
+plain sockets kept alive, requests made as they go.
 
-No two searches of a run are the same, so no cache of answers or of query vectors does the server's work.
+No two searches of a run are the same, so no cache of answers or of query vectors does
+the server's work.
 """
 
 from __future__ import annotations
@@ -138,7 +140,9 @@ def drive(
     seconds: float = 1e9,
     watch: Callable[[], float] = lambda: 0.0,
 ) -> Outcome:
-    """Send requests, one at a time on each connection, until the time is over or there are no more of them."""
+    """Send requests, one at a time on each connection, until the time is over or there
+    are no more of them.
+    """
     found = Outcome()
     poll = select.epoll()
     open_ones: dict[int, _Line] = {}
@@ -153,7 +157,9 @@ def drive(
         while open_ones:
             events = poll.poll(_PATIENCE_S)
             if not events:
-                raise TimeoutError(f"no answer for {_PATIENCE_S:g} s; {len(open_ones)} requests wait")
+                raise TimeoutError(
+                    f"no answer for {_PATIENCE_S:g} s; {len(open_ones)} requests wait"
+                )
             now = time.perf_counter()
             for number, _ in events:
                 line = open_ones[number]

@@ -1,9 +1,12 @@
-"""mem0 behind equal endpoints: inference off, our static embedder, its local Qdrant store on disk, telemetry off.
+"""mem0 behind equal endpoints: inference off, our static embedder, its local Qdrant
+store on disk, telemetry off.
 
-Run by an interpreter that can import mem0ai; FastAPI and uvicorn are taken from the folder that `SITE` names where it has none.
-`FOLDER`, `USERS` and `MEMORIES` say where and how much to store before anything is served. The memories are written through mem0's own
-vector store with the payload that its `add` writes, since adding them one by one would take hours. Its local store is not safe with
-threads, so the endpoints work in the event loop.
+Run by an interpreter that can import mem0ai; FastAPI and uvicorn are taken from the
+folder that `SITE` names where it has none. `FOLDER`, `USERS` and `MEMORIES` say where
+and how much to store before anything is served. The memories are written through mem0's
+own vector store with the payload that its `add` writes, since adding them one by one
+would take hours. Its local store is not safe with threads, so the endpoints work in the
+event loop.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class Same:
 
 def opened() -> Any:
     """mem0's memory."""
-    os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=str(FOLDER / "mem0"), OPENAI_API_KEY="unused")
+    os.environ.update(
+        MEM0_TELEMETRY="False", MEM0_DIR=str(FOLDER / "mem0"), OPENAI_API_KEY="unused"
+    )
     warnings.simplefilter("ignore")
     store = {
         "collection_name": "bench",
@@ -58,7 +63,10 @@ def opened() -> Any:
         "on_disk": True,
     }
     memory: Any = importlib.import_module("mem0").Memory.from_config(
-        {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": str(FOLDER / "history.db")}
+        {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "history_db_path": str(FOLDER / "history.db"),
+        }
     )
     memory.embedding_model = Same()
     return memory
@@ -104,7 +112,11 @@ async def search(body: SearchRequest, user_id: str) -> Response:
 @app.post("/v1/memories", status_code=201)
 async def add(body: NewMemory, user_id: str) -> Response:
     """Remember a text as it is."""
-    return Response(_json(MEMORY.add(body.text, user_id=user_id, infer=False)), 201, media_type="application/json")
+    return Response(
+        _json(MEMORY.add(body.text, user_id=user_id, infer=False)),
+        201,
+        media_type="application/json",
+    )
 
 
 def _json(value: object) -> bytes:

@@ -1,8 +1,10 @@
-"""How good a memory is by itself: what stands in it twice, what excludes what, what rests on nothing, what is out of date, what is empty.
+"""How good a memory is by itself: what stands in it twice, what excludes what, what
+rests on nothing, what is out of date, what is empty.
 
-`audit` is pure: a snapshot in, an `AuditReport` out. Rates are shares of the active items, so 0 is good; M-Fail is a share of gold
-evidence turns and is there only when an episode is given. Vectors and op counts are handed in: without vectors only equal words count as
-duplicates. Every rate can be checked by its findings, which name the items.
+`audit` is pure: a snapshot in, an `AuditReport` out. Rates are shares of the active
+items, so 0 is good; M-Fail is a share of gold evidence turns and is there only when an
+episode is given. Vectors and op counts are handed in: without vectors only equal words
+count as duplicates. Every rate can be checked by its findings, which name the items.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ from memagent.core.snapshot import Commit, JournalRow, MemorySnapshot
 from memagent.protocols import Embedder, Vector
 
 Measure = Literal[
-    "duplicate", "contradiction", "orphan", "stale", "junk", "unsourced", "size", "m_fail", "m_fail_content"
+    "duplicate",
+    "contradiction",
+    "orphan",
+    "stale",
+    "junk",
+    "unsourced",
+    "size",
+    "m_fail",
+    "m_fail_content",
 ]
 """What an audit measures."""
 MEASURES: Final[Mapping[Measure, str]] = {
@@ -58,7 +68,9 @@ class AuditRules:
     """Where the lines are drawn."""
 
     min_cosine: float = 0.95
-    """From which cosine two items of one subject with the same numbers, names and negations say the same."""
+    """From which cosine two items of one subject with the same numbers, names and
+    negations say the same.
+    """
     plan_grace: timedelta = timedelta(days=30)
     """How long a plan may stay after its day."""
     cover_share: float = 0.5
@@ -103,7 +115,10 @@ class AuditReport(Record):
     findings: tuple[Finding, ...] = ()
 
     def over(self, limits: Mapping[Measure, float]) -> dict[Measure, tuple[float, float]]:
-        """(rate, limit) of every measure above its limit. A measure that could not be taken is above none."""
+        """(rate, limit) of every measure above its limit.
+
+        A measure that could not be taken is above none.
+        """
         found: dict[Measure, tuple[float, float]] = {}
         for name, limit in limits.items():
             rate = self.rates.get(name)
@@ -124,9 +139,11 @@ def audit(
 ) -> AuditReport:
     """Audit a memory as it stands at the moment `now`.
 
-    `vectors` are unit vectors (D,) by item id, for near duplicates (`item_vectors` makes them); `ops` counts ops by kind (`op_mix`, or an
-    `IngestReport.op_counts`); `episode` gives gold evidence for M-Fail; `claim` reads what an item says of something that has one value at
-    a time. Raises `EnvironmentFault` when the episode's evidence was never heard by this memory.
+    `vectors` are unit vectors (D,) by item id, for near duplicates (`item_vectors`
+    makes them); `ops` counts ops by kind (`op_mix`, or an `IngestReport.op_counts`);
+    `episode` gives gold evidence for M-Fail; `claim` reads what an item says of
+    something that has one value at a time. Raises `EnvironmentFault` when the episode's
+    evidence was never heard by this memory.
     """
     items = sorted((item for item in memory.items.values() if item.active), key=_age)
     turns = {turn.id: turn.said for session in memory.sessions.values() for turn in session.turns}
@@ -136,7 +153,11 @@ def audit(
         *_contradictions(items, memory, claim),
         *_orphans(items, turns),
         *_stale(items, memory, now, rules.plan_grace),
-        *(Finding(measure="junk", ids=(one.id,), why=one.text) for one in items if says_nothing(one.text, names=names)),
+        *(
+            Finding(measure="junk", ids=(one.id,), why=one.text)
+            for one in items
+            if says_nothing(one.text, names=names)
+        ),
         *(
             Finding(measure="unsourced", ids=(one.id,), why="it cites no turn")
             for one in items
@@ -183,11 +204,15 @@ async def op_mix(rows: AsyncIterable[JournalRow]) -> dict[str, int]:
     return dict(counts)
 
 
-# -- the measures ------------------------------------------------------------------------------------------------------
+# -- the measures ----------------------------------------------------------------------
 
 
-def _duplicates(items: Sequence[MemoryItem], vectors: Mapping[str, Vector], min_cosine: float) -> list[Finding]:
-    """Items that repeat an earlier one of the same owner, each once, beside the first that it repeats."""
+def _duplicates(
+    items: Sequence[MemoryItem], vectors: Mapping[str, Vector], min_cosine: float
+) -> list[Finding]:
+    """Items that repeat an earlier one of the same owner, each once, beside the first
+    that it repeats.
+    """
     by_owner: dict[str, list[MemoryItem]] = defaultdict(list)
     for item in items:
         by_owner[owner_of(item)].append(item)
@@ -198,15 +223,25 @@ def _duplicates(items: Sequence[MemoryItem], vectors: Mapping[str, Vector], min_
         first: dict[int, tuple[int, str]] = {}
         seen: dict[str, list[int]] = defaultdict(list)
         for place, text in enumerate(words):
-            earlier = next((one for one in seen[text] if text and not apart(mine[one], mine[place])), None)
+            earlier = next(
+                (one for one in seen[text] if text and not apart(mine[one], mine[place])), None
+            )
             if earlier is not None:
                 first[place] = earlier, "the same words"
             seen[text].append(place)
         for place, earlier, cosine in _near(mine, vectors, min_cosine):
-            if place not in first and exact[place] == exact[earlier] and not apart(mine[place], mine[earlier]):
+            if (
+                place not in first
+                and exact[place] == exact[earlier]
+                and not apart(mine[place], mine[earlier])
+            ):
                 first[place] = earlier, f"nearly the same words (cosine {cosine:.3f})"
         found += [
-            Finding(measure="duplicate", ids=(mine[place].id, mine[earlier].id), why=f"{why}: {mine[place].text}")
+            Finding(
+                measure="duplicate",
+                ids=(mine[place].id, mine[earlier].id),
+                why=f"{why}: {mine[place].text}",
+            )
             for place, (earlier, why) in sorted(first.items())
         ]
     return found
@@ -240,7 +275,9 @@ def _contradictions(
         if edge.source in active and edge.target in active and edge.source != edge.target:
             if edge.relation in (Relation.CONTRASTS, Relation.SUPERSEDES):
                 pairs[frozenset((edge.source, edge.target))] = f"linked by {edge.relation.value}"
-            elif edge.relation is Relation.RELATED and edge.label.casefold().startswith("contradict"):
+            elif edge.relation is Relation.RELATED and edge.label.casefold().startswith(
+                "contradict"
+            ):
                 pairs[frozenset((edge.source, edge.target))] = f"linked by {edge.label}"
     groups: dict[tuple[str, str], list[tuple[str, Claim]]] = defaultdict(list)
     for item in items:
@@ -252,7 +289,10 @@ def _contradictions(
                 if exclude(one, other):
                     why = f"{about} {phrase}: {other.value!r} and {one.value!r}"
                     pairs.setdefault(frozenset((item_id, other_id)), why)
-    return [Finding(measure="contradiction", ids=tuple(sorted(pair)), why=why) for pair, why in pairs.items()]
+    return [
+        Finding(measure="contradiction", ids=tuple(sorted(pair)), why=why)
+        for pair, why in pairs.items()
+    ]
 
 
 def _orphans(items: Sequence[MemoryItem], turns: Mapping[str, str]) -> list[Finding]:
@@ -264,7 +304,9 @@ def _orphans(items: Sequence[MemoryItem], turns: Mapping[str, str]) -> list[Find
     ]
 
 
-def _stale(items: Sequence[MemoryItem], memory: MemorySnapshot, now: datetime, plan_grace: timedelta) -> list[Finding]:
+def _stale(
+    items: Sequence[MemoryItem], memory: MemorySnapshot, now: datetime, plan_grace: timedelta
+) -> list[Finding]:
     active = {item.id for item in items}
     replaced = {
         edge.target: edge.source
@@ -274,7 +316,13 @@ def _stale(items: Sequence[MemoryItem], memory: MemorySnapshot, now: datetime, p
     found: list[Finding] = []
     for item in items:
         if item.id in replaced:
-            found.append(Finding(measure="stale", ids=(item.id, replaced[item.id]), why="another item replaced it"))
+            found.append(
+                Finding(
+                    measure="stale",
+                    ids=(item.id, replaced[item.id]),
+                    why="another item replaced it",
+                )
+            )
         elif why := outlived(item, now=now, plan_grace=plan_grace):
             found.append(Finding(measure="stale", ids=(item.id,), why=why))
     return found
@@ -284,7 +332,9 @@ def _growth(items: Sequence[MemoryItem], memory: MemorySnapshot) -> tuple[Sessio
     written: dict[str, list[MemoryItem]] = defaultdict(list)
     for item in items:
         written[item.session_id or ""].append(item)
-    ordered = sorted(memory.sessions.values(), key=lambda one: (one.at.timestamp() if one.at else 0.0, one.id))
+    ordered = sorted(
+        memory.sessions.values(), key=lambda one: (one.at.timestamp() if one.at else 0.0, one.id)
+    )
     return tuple(
         SessionGrowth(
             session_id=session.id,
@@ -297,35 +347,61 @@ def _growth(items: Sequence[MemoryItem], memory: MemorySnapshot) -> tuple[Sessio
 
 
 def _shares(findings: Sequence[Finding], items: int) -> dict[Measure, float | None]:
-    """Share of the items each measure found something about. Of a duplicate or a replaced item only the first of the ids counts."""
+    """Share of the items each measure found something about.
+
+    Of a duplicate or a replaced item only the first of the ids counts.
+    """
     touched: dict[str, set[str]] = defaultdict(set)
     for one in findings:
         touched[one.measure].update(one.ids if one.measure == "contradiction" else one.ids[:1])
-    names: tuple[Measure, ...] = ("duplicate", "contradiction", "orphan", "stale", "junk", "unsourced")
+    names: tuple[Measure, ...] = (
+        "duplicate",
+        "contradiction",
+        "orphan",
+        "stale",
+        "junk",
+        "unsourced",
+    )
     return {name: len(touched[name]) / items if items else None for name in names}
 
 
 def _evidence(
     episode: Episode, items: Sequence[MemoryItem], turns: Mapping[str, str], share: float
 ) -> tuple[list[Finding], dict[Measure, float | None]]:
-    """M-Fail by citation and by content over the evidence of all answerable probes, as in an evaluation's tables."""
+    """M-Fail by citation and by content over the evidence of all answerable probes, as
+    in an evaluation's tables.
+    """
     said = {turn.id: turn.said for turn in episode.turns}
-    wanted = [turn_id for probe in episode.probes if not probe.unanswerable for turn_id in probe.evidence_turn_ids]
+    wanted = [
+        turn_id
+        for probe in episode.probes
+        if not probe.unanswerable
+        for turn_id in probe.evidence_turn_ids
+    ]
     if wanted and not any(turn_id in turns for turn_id in wanted):
         raise EnvironmentFault(
             f"none of the evidence turns of episode {episode.id!r} is stored in this memory ({wanted[0]} and others); "
             "give the episode that it heard"
         )
     citing = metrics.items_by_turn(items)
-    lost, uncovered = metrics.m_fail(said, citing), metrics.m_fail_content(said, citing, share=share)
+    lost, uncovered = (
+        metrics.m_fail(said, citing),
+        metrics.m_fail_content(said, citing, share=share),
+    )
     gone, bare = set(lost), set(uncovered)
     rates: dict[Measure, float | None] = {
         "m_fail": sum(one in gone for one in wanted) / len(wanted) if wanted else None,
         "m_fail_content": sum(one in bare for one in wanted) / len(wanted) if wanted else None,
     }
     distinct = dict.fromkeys(wanted)
-    found = [Finding(measure="m_fail", ids=(one,), why=said[one]) for one in distinct if one in gone]
-    found += [Finding(measure="m_fail_content", ids=(one,), why=said[one]) for one in distinct if one in bare - gone]
+    found = [
+        Finding(measure="m_fail", ids=(one,), why=said[one]) for one in distinct if one in gone
+    ]
+    found += [
+        Finding(measure="m_fail_content", ids=(one,), why=said[one])
+        for one in distinct
+        if one in bare - gone
+    ]
     return found, rates
 
 

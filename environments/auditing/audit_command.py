@@ -1,6 +1,7 @@
 """`memagent-eval audit`: the figures of a stored memory, and a verdict that a script can act on.
 
-Exit status 0: audited and within every limit; 1: a limit was exceeded, or it could not be audited; 2: wrong usage.
+Exit status 0: audited and within every limit; 1: a limit was exceeded, or it could not
+be audited; 2: wrong usage.
 """
 
 from __future__ import annotations
@@ -16,8 +17,25 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from environments.auditing.audit import MEASURES, AuditReport, AuditRules, Finding, Measure, audit, item_vectors, op_mix
-from environments.auditing.user_stores import Db, SettingsOption, User, clean, output, reading, scope_of
+from environments.auditing.audit import (
+    MEASURES,
+    AuditReport,
+    AuditRules,
+    Finding,
+    Measure,
+    audit,
+    item_vectors,
+    op_mix,
+)
+from environments.auditing.user_stores import (
+    Db,
+    SettingsOption,
+    User,
+    clean,
+    output,
+    reading,
+    scope_of,
+)
 from environments.datasets.locomo import episode_of
 from environments.errors import EnvironmentFault
 from environments.records import Episode
@@ -31,23 +49,40 @@ def audit_command(
     user: User = "default",
     settings: SettingsOption = None,
     embedder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By which near duplicates are found: static, minilm, hashing.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="By which near duplicates are found: static, minilm, hashing."
+        ),
     ] = None,
     limits: Annotated[
         list[str] | None,
-        typer.Option("--max", metavar="MEASURE=RATE", help="Exit with 1 when the rate is higher; repeatable."),
+        typer.Option(
+            "--max", metavar="MEASURE=RATE", help="Exit with 1 when the rate is higher; repeatable."
+        ),
     ] = None,
     episode: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An episode or conversation with gold evidence, for M-Fail.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="An episode or conversation with gold evidence, for M-Fail."
+        ),
     ] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="DATE", help="What counts as now, as 2024-05-31; by default the clock.")
+        str | None,
+        typer.Option(
+            metavar="DATE", help="What counts as now, as 2024-05-31; by default the clock."
+        ),
     ] = None,
-    cosine: Annotated[float, typer.Option(min=0.0, max=1.0, help="From which cosine two items say the same.")] = 0.95,
+    cosine: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="From which cosine two items say the same.")
+    ] = 0.95,
     show: Annotated[int, typer.Option(min=0, help="Findings shown of each measure.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report with all findings as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report with all findings as JSON.")
+    ] = False,
 ) -> None:
-    """Audit a stored memory: duplicates, contradictions, lost evidence, stale and empty items, growth, ops."""
+    """Audit a stored memory: duplicates, contradictions, lost evidence, stale and empty
+    items, growth, ops.
+    """
     wanted = limits_of(limits or [])
     gold = read_episode(episode) if episode is not None else None
     if gold is None and (needs := [name for name in wanted if name.startswith("m_fail")]):
@@ -100,12 +135,17 @@ async def _audited(
 
 
 def limits_of(given: list[str]) -> dict[Measure, float]:
-    """Limits by measure, out of texts such as `duplicate=0.05`. Raises `typer.BadParameter`."""
+    """Limits by measure, out of texts such as `duplicate=0.05`.
+
+    Raises `typer.BadParameter`.
+    """
     found: dict[Measure, float] = {}
     for text in given:
         name, _, value = text.partition("=")
         if name not in MEASURES:
-            raise typer.BadParameter(f"no measure {name!r}; there are {', '.join(MEASURES)}", param_hint="--max")
+            raise typer.BadParameter(
+                f"no measure {name!r}; there are {', '.join(MEASURES)}", param_hint="--max"
+            )
         try:
             limit = float(value)
         except ValueError:
@@ -117,7 +157,10 @@ def limits_of(given: list[str]) -> dict[Measure, float]:
 
 
 def read_episode(path: Path) -> Episode:
-    """An episode's JSON, or any conversation file with gold questions. Raises `EnvironmentFault`, `InputError`."""
+    """An episode's JSON, or any conversation file with gold questions.
+
+    Raises `EnvironmentFault`, `InputError`.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -144,8 +187,19 @@ def print_audit(report: AuditReport, *, limits: dict[Measure, float], show: int 
             f"a session: {report.items_per_session:.1f} items, {report.tokens_per_session:.1f} words and signs"
         )
     if report.ops:
-        console.print("ops: " + ", ".join(f"{count:,} {name}" for name, count in report.ops.items()))
-    table = Table("measure", "rate", "limit", "found", "what it is", box=None, pad_edge=False, header_style="bold")
+        console.print(
+            "ops: " + ", ".join(f"{count:,} {name}" for name, count in report.ops.items())
+        )
+    table = Table(
+        "measure",
+        "rate",
+        "limit",
+        "found",
+        "what it is",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
     counts: dict[str, list[Finding]] = defaultdict(list)
     for finding in report.findings:
         counts[finding.measure].append(finding)
@@ -164,13 +218,20 @@ def print_audit(report: AuditReport, *, limits: dict[Measure, float], show: int 
     console.print(table)
     for name in MEASURES:
         for finding in counts[name][:show] if name != "unsourced" else ():
-            console.print(Text(f"{name}  {clean(', '.join(finding.ids))}  {clean(finding.why)}"), soft_wrap=True)
+            console.print(
+                Text(f"{name}  {clean(', '.join(finding.ids))}  {clean(finding.why)}"),
+                soft_wrap=True,
+            )
         if name != "unsourced" and len(counts[name]) > show > 0:
-            console.print(f"{name}  ... and {len(counts[name]) - show:,} more; --show or --json lists them")
+            console.print(
+                f"{name}  ... and {len(counts[name]) - show:,} more; --show or --json lists them"
+            )
 
 
 def _moment(text: str) -> datetime:
     try:
         return as_utc(datetime.fromisoformat(text))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no date; write 2024-05-31", param_hint="--at") from None
+        raise typer.BadParameter(
+            f"{text!r} is no date; write 2024-05-31", param_hint="--at"
+        ) from None

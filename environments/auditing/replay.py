@@ -1,10 +1,13 @@
-"""A past session of a real memory, heard once more: from the memory right before it, with another model or design, or forced ops.
+"""A past session of a real memory, heard once more: from the memory right before it,
+with another model or design, or forced ops.
 
-`past_session` finds in the journal what the memory was before and after a session; `replay` reruns it by `replay_session`, on a private
-copy, and compares. A forced rerun is the same agent with two other fillings of its design: an extractor that gives the facts which the
-journal recorded for that session, and a manager that proposes what it was told to. So it asks no model for what it remembers, and its ops
-pass the same validation as any. The surprise: what can be forced is what the agent may do; an op that validation refuses is reported, not
-carried out.
+`past_session` finds in the journal what the memory was before and after a session;
+`replay` reruns it by `replay_session`, on a private copy, and compares. A forced rerun
+is the same agent with two other fillings of its design: an extractor that gives the
+facts which the journal recorded for that session, and a manager that proposes what it
+was told to. So it asks no model for what it remembers, and its ops pass the same
+validation as any. The surprise: what can be forced is what the agent may do; an op that
+validation refuses is reported, not carried out.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from memagent.core.snapshot import (
 )
 
 Forced = Literal["NOOP", "ADD"] | tuple[tuple[MemoryOp, ...], ...]
-"""What every decision becomes, or the ops of each chunk in order (none for chunks beyond the last)."""
+"""What every decision becomes, or the ops of each chunk in order (none for chunks beyond
+the last).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,9 @@ class PastSession:
     episode: Episode
     """All sessions up to this one, in the order heard; no probes."""
     agent: AsyncAgent
-    """The agent on a read-only view of the memory before the session, its clock standing still there."""
+    """The agent on a read-only view of the memory before the session, its clock standing
+    still there.
+    """
     before: MemorySnapshot
     after: MemorySnapshot
     seq: int
@@ -74,7 +81,9 @@ class Reply(Record):
 
 
 class Compared(Record):
-    """One question, answered from the memory as it was left and as the rerun left it, by the same agent."""
+    """One question, answered from the memory as it was left and as the rerun left it,
+    by the same agent.
+    """
 
     question: Text
     as_it_was: Reply
@@ -104,13 +113,14 @@ class ReplayReport(Record):
     notes: tuple[Text, ...] = ()
 
 
-# -- finding the session -----------------------------------------------------------------------------------------------
+# -- finding the session ---------------------------------------------------------------
 
 
 async def past_session(agent: AsyncAgent, which: str) -> PastSession:
     """The session of an id, or of a number from 1 in the order heard, in the agent's memory.
 
-    Raises `EnvironmentFault` for a session that was never heard, or came with an import that does not tell how it was remembered.
+    Raises `EnvironmentFault` for a session that was never heard, or came with an import
+    that does not tell how it was remembered.
     """
     rows = [row async for row in agent.bank.rows()]
     heard = _heard(rows)
@@ -118,7 +128,9 @@ async def past_session(agent: AsyncAgent, which: str) -> PastSession:
     place = ids.index(which) if which in ids else int(which) - 1 if which.isdecimal() else -1
     if not 0 <= place < len(heard):
         known = f"this memory has heard {len(heard)}: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
-        raise EnvironmentFault(f"no session {which!r}; {known if ids else 'this memory has heard none'}")
+        raise EnvironmentFault(
+            f"no session {which!r}; {known if ids else 'this memory has heard none'}"
+        )
     session, stored = heard[place]
     if stored is None:
         raise EnvironmentFault(
@@ -128,7 +140,9 @@ async def past_session(agent: AsyncAgent, which: str) -> PastSession:
     view = await agent.memory.as_of(AsOf(recorded=stored - 1))
     after = await agent.memory.as_of(AsOf(recorded=last))
     return PastSession(
-        episode=Episode(id=f"past-{session.id}"[:256], sessions=tuple(one for one, _ in heard[: place + 1])),
+        episode=Episode(
+            id=f"past-{session.id}"[:256], sessions=tuple(one for one, _ in heard[: place + 1])
+        ),
         agent=replace(agent, bank=view.bank),
         before=await view.snapshot(),
         after=await after.snapshot(),
@@ -139,7 +153,9 @@ async def past_session(agent: AsyncAgent, which: str) -> PastSession:
 
 
 def _heard(rows: Sequence[JournalRow]) -> list[tuple[Session, int | None]]:
-    """Sessions in the order heard, each with the sequence of its row; None for those that a restored memory brought."""
+    """Sessions in the order heard, each with the sequence of its row; None for those
+    that a restored memory brought.
+    """
     heard: dict[str, tuple[Session, int | None]] = {}
     for row in rows:
         if isinstance(row.entry, Erased):
@@ -155,15 +171,19 @@ def _heard(rows: Sequence[JournalRow]) -> list[tuple[Session, int | None]]:
 def _own_rows(
     rows: Sequence[JournalRow], session: Session, stored: int
 ) -> tuple[int, tuple[Commit, ...], tuple[str, ...]]:
-    """The sequence of the last row that belongs to the session before anything else happened, its commits there, and notes."""
+    """The sequence of the last row that belongs to the session before anything else
+    happened, its commits there, and notes.
+    """
     last, commits, late, alone = stored, list[Commit](), 0, True
     for row in rows:
         entry = row.entry
         if row.seq <= stored:
             continue
-        mine = (isinstance(entry, Commit) and entry.source.session_id == session.id and entry.undoes is None) or (
-            isinstance(entry, GraphDelta) and entry.session_id == session.id
-        )
+        mine = (
+            isinstance(entry, Commit)
+            and entry.source.session_id == session.id
+            and entry.undoes is None
+        ) or (isinstance(entry, GraphDelta) and entry.session_id == session.id)
         if not mine:
             alone = False
         elif alone:
@@ -171,13 +191,17 @@ def _own_rows(
             commits += [entry] if isinstance(entry, Commit) else []
         elif isinstance(entry, Commit):
             late += 1
-    notes = [f"{late} chunks of the session were remembered after something else and are not compared"] if late else []
+    notes = (
+        [f"{late} chunks of the session were remembered after something else and are not compared"]
+        if late
+        else []
+    )
     if not commits and not late:
         notes.append("nothing was ever remembered of the session but its turns")
     return last, tuple(commits), tuple(notes)
 
 
-# -- forced ops --------------------------------------------------------------------------------------------------------
+# -- forced ops ------------------------------------------------------------------------
 
 
 class _About(Protocol):
@@ -192,9 +216,11 @@ class _Where(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedFacts:
-    """An extractor that asks nobody: the given facts, each in the chunk that holds the last turn it rests on.
+    """An extractor that asks nobody: the given facts, each in the chunk that holds the
+    last turn it rests on.
 
-    With `probe_only` it gives no fact of its own but the chunk's first words, to look memory up by where the ops are given anyway.
+    With `probe_only` it gives no fact of its own but the chunk's first words, to look
+    memory up by where the ops are given anyway.
     """
 
     facts: tuple[Fact, ...]
@@ -204,22 +230,36 @@ class RecordedFacts:
         """Facts in their order."""
         if self.probe_only:
             said = [turn for turn in chunk.turns if turn.said.strip()][:1]
-            return Proposal(values=tuple(Fact(text=turn.said[:2_000], source_turn_ids=(turn.id,)) for turn in said))
-        return Proposal(values=tuple(one for one in self.facts if {*one.source_turn_ids[-1:]} & {*chunk.turn_ids}))
+            return Proposal(
+                values=tuple(
+                    Fact(text=turn.said[:2_000], source_turn_ids=(turn.id,)) for turn in said
+                )
+            )
+        return Proposal(
+            values=tuple(
+                one for one in self.facts if {*one.source_turn_ids[-1:]} & {*chunk.turn_ids}
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedManager:
-    """A manager that proposes what it was told to: one kind of op for every fact, or the ops of each chunk."""
+    """A manager that proposes what it was told to: one kind of op for every fact, or
+    the ops of each chunk.
+    """
 
     forced: Forced
 
     async def __call__(self, related: Sequence[_About], ctx: _Where, /) -> Proposal[MemoryOp]:
         """Ops in order of the facts, or as given."""
         if self.forced == "NOOP":
-            return Proposal(values=tuple(Noop(fact=entry.fact, reason="forced") for entry in related))
+            return Proposal(
+                values=tuple(Noop(fact=entry.fact, reason="forced") for entry in related)
+            )
         if self.forced == "ADD":
-            return Proposal(values=tuple(Add(fact=entry.fact, reason="forced") for entry in related))
+            return Proposal(
+                values=tuple(Add(fact=entry.fact, reason="forced") for entry in related)
+            )
         place = ctx.chunk.index if ctx.chunk is not None else 0
         return Proposal(values=self.forced[place] if place < len(self.forced) else ())
 
@@ -227,14 +267,21 @@ class ForcedManager:
 def forced_agent(agent: AsyncAgent, past: PastSession, forced: Forced) -> AsyncAgent:
     """The agent with an extractor and a manager that make it decide as told in that session.
 
-    For ops given one by one the whole memory counts as shown and every kind of op is allowed, so that any item may be changed.
+    For ops given one by one the whole memory counts as shown and every kind of op is
+    allowed, so that any item may be changed.
     """
     design = agent.design
     given = isinstance(forced, tuple)
     if given:
         everything = len(past.before.items) + 64 * len(past.session.turns)
-        relate = replace(design.relate, k=everything, min_cosine=-1.0, same_subject=False, cap=everything)
-        design = replace(design, relate=relate, limits=design.limits.model_copy(update={"allow": OpLimits().allow}))
+        relate = replace(
+            design.relate, k=everything, min_cosine=-1.0, same_subject=False, cap=everything
+        )
+        design = replace(
+            design,
+            relate=relate,
+            limits=design.limits.model_copy(update={"allow": OpLimits().allow}),
+        )
     return replace(
         agent,
         design=replace(
@@ -246,7 +293,9 @@ def forced_agent(agent: AsyncAgent, past: PastSession, forced: Forced) -> AsyncA
 
 
 def recorded_facts(past: PastSession) -> tuple[Fact, ...]:
-    """The facts that the session's ops were about, in order; of an UPDATE the new text, of a DELETE nothing is recorded."""
+    """The facts that the session's ops were about, in order; of an UPDATE the new text,
+    of a DELETE nothing is recorded.
+    """
     turns = {turn.id for turn in past.session.turns}
     facts: list[Fact] = []
     for op in (applied.op for commit in past.commits for applied in commit.ops):
@@ -258,17 +307,24 @@ def recorded_facts(past: PastSession) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-# -- rerunning ---------------------------------------------------------------------------------------------------------
+# -- rerunning -------------------------------------------------------------------------
 
 
 async def replay(
-    past: PastSession, *, forced: Forced | None = None, questions: Sequence[str] = (), k: int = DEFAULT_K
+    past: PastSession,
+    *,
+    forced: Forced | None = None,
+    questions: Sequence[str] = (),
+    k: int = DEFAULT_K,
 ) -> ReplayReport:
-    """Hear a past session once more from the same memory, and compare; nothing is ever written to the memory itself.
+    """Hear a past session once more from the same memory, and compare; nothing is ever
+    written to the memory itself.
 
-    The agent is that of `past`: its model and design may be others than those that heard the session first. `questions` are asked of it
-    on both memories, at the session's date. Raises `EnvironmentFault` for ops given for more chunks than the session has, and what
-    `remember` raises; a chunk that a model failed on is the report's `failure`.
+    The agent is that of `past`: its model and design may be others than those that
+    heard the session first. `questions` are asked of it on both memories, at the
+    session's date. Raises `EnvironmentFault` for ops given for more chunks than the
+    session has, and what `remember` raises; a chunk that a model failed on is the
+    report's `failure`.
     """
     agent = past.agent if forced is None else forced_agent(past.agent, past, forced)
     trace = await replay_session(agent, past.episode, session=past.number - 1, anchor=past.before)
@@ -278,7 +334,10 @@ async def replay(
             f"ops are given for {len(forced)} chunks; design {agent.design.name!r} cuts the session into {len(chunks)}"
         )
     at = max((one.at for one in past.episode.sessions if one.at is not None), default=None)
-    answers = [await _compared(past, question, number, trace.after, at, k) for number, question in enumerate(questions)]
+    answers = [
+        await _compared(past, question, number, trace.after, at, k)
+        for number, question in enumerate(questions)
+    ]
     failed = trace.report.failed_chunks
     return ReplayReport(
         session_id=past.session.id,
@@ -298,8 +357,14 @@ async def replay(
 
 
 def _untangled(found: SnapshotDiff, before: MemorySnapshot) -> SnapshotDiff:
-    """The difference with items that both runs made anew told apart: an id goes by place, so two different texts may bear the same."""
-    other = [pair for pair in found.changed if pair[0].id not in before.items and pair[0].text != pair[1].text]
+    """The difference with items that both runs made anew told apart: an id goes by
+    place, so two different texts may bear the same.
+    """
+    other = [
+        pair
+        for pair in found.changed
+        if pair[0].id not in before.items and pair[0].text != pair[1].text
+    ]
     return found.model_copy(
         update={
             "added": (*found.added, *(new for _, new in other)),
@@ -310,7 +375,12 @@ def _untangled(found: SnapshotDiff, before: MemorySnapshot) -> SnapshotDiff:
 
 
 async def _compared(
-    past: PastSession, question: str, number: int, replayed: MemorySnapshot, at: datetime | None, k: int
+    past: PastSession,
+    question: str,
+    number: int,
+    replayed: MemorySnapshot,
+    at: datetime | None,
+    k: int,
 ) -> Compared:
     probe = Probe(id=f"asked-{number + 1}", question=question)
     found = [

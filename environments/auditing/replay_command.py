@@ -1,11 +1,12 @@
-"""`memagent-eval replay`: what a past session would have left behind had another model, another design or a forced op decided.
+"""`memagent-eval replay`: what a past session would have left behind had another model,
+another design or a forced op decided.
 
     memagent-eval replay --session 3 --as NOOP --ask "Where does Ana live?"
     memagent-eval replay --session 3 --model openai/gpt-4o-mini --design memory_r2
     memagent-eval replay --session 3 --as ops.json
 
-`ops.json` is a list with one list of ops for each chunk, as in `[[{"op": "DELETE", "id": "mem_..."}], []]`. The store is opened for
-reading.
+`ops.json` is a list with one list of ops for each chunk, as in `[[{"op": "DELETE",
+"id": "mem_..."}], []]`. The store is opened for reading.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.auditing.replay import Forced, ReplayReport, Reply, past_session, replay
-from environments.auditing.user_stores import Db, SettingsOption, User, clean, output, reading, scope_of
+from environments.auditing.user_stores import (
+    Db,
+    SettingsOption,
+    User,
+    clean,
+    output,
+    reading,
+    scope_of,
+)
 from environments.errors import EnvironmentFault
 from memagent.build import AgentSettings, load_settings
 from memagent.core.ops import MemoryOp
@@ -34,26 +43,45 @@ def replay_command(
     session: Annotated[
         str,
         typer.Option(
-            metavar="ID|N", help="The session: its id, or its number from 1 in the order heard.", show_default=False
+            metavar="ID|N",
+            help="The session: its id, or its number from 1 in the order heard.",
+            show_default=False,
         ),
     ],
     forced: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NOOP|ADD|FILE", help="What every decision becomes, or a JSON file of ops per chunk."
+            "--as",
+            metavar="NOOP|ADD|FILE",
+            help="What every decision becomes, or a JSON file of ops per chunk.",
         ),
     ] = None,
-    ask: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A question to compare; repeatable.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="The model that hears and answers.")] = None,
-    design: Annotated[str | None, typer.Option(metavar="NAME", help="The design that hears and answers.")] = None,
+    ask: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A question to compare; repeatable.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model that hears and answers.")
+    ] = None,
+    design: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The design that hears and answers.")
+    ] = None,
     db: Db = None,
     user: User = "default",
     settings: SettingsOption = None,
-    embedder: Annotated[str | None, typer.Option(metavar="NAME", help="The embedder that the store goes by.")] = None,
-    show: Annotated[int, typer.Option(min=0, help="Items and edges shown of each kind of change.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+    embedder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The embedder that the store goes by.")
+    ] = None,
+    show: Annotated[
+        int, typer.Option(min=0, help="Items and edges shown of each kind of change.")
+    ] = 20,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole report as JSON.")
+    ] = False,
 ) -> None:
-    """Replay a past session of a stored memory otherwise, and compare memory and answers. Changes nothing."""
+    """Replay a past session of a stored memory otherwise, and compare memory and answers.
+
+    Changes nothing.
+    """
     report = asyncio.run(
         _replayed(
             db,
@@ -96,7 +124,10 @@ async def _replayed(
 
 
 def forced_of(text: str) -> Forced:
-    """What `--as` names: NOOP, ADD, or a file of ops per chunk. Raises `EnvironmentFault`."""
+    """What `--as` names: NOOP, ADD, or a file of ops per chunk.
+
+    Raises `EnvironmentFault`.
+    """
     if text.upper() == "NOOP":
         return "NOOP"
     if text.upper() == "ADD":
@@ -115,7 +146,7 @@ def forced_of(text: str) -> Forced:
         ) from error
 
 
-# -- what a person reads -----------------------------------------------------------------------------------------------
+# -- what a person reads ---------------------------------------------------------------
 
 
 def print_replay(report: ReplayReport, *, show: int = 20) -> None:
@@ -133,11 +164,14 @@ def print_replay(report: ReplayReport, *, show: int = 20) -> None:
     console.print(table)
     for rejected in report.rejected[:show]:
         console.print(
-            Text(f"rejected  {rejected.reason.value}  {clean(rejected.detail)}", style="yellow"), soft_wrap=True
+            Text(f"rejected  {rejected.reason.value}  {clean(rejected.detail)}", style="yellow"),
+            soft_wrap=True,
         )
     _print_difference(console, report, show)
     for compared in report.answers:
-        answers = Table("", "as it was", "replayed", title=Text(clean(compared.question)), title_justify="left")
+        answers = Table(
+            "", "as it was", "replayed", title=Text(clean(compared.question)), title_justify="left"
+        )
         answers.add_row("answer", _answer(compared.as_it_was), _answer(compared.replayed))
         answers.add_row("evidence", _evidence(compared.as_it_was), _evidence(compared.replayed))
         console.print(answers)
@@ -154,9 +188,18 @@ def _print_difference(console: Console, report: ReplayReport, show: int) -> None
     lines = [
         [Text(f"+ {one.id}  {clean(one.text)}", style="green") for one in change.added],
         [Text(f"- {one.id}  {clean(one.text)}", style="red") for one in change.removed],
-        [Text(f"~ {old.id}  {clean(old.text)}  ->  {clean(new.text)}", style="yellow") for old, new in change.changed],
-        [Text(f"+ {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim") for one in change.edges_added],
-        [Text(f"- {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim") for one in change.edges_removed],
+        [
+            Text(f"~ {old.id}  {clean(old.text)}  ->  {clean(new.text)}", style="yellow")
+            for old, new in change.changed
+        ],
+        [
+            Text(f"+ {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim")
+            for one in change.edges_added
+        ],
+        [
+            Text(f"- {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim")
+            for one in change.edges_removed
+        ],
     ]
     for kind in lines:
         for line in kind[:show]:
@@ -172,4 +215,7 @@ def _answer(reply: Reply) -> Text:
 
 
 def _evidence(reply: Reply) -> Text:
-    return Text("\n".join(f"{one.turn_id or one.hit_id}  {clean(one.quote)}" for one in reply.evidence) or "-")
+    return Text(
+        "\n".join(f"{one.turn_id or one.hit_id}  {clean(one.quote)}" for one in reply.evidence)
+        or "-"
+    )

@@ -1,8 +1,11 @@
-"""The rules of an audit: when two items say the same, when they exclude each other, when one has outlived itself, when one says nothing.
+"""The rules of an audit: when two items say the same, when they exclude each other,
+when one has outlived itself, when one says nothing.
 
-All are pure, go by words, records and dates, and ask no model. They are cautious: a rule that cannot tell says no, so a rate is a lower
-bound of what a careful reader would find. The surprise: an item's `valid` is when something happened or *began*, so a day that is past does
-not make an item stale; only a span that was still running when it was told, and has ended since, does.
+All are pure, go by words, records and dates, and ask no model. They are cautious: a
+rule that cannot tell says no, so a rate is a lower bound of what a careful reader would
+find. The surprise: an item's `valid` is when something happened or *began*, so a day
+that is past does not make an item stale; only a span that was still running when it was
+told, and has ended since, does.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _EMPTY_WORDS: Final = frozenset(
 """Words of greeting, thanks, agreement and grammar: a text of these alone tells nothing."""
 
 
-# -- the same ----------------------------------------------------------------------------------------------------------
+# -- the same --------------------------------------------------------------------------
 
 
 def owner_of(item: MemoryItem) -> str:
@@ -49,12 +52,17 @@ def plain(text: str) -> str:
 
 
 def exact_words(text: str) -> frozenset[str]:
-    """What near-equal texts must share word for word: numbers, negations, and names (capitals not at the start of a sentence)."""
+    """What near-equal texts must share word for word: numbers, negations, and names
+    (capitals not at the start of a sentence).
+    """
     found: set[str] = set()
     for match in _WORD.finditer(text):
         word = match.group()
         low = word.casefold().replace("’", "'")
-        starts = not text[: match.start()].rstrip(" \"'“‘(") or text[: match.start()].rstrip()[-1:] in ".!?\n"
+        starts = (
+            not text[: match.start()].rstrip(" \"'“‘(")
+            or text[: match.start()].rstrip()[-1:] in ".!?\n"
+        )
         if any(char.isdigit() for char in word) or low in _NUMBER_WORDS:
             found.add(low)
         elif low in _NEGATIONS or low.endswith("n't"):
@@ -65,11 +73,13 @@ def exact_words(text: str) -> frozenset[str]:
 
 
 def apart(a: MemoryItem, b: MemoryItem) -> bool:
-    """Whether the two speak of times that share no moment: the same words on two days are two events."""
+    """Whether the two speak of times that share no moment: the same words on two days
+    are two events.
+    """
     return a.valid is not None and b.valid is not None and not a.valid.overlaps(b.valid)
 
 
-# -- exclusive ---------------------------------------------------------------------------------------------------------
+# -- exclusive -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +125,20 @@ _SPAN_ENDS: Final = re.compile(r"\s*\(.*$")
 
 
 def claim_of(item: MemoryItem) -> Claim | None:
-    """The claim a text makes about something that has one value at a time: home, work, marriage, birth, name, a favourite, and so on.
+    """The claim a text makes about something that has one value at a time: home, work,
+    marriage, birth, name, a favourite, and so on.
 
-    "I" and "my" are the item's subject, else its speaker; "my sister" is that person's. None for anything else, "she" included.
+    "I" and "my" are the item's subject, else its speaker; "my sister" is that person's.
+    None for anything else, "she" included.
     """
     for phrase, pattern in _SINGLE:
         if match := pattern.search(item.text):
             return _claim(item, match["who"], phrase, match["value"])
     if match := _ATTRIBUTE.search(item.text):
-        who, what = match["who"], " ".join(match["what"].casefold().replace("favour", "favor").split())
+        who, what = (
+            match["who"],
+            " ".join(match["what"].casefold().replace("favour", "favor").split()),
+        )
         return _claim(item, "I" if who.casefold() == "my" else who[:-2], what, match["value"])
     return None
 
@@ -135,7 +150,20 @@ def _claim(item: MemoryItem, who: str, phrase: str, value: str) -> Claim | None:
         about = owner
     elif named.startswith("my "):
         about = f"{owner}'s {named[3:]}" if owner else ""
-    elif named.split()[0] in ("his", "her", "their", "our", "he", "she", "it", "they", "we", "you", "this", "that"):
+    elif named.split()[0] in (
+        "his",
+        "her",
+        "their",
+        "our",
+        "he",
+        "she",
+        "it",
+        "they",
+        "we",
+        "you",
+        "this",
+        "that",
+    ):
         return None
     else:
         about = owner if named == owner or owner.split()[:1] == [named] else named
@@ -143,7 +171,9 @@ def _claim(item: MemoryItem, who: str, phrase: str, value: str) -> Claim | None:
 
 
 def _held(item: MemoryItem) -> TimeSpan:
-    """How long a state holds as far as is known: from its beginning on, to an end only where a span was told."""
+    """How long a state holds as far as is known: from its beginning on, to an end only
+    where a span was told.
+    """
     valid = item.valid
     if valid is None:
         return TimeSpan()
@@ -151,21 +181,24 @@ def _held(item: MemoryItem) -> TimeSpan:
 
 
 def exclude(a: Claim, b: Claim) -> bool:
-    """Whether both cannot be true: one thing, one phrase, values of which neither holds the other, at times that overlap."""
+    """Whether both cannot be true: one thing, one phrase, values of which neither holds
+    the other, at times that overlap.
+    """
     if (a.about, a.phrase) != (b.about, b.phrase) or not a.holds.overlaps(b.holds):
         return False
     one, other = set(a.value.split()), set(b.value.split())
     return not (one <= other or other <= one)
 
 
-# -- outlived, empty ---------------------------------------------------------------------------------------------------
+# -- outlived, empty -------------------------------------------------------------------
 
 
 def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str | None:
     """Why an item no longer holds by the calendar; None when it may.
 
-    Its time to live is over; it is a plan whose day is past by more than `plan_grace`; or it is no event and told a span that was still
-    running when it was said ("until Friday") and has ended.
+    Its time to live is over; it is a plan whose day is past by more than `plan_grace`;
+    or it is no event and told a span that was still running when it was said ("until
+    Friday") and has ended.
     """
     if item.expired(now):
         return "its time to live is over"
@@ -176,7 +209,9 @@ def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str |
         return "its plan's day is long past" if end + plan_grace <= now else None
     span = item.valid.granularity is Granularity.RANGE or item.valid.start is None
     running = (
-        item.said_at is not None and item.said_at < end and (not item.valid.start or item.valid.start <= item.said_at)
+        item.said_at is not None
+        and item.said_at < end
+        and (not item.valid.start or item.valid.start <= item.said_at)
     )
     return (
         "the time that it told has ended"
@@ -186,10 +221,14 @@ def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str |
 
 
 def says_nothing(text: str, *, names: Iterable[str] = ()) -> bool:
-    """Whether a text has no word of content: blank, signs alone, greetings, thanks, agreement, and the names of those who talk."""
+    """Whether a text has no word of content: blank, signs alone, greetings, thanks,
+    agreement, and the names of those who talk.
+    """
     known = {word.casefold() for name in names for word in name.split()}
     words = (word.casefold().replace("’", "'") for word in _WORD.findall(text))
     return all(
-        word in known or word.split("'")[0] in _EMPTY_WORDS or (word.isascii() and word.isalpha() and len(word) < 2)
+        word in known
+        or word.split("'")[0] in _EMPTY_WORDS
+        or (word.isascii() and word.isalpha() and len(word) < 2)
         for word in words
     )

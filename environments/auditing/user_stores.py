@@ -1,7 +1,8 @@
 """A user's own store, opened to be looked at: what `audit` and `replay` share.
 
-It is opened for reading, so it works beside a running writer and cannot change anything; whatever is played is played on private copies in
-memory. Text that was once said is data: `clean` spells out what a terminal would act on.
+It is opened for reading, so it works beside a running writer and cannot change
+anything; whatever is played is played on private copies in memory. Text that was once
+said is data: `clean` spells out what a terminal would act on.
 """
 
 from __future__ import annotations
@@ -20,20 +21,32 @@ from memagent.build import AgentSettings, SqliteSettings, Store, default_path, o
 from memagent.core.records import Scope
 
 Db = Annotated[
-    Path | None, typer.Option("--db", "--path", metavar="FILE", help="The store; by default that of the settings.")
+    Path | None,
+    typer.Option(
+        "--db", "--path", metavar="FILE", help="The store; by default that of the settings."
+    ),
 ]
 User = Annotated[str, typer.Option("--user", metavar="ID", help="Whose memory.")]
 SettingsOption = Annotated[
     Path | None,
-    typer.Option("--settings", "--config", metavar="FILE", help="The agent's TOML: store, embedder, models."),
+    typer.Option(
+        "--settings", "--config", metavar="FILE", help="The agent's TOML: store, embedder, models."
+    ),
 ]
 
 
 @contextmanager
 def reading(
-    db: Path | None, settings: AgentSettings, *, embedder: str | None = None, check_embedder: bool = True
+    db: Path | None,
+    settings: AgentSettings,
+    *,
+    embedder: str | None = None,
+    check_embedder: bool = True,
 ) -> Generator[Store]:
-    """The store, open for reading. Raises `EnvironmentFault` when it is not there, and what `open_store` raises."""
+    """The store, open for reading.
+
+    Raises `EnvironmentFault` when it is not there, and what `open_store` raises.
+    """
     kept = settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
     path = (db or kept.path or default_path()).expanduser()
     if not path.is_file():
@@ -52,13 +65,20 @@ def reading(
 
 
 async def scope_of(store: Store, user: str) -> Scope:
-    """The scope of a user who has a memory here. Raises `EnvironmentFault` naming those who have."""
+    """The scope of a user who has a memory here.
+
+    Raises `EnvironmentFault` naming those who have.
+    """
     if not 0 < len(user) <= 256:
         raise EnvironmentFault("--user takes an id of 1 to 256 characters")
     scope = Scope(user_id=user)
     if await store.journal.head(scope) == 0:
         others = sorted({one.user_id for one in await store.journal.scopes()})
-        known = f"; users of this store: {', '.join(map(clean, others[:10]))}" if others else "; the store is empty"
+        known = (
+            f"; users of this store: {', '.join(map(clean, others[:10]))}"
+            if others
+            else "; the store is empty"
+        )
         raise EnvironmentFault(f"nothing is stored for user {user!r}{known}")
     return scope
 
@@ -66,10 +86,18 @@ async def scope_of(store: Store, user: str) -> Scope:
 def output() -> Console:
     """Standard output for tables; wide where it is no terminal."""
     console = Console(markup=False, highlight=False, emoji=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, emoji=False, width=WIDTH)
+    return (
+        console
+        if console.is_terminal
+        else Console(markup=False, highlight=False, emoji=False, width=WIDTH)
+    )
 
 
 def clean(text: str) -> str:
     """The text on one line, with every character that a terminal would act on spelled out."""
     line = " ".join(text.split())
-    return line if line.isprintable() else "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in line)
+    return (
+        line
+        if line.isprintable()
+        else "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in line)
+    )

@@ -1,7 +1,9 @@
-"""LoCoMo as an environment: an episode a conversation, its questions asked at the end (Maharana et al. 2024, CC BY-NC 4.0).
+"""LoCoMo as an environment: an episode a conversation, its questions asked at the end
+(Maharana et al. 2024, CC BY-NC 4.0).
 
-Categories keep the file's numbers (1 multi-hop, 2 temporal, 3 open-domain, 4 single-hop, 5 adversarial), because papers name them
-differently. Category 5 asks about what was never said: abstaining is right there, whatever the file gives as an answer.
+Categories keep the file's numbers (1 multi-hop, 2 temporal, 3 open-domain, 4
+single-hop, 5 adversarial), because papers name them differently. Category 5 asks about
+what was never said: abstaining is right there, whatever the file gives as an answer.
 """
 
 from __future__ import annotations
@@ -38,17 +40,28 @@ class LoCoMo(Environment):
     name = "locomo"
 
     def __init__(
-        self, path: str | Path, *, split_by: SplitBy = "memory_r2", answering: MemoryAgent | None = None
+        self,
+        path: str | Path,
+        *,
+        split_by: SplitBy = "memory_r2",
+        answering: MemoryAgent | None = None,
     ) -> None:
-        """`split_by` names the paper whose training and validation conversations are kept apart; all others are test."""
+        """`split_by` names the paper whose training and validation conversations are
+        kept apart; all others are test.
+        """
         super().__init__(answering=answering)
         if split_by not in get_args(SplitBy):
-            raise EnvironmentFault(f"no split {split_by!r}; there are {', '.join(get_args(SplitBy))}")
+            raise EnvironmentFault(
+                f"no split {split_by!r}; there are {', '.join(get_args(SplitBy))}"
+            )
         self.source = Source(path=Path(path).expanduser(), read=iter_locomo, origin=ORIGIN)
         self._splits = _SPLITS[split_by]
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
-        """The conversations of a split. Raises `EnvironmentFault` for data that is missing or not LoCoMo's."""
+        """The conversations of a split.
+
+        Raises `EnvironmentFault` for data that is missing or not LoCoMo's.
+        """
         for conversation in self.source.conversations():
             if split in ("all", self._splits.get(conversation.id, "test")):
                 yield episode_of(conversation)
@@ -60,7 +73,9 @@ def episode_of(conversation: Conversation) -> Episode:
         Probe(
             id=question.id,
             question=question.text,
-            answers=(question.answer,) if question.answer and question.category != ADVERSARIAL else (),
+            answers=(question.answer,)
+            if question.answer and question.category != ADVERSARIAL
+            else (),
             evidence_turn_ids=question.evidence_turn_ids,
             unresolved_evidence=question.unresolved_evidence,
             category=question.category,

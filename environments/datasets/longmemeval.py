@@ -1,7 +1,9 @@
-"""LongMemEval as an environment: an episode a question, each with its own haystack of chat sessions (Wu et al. 2024, MIT).
+"""LongMemEval as an environment: an episode a question, each with its own haystack of
+chat sessions (Wu et al. 2024, MIT).
 
-Categories are the six question types; `_abs` ends the category of a question that cannot be answered. Such a question's `answer` in the
-file explains why, so it is no gold answer here. The benchmark has no split: `all` and `test` are everything.
+Categories are the six question types; `_abs` ends the category of a question that
+cannot be answered. Such a question's `answer` in the file explains why, so it is no
+gold answer here. The benchmark has no split: `all` and `test` are everything.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ class LongMemEval(Environment):
         self.source = Source(path=Path(path).expanduser(), read=iter_longmemeval, origin=ORIGIN)
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
-        """Every instance. Raises `EnvironmentFault` for data that is missing or not LongMemEval's, and for a split that does not exist."""
+        """Every instance.
+
+        Raises `EnvironmentFault` for data that is missing or not LongMemEval's, and for
+        a split that does not exist.
+        """
         if split not in ("all", "test"):
             raise EnvironmentFault(f"LongMemEval has no {split} split; ask for 'all'")
         for conversation in self.source.conversations():
@@ -48,8 +54,12 @@ def episode_of(conversation: Conversation) -> Episode:
         Probe(
             id=question.id,
             question=question.text,
-            answers=(question.answer,) if question.answer and not question.category.endswith(ABSTENTION) else (),
-            evidence_turn_ids=() if question.category.endswith(ABSTENTION) else question.evidence_turn_ids,
+            answers=(question.answer,)
+            if question.answer and not question.category.endswith(ABSTENTION)
+            else (),
+            evidence_turn_ids=()
+            if question.category.endswith(ABSTENTION)
+            else question.evidence_turn_ids,
             category=question.category,
             asked_at=question.asked_at,
             unanswerable=question.category.endswith(ABSTENTION),

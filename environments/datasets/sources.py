@@ -1,4 +1,6 @@
-"""A user's own copy of a benchmark: one file or a folder of them, read by the readers, told apart by digest."""
+"""A user's own copy of a benchmark: one file or a folder of them, read by the readers,
+told apart by digest.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ class Source:
     """What to tell someone who has no copy."""
 
     def files(self) -> list[Path]:
-        """The file, or the folder's `*.json` files by name. Raises `EnvironmentFault` when there is none."""
+        """The file, or the folder's `*.json` files by name.
+
+        Raises `EnvironmentFault` when there is none.
+        """
         if self.path.is_file():
             return [self.path]
         found = sorted(self.path.glob("*.json")) if self.path.is_dir() else []
@@ -34,8 +39,11 @@ class Source:
         return found
 
     def conversations(self) -> Iterator[Conversation]:
-        """Every conversation in order of files. Raises `EnvironmentFault` for a file that is none of this benchmark, or an id that comes
-        twice."""
+        """Every conversation in order of files.
+
+        Raises `EnvironmentFault` for a file that is none of this benchmark, or an id
+        that comes twice.
+        """
         homes: dict[str, Path] = {}
         for file in self.files():
             try:
@@ -50,7 +58,9 @@ class Source:
                 raise EnvironmentFault(f"{error} {self.origin}") from error
 
     def digest(self) -> str:
-        """SHA-256 over the files' contents in order, as 64 hex digits; names and places do not count."""
+        """SHA-256 over the files' contents in order, as 64 hex digits; names and places
+        do not count.
+        """
         whole = hashlib.sha256()
         for file in self.files():
             part = hashlib.sha256()

@@ -1,7 +1,9 @@
 """Synthetic worlds as an environment: unlimited dialogues with exact answers, drawn from a seed.
 
-An episode is a function of (level, knobs, seed, split, index) and of nothing else; it is made when it is asked for. Train and validation
-share surface forms and names and differ in their seeds; the test split has forms and names of its own, so that learning is not memorising.
+An episode is a function of (level, knobs, seed, split, index) and of nothing else; it
+is made when it is asked for. Train and validation share surface forms and names and
+differ in their seeds; the test split has forms and names of its own, so that learning
+is not memorising.
 """
 
 from __future__ import annotations
@@ -28,9 +30,19 @@ PARTS: Final[tuple[Part, ...]] = ("train", "validation", "test")
 """The splits that have episodes of their own."""
 
 LEVELS: Final[dict[Level, Knobs]] = {
-    "tiny": Knobs(turns=6, facts=3.0, interference=0.3, distractors=0.2, friends=1, relations=8, chat=0.0),
+    "tiny": Knobs(
+        turns=6, facts=3.0, interference=0.3, distractors=0.2, friends=1, relations=8, chat=0.0
+    ),
     "standard": Knobs(turns=14, facts=3.0, relations=12),
-    "rich": Knobs(turns=18, facts=5.0, overwrite=0.35, interference=0.3, distractors=0.4, friends=3, relations=20),
+    "rich": Knobs(
+        turns=18,
+        facts=5.0,
+        overwrite=0.35,
+        interference=0.3,
+        distractors=0.4,
+        friends=3,
+        relations=20,
+    ),
 }
 """The knobs of each level where the caller sets none."""
 
@@ -49,7 +61,10 @@ class Synthetic(Environment):
         episodes: int = 100,
         answering: MemoryAgent | None = None,
     ) -> None:
-        """`episodes` is how many `episodes(split)` gives of each split; `episode` makes any. Raises `EnvironmentFault`."""
+        """`episodes` is how many `episodes(split)` gives of each split; `episode` makes any.
+
+        Raises `EnvironmentFault`.
+        """
         super().__init__(answering=answering)
         if level not in get_args(Level):
             raise EnvironmentFault(f"no level {level!r}; there are {', '.join(get_args(Level))}")
@@ -59,10 +74,14 @@ class Synthetic(Environment):
         known = [relation.name for relation in grammar_of(level).relations]
         for name in (knobs or LEVELS[level]).only:
             if name not in known:
-                raise EnvironmentFault(f"level {level!r} has no relation {name!r}; there are {', '.join(known)}")
+                raise EnvironmentFault(
+                    f"level {level!r} has no relation {name!r}; there are {', '.join(known)}"
+                )
         self.knobs, self.seed, self.count = knobs or LEVELS[level], seed, episodes
         self._last: tuple[str, tuple[Episode, Truth]] | None = None
-        """Name and world made last: an episode's truth is mostly asked for right after the episode."""
+        """Name and world made last: an episode's truth is mostly asked for right after the
+        episode.
+        """
 
     @property
     def calendar(self) -> Calendar:
@@ -79,27 +98,40 @@ class Synthetic(Environment):
         return (self.episode(part, index) for part in parts for index in range(self.count))
 
     def episode(self, split: Part, index: int) -> Episode:
-        """Episode number `index` of a split, from 0, as large as you like. Raises `EnvironmentFault` for an unknown split."""
+        """Episode number `index` of a split, from 0, as large as you like.
+
+        Raises `EnvironmentFault` for an unknown split.
+        """
         return self._world(split, index)[0]
 
     def world_of(self, episode_id: str) -> Truth:
-        """What is behind an episode of this environment, all sessions. Raises `EnvironmentFault` for an id that is not its own."""
+        """What is behind an episode of this environment, all sessions.
+
+        Raises `EnvironmentFault` for an id that is not its own.
+        """
         return self._world(*self._place(episode_id))[1]
 
     def truth(self, episode: Episode) -> Truth:
         """What is behind the sessions of an episode; of a truncated one, only those it has."""
         return self.world_of(episode.id).upto(len(episode.sessions))
 
-    def after(self, episode: Episode, sessions: int, *, probes: int | None = None) -> tuple[Episode, Truth]:
-        """The first `sessions` sessions with questions drawn anew about the state right after them (at most `probes`), and their truth.
+    def after(
+        self, episode: Episode, sessions: int, *, probes: int | None = None
+    ) -> tuple[Episode, Truth]:
+        """The first `sessions` sessions with questions drawn anew about the state right
+        after them (at most `probes`), and their truth.
 
         Ids of the questions tell the session, so those of different places never mix.
         """
         split, index = self._place(episode.id)
         full, truth = self._world(split, index)
         if not 1 <= sessions <= len(full.sessions):
-            raise EnvironmentFault(f"episode {episode.id!r} has 1 to {len(full.sessions)} sessions, not {sessions}")
-        return asked_after(full, truth, self._key(split, index), _lexicon(self.level, split), sessions, probes)
+            raise EnvironmentFault(
+                f"episode {episode.id!r} has 1 to {len(full.sessions)} sessions, not {sessions}"
+            )
+        return asked_after(
+            full, truth, self._key(split, index), _lexicon(self.level, split), sessions, probes
+        )
 
     def _world(self, split: Part, index: int) -> tuple[Episode, Truth]:
         if split not in PARTS:
@@ -107,7 +139,9 @@ class Synthetic(Environment):
         name = f"synthetic-{self.level}-{self.seed}-{split}-{index}"
         last = self._last
         if last is None or last[0] != name:
-            made = make_world(name, self._key(split, index), _lexicon(self.level, split), self.knobs)
+            made = make_world(
+                name, self._key(split, index), _lexicon(self.level, split), self.knobs
+            )
             last = self._last = name, made
         return last[1]
 
@@ -145,7 +179,9 @@ def synthetic(
     probes: int | None = None,
     answering: MemoryAgent | None = None,
 ) -> Synthetic:
-    """Open a synthetic world. What is not given is the level's own; `Knobs` says what each knob does.
+    """Open a synthetic world.
+
+    What is not given is the level's own; `Knobs` says what each knob does.
 
     Raises `EnvironmentFault` for an unknown level or a knob out of range.
     """

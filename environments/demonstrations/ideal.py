@@ -1,11 +1,14 @@
-"""What an ideal agent of a world would have replied: demonstrations for a warm start, with a knob for mistakes.
+"""What an ideal agent of a world would have replied: demonstrations for a warm start,
+with a knob for mistakes.
 
-`OracleModel` stands where a language model would. It knows the world's truth, reads the very prompts that the agent sends, and replies in
-the JSON that they ask for, so the real agent is played and nothing is imitated. With `noise` some replies are spoiled as a weak model would
-spoil them; the next prompts then show a memory that is not ideal, and the oracle decides rightly about *that* one. `demonstrations` plays
-episodes and gives each call as one chat with the right reply, whatever was played: a student sees right replies to imperfect states.
-The surprise: prompts show a memory with its time after it, "Ana lives in Bonn (since 5 May) (5 May 2024)"; the second bracket is no part
-of it.
+`OracleModel` stands where a language model would. It knows the world's truth, reads the
+very prompts that the agent sends, and replies in the JSON that they ask for, so the
+real agent is played and nothing is imitated. With `noise` some replies are spoiled as a
+weak model would spoil them; the next prompts then show a memory that is not ideal, and
+the oracle decides rightly about *that* one. `demonstrations` plays episodes and gives
+each call as one chat with the right reply, whatever was played: a student sees right
+replies to imperfect states. The surprise: prompts show a memory with its time after it,
+"Ana lives in Bonn (since 5 May) (5 May 2024)"; the second bracket is no part of it.
 """
 
 from __future__ import annotations
@@ -31,11 +34,15 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Record, Session, content_id
 from memagent.core.snapshot import EMPTY
 
-_SHOWN_TURN = re.compile(r"^(?:\[(?P<id>[^\]]+)\]|(?P<number>\d+)) (?P<speaker>[^:\n]+): (?P<text>.*)$", re.MULTILINE)
+_SHOWN_TURN = re.compile(
+    r"^(?:\[(?P<id>[^\]]+)\]|(?P<number>\d+)) (?P<speaker>[^:\n]+): (?P<text>.*)$", re.MULTILINE
+)
 _SHOWN_LINE = re.compile(
     r"^(?:\[(?P<id>[^\] ]+)[^\]]*\]|(?P<number>\d+)\.?) (?:\((?:said|by|about|turns|time) [^()]*\) )?(?P<text>.*)$"
 )
-_SHOWN_TIME = re.compile(r"(?<=\)) \([^()]*\)$| \((?!(?:on|since|at|with|because|it was) )[^()]*\)$")
+_SHOWN_TIME = re.compile(
+    r"(?<=\)) \([^()]*\)$| \((?!(?:on|since|at|with|because|it was) )[^()]*\)$"
+)
 _UNTOLD = frozenset((Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
 _SINGLE = frozenset(("state", "preference", "bond"))
 """Kinds of which a person has one value at a time."""
@@ -67,7 +74,10 @@ class Shown:
 
 
 class OracleModel:
-    """A `ChatModel` that knows what a world's dialogue told. One object plays one episode."""
+    """A `ChatModel` that knows what a world's dialogue told.
+
+    One object plays one episode.
+    """
 
     def __init__(
         self,
@@ -80,8 +90,10 @@ class OracleModel:
         guess_answers: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """`noise` is the chance that a reply is given spoiled; `guess` that one of the manager's ops is a guess that passes for right,
-        `guess_answers` that an answer is."""
+        """`noise` is the chance that a reply is given spoiled; `guess` that one of the
+        manager's ops is a guess that passes for right, `guess_answers` that an
+        answer is.
+        """
         self._truth = truth
         self._sessions = {session.id: session for session in sessions}
         self._language = NoteLanguage(lexicon)
@@ -120,13 +132,17 @@ class OracleModel:
             ops = self._ops(facts, memories)
             if self._guess:
                 ops = self._guessed(ops, facts, memories)
-            return compact_json({"ops": [_brief(op, facts) for op in ops] if prompt.startswith("facts\n") else ops})
+            return compact_json(
+                {"ops": [_brief(op, facts) for op in ops] if prompt.startswith("facts\n") else ops}
+            )
         return self._answer(prompt, request.step.question_id or "")
 
-    # -- extract ---------------------------------------------------------------------------------------------------
+    # -- extract -----------------------------------------------------------------------
 
     def _facts(self, prompt: str, session_id: str) -> list[dict[str, str | None]]:
-        """A note for each telling of the turns shown that deserves one, by what the turn is called there."""
+        """A note for each telling of the turns shown that deserves one, by what the
+        turn is called there.
+        """
         found: list[dict[str, str | None]] = []
         for name, turn_id in shown_turns(prompt, self._sessions[session_id]):
             for telling in self._by_turn.get(turn_id, ()):
@@ -138,15 +154,21 @@ class OracleModel:
                 kind = telling.kind if telling.kind in ("event", "preference", "plan") else "fact"
                 found.append(
                     fact_entry(
-                        text, name, subject=telling.subject, when=day_text("long", day) if day else None, kind=kind
+                        text,
+                        name,
+                        subject=telling.subject,
+                        when=day_text("long", day) if day else None,
+                        kind=kind,
                     )
                 )
         return found
 
     def _noted(self, telling: Telling) -> tuple[str, Held | None]:
-        """What to note of a telling, and the value that it leaves behind; for an end the value that ends.
+        """What to note of a telling, and the value that it leaves behind; for an end
+        the value that ends.
 
-        A turn is noted as it was said even when a later one corrects it: which of the two counts the manager decides, who sees both.
+        A turn is noted as it was said even when a later one corrects it: which of the
+        two counts the manager decides, who sees both.
         """
         if telling.act is Act.REMOVE:
             return f"{self._language.told(telling)}{_GONE}", None
@@ -156,34 +178,52 @@ class OracleModel:
         return self._language.held(telling.subject, telling.relation, held), held
 
     def _after(self, telling: Telling) -> Held | None:
-        """The value that a telling adds to, or repeats, as it holds after the session; None when it holds no longer."""
+        """The value that a telling adds to, or repeats, as it holds after the session;
+        None when it holds no longer.
+        """
         meant = telling.supersedes if telling.act is Act.REPEAT else telling.id
         values = self._truth.state(telling.session).get(telling.key, ())
-        return next((held for held in reversed(values) if meant in held.tellings and held.current), None)
+        return next(
+            (held for held in reversed(values) if meant in held.tellings and held.current), None
+        )
 
-    # -- decide ----------------------------------------------------------------------------------------------------
+    # -- decide ------------------------------------------------------------------------
 
     def _ops(self, facts: Sequence[Shown], memories: Sequence[Shown]) -> list[dict[str, Any]]:
-        """For each fact what it does to the memories as they stand; of two facts about one thing the later counts."""
+        """For each fact what it does to the memories as they stand; of two facts about
+        one thing the later counts.
+        """
         free = {one.name: one for one in memories}
         ops: list[dict[str, Any]] = []
         added: set[str] = set()
         for place, fact in enumerate(facts):
             text = fact.text.removesuffix(_GONE)
             note = self._language.read(text)
-            later = [self._language.read(one.text.removesuffix(_GONE)) for one in facts[place + 1 :]]
+            later = [
+                self._language.read(one.text.removesuffix(_GONE)) for one in facts[place + 1 :]
+            ]
             known = next((one for one in memories if one.text == text), None)
             if fact.text != text:
                 gone = next((one for one in free.values() if self._same(note, one)), None)
-                ops.append({"op": "DELETE", "id": gone.name, "fact": place} if gone else {"op": "NOOP", "fact": place})
+                ops.append(
+                    {"op": "DELETE", "id": gone.name, "fact": place}
+                    if gone
+                    else {"op": "NOOP", "fact": place}
+                )
                 if gone:
                     del free[gone.name]
             elif known is not None:
                 ops.append({"op": "NOOP", "fact": place, "id": known.name})
                 free.pop(known.name, None)
-            elif text in added or text in self._written or any(_overtakes(note, one) for one in later):
+            elif (
+                text in added
+                or text in self._written
+                or any(_overtakes(note, one) for one in later)
+            ):
                 ops.append({"op": "NOOP", "fact": place})
-            elif (old := next((one for one in free.values() if self._replaced(text, note, one)), None)) is not None:
+            elif (
+                old := next((one for one in free.values() if self._replaced(text, note, one)), None)
+            ) is not None:
                 del free[old.name]
                 ops.append({"op": "UPDATE", "id": old.name, "text": text, "fact": place})
             else:
@@ -194,7 +234,9 @@ class OracleModel:
     def _guessed(
         self, right: Sequence[dict[str, Any]], facts: Sequence[Shown], memories: Sequence[Shown]
     ) -> list[dict[str, Any]]:
-        """The ops, some in favour of what somebody would do who has not looked: mostly ADD, else anything that is allowed."""
+        """The ops, some in favour of what somebody would do who has not looked: mostly
+        ADD, else anything that is allowed.
+        """
         guessed = [self._draws.random() < self._guess for _ in right]
         taken = {op.get("id") for op, is_guess in zip(right, guessed, strict=True) if not is_guess}
         free = [one.name for one in memories if one.name not in taken]
@@ -217,11 +259,21 @@ class OracleModel:
         return note is not None and other is not None and note.claim == other.claim
 
     def _replaced(self, text: str, note: Note | None, memory: Shown) -> bool:
-        """Whether the fact takes the memory's place: another value of a state, more about the same event, or its correction."""
+        """Whether the fact takes the memory's place: another value of a state, more
+        about the same event, or its correction.
+        """
         other = self._language.read(memory.text)
-        if note is None or other is None or (note.subject, note.relation) != (other.subject, other.relation):
+        if (
+            note is None
+            or other is None
+            or (note.subject, note.relation) != (other.subject, other.relation)
+        ):
             return False
-        return note.kind in _SINGLE or note.value == other.value or other.value in self._corrected(text)
+        return (
+            note.kind in _SINGLE
+            or note.value == other.value
+            or other.value in self._corrected(text)
+        )
 
     def _corrected(self, text: str) -> set[str]:
         """Wrong values that the fact corrects."""
@@ -243,25 +295,45 @@ class OracleModel:
             if op["op"] in ("ADD", "UPDATE"):
                 self._written.add(op["text"] if "text" in op else facts[int(op["fact"])].text)
 
-    # -- answer ----------------------------------------------------------------------------------------------------
+    # -- answer ------------------------------------------------------------------------
 
     def _answer(self, prompt: str, question_id: str) -> str:
         probe = next((one for one in self._truth.probes if one.probe_id == question_id), None)
         shown = [one for line in prompt.splitlines() if (one := _line(line)) is not None]
-        read = [(one, note) for one in reversed(shown) if (note := self._language.read(one.text)) is not None]
+        read = [
+            (one, note)
+            for one in reversed(shown)
+            if (note := self._language.read(one.text)) is not None
+        ]
         if probe and read and self._guess_answers and self._draws.random() < self._guess_answers:
             one, note = self._draws.choice(read)
             text = note.subject if probe.ask == "who" else note.value
             return compact_json({"citations": [one.name], "answer": text, "abstain": False})
-        used = [(one, note) for one, note in read if probe is not None and note.relation == probe.relation]
-        text = answer_from("oracle", self._language.calendar, probe, [note for _, note in used]) if probe else ""
-        cited = [one.name for one, note in used if probe and (note.subject == probe.subject or probe.ask == "who")]
-        return compact_json({"citations": cited if text else [], "answer": text, "abstain": not text})
+        used = [
+            (one, note)
+            for one, note in read
+            if probe is not None and note.relation == probe.relation
+        ]
+        text = (
+            answer_from("oracle", self._language.calendar, probe, [note for _, note in used])
+            if probe
+            else ""
+        )
+        cited = [
+            one.name
+            for one, note in used
+            if probe and (note.subject == probe.subject or probe.ask == "who")
+        ]
+        return compact_json(
+            {"citations": cited if text else [], "answer": text, "abstain": not text}
+        )
 
-    # -- mistakes --------------------------------------------------------------------------------------------------
+    # -- mistakes ----------------------------------------------------------------------
 
     def _spoiled(self, right: str) -> str:
-        """A reply as a weak model might give it, never the right one: cut off, an entry missing, an entry twice, or all of it added."""
+        """A reply as a weak model might give it, never the right one: cut off, an entry
+        missing, an entry twice, or all of it added.
+        """
         kinds = ["cut", "missing", "twice", "added"] if _entries(json.loads(right)) else ["cut"]
         self._draws.shuffle(kinds)
         return next(text for kind in kinds if (text := self._spoiled_as(kind, right)) != right)
@@ -277,7 +349,8 @@ class OracleModel:
             entries.append(self._draws.choice(entries))
         elif "ops" in value:
             value["ops"] = [
-                {name: entry[name] for name in entry if name in ("op", "fact")} | {"op": "ADD"} for entry in entries
+                {name: entry[name] for name in entry if name in ("op", "fact")} | {"op": "ADD"}
+                for entry in entries
             ]
         return compact_json(value)
 
@@ -295,10 +368,12 @@ async def demonstrations(
     roles: frozenset[Role] = frozenset((Role.EXTRACTOR, Role.MANAGER)),
     asks: Sequence[str] = (),
 ) -> list[Demonstration]:
-    """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles,
-    and then to questions of the kinds in `asks`, or to all. `noise` spoils the memory on the way, not what is demonstrated; `guess` is the
-    share of the manager's ops that are demonstrated at random, for a policy that has yet to learn when to do what, and `guess_answers` that
-    of answers read off any memory shown, for one that has yet to learn which to believe.
+    """Right replies to the prompts that the agent's design sends over these episodes; answers only when the answerer is among the roles, and then to questions of the kinds in `asks`, or to all.
+
+    `noise` spoils the memory on the way, not what is demonstrated; `guess` is the share
+    of the manager's ops that are demonstrated at random, for a policy that has yet to
+    learn when to do what, and `guess_answers` that of answers read off any memory
+    shown, for one that has yet to learn which to believe.
     """
     found: list[Demonstration] = []
     for index in indexes:
@@ -316,7 +391,9 @@ async def demonstrations(
         )
         await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         found += [
-            demonstration_of(episode.id, request, right) for request, right, _ in model.calls if request.role in roles
+            demonstration_of(episode.id, request, right)
+            for request, right, _ in model.calls
+            if request.role in roles
         ]
     return found
 
@@ -326,7 +403,9 @@ def demonstration_of(episode_id: str, request: ModelRequest, reply: str) -> Demo
     return Demonstration(
         episode_id=episode_id,
         role=request.role,
-        messages=tuple({"role": message.role, "content": message.content} for message in request.messages),
+        messages=tuple(
+            {"role": message.role, "content": message.content} for message in request.messages
+        ),
         reply=reply,
     )
 
@@ -346,13 +425,15 @@ def lines_of(found: Iterable[Demonstration]) -> Iterator[str]:
         yield one.reply
 
 
-# -- reading prompts ---------------------------------------------------------------------------------------------------
+# -- reading prompts -------------------------------------------------------------------
 
 
 def shown_turns(prompt: str, session: Session) -> list[tuple[str, str]]:
-    """(name in the prompt, turn id) of the turns that an extractor's prompt asks about, in order; [] when it shows none of the session's.
+    """(name in the prompt, turn id) of the turns that an extractor's prompt asks about,
+    in order; [] when it shows none of the session's.
 
-    They stand between dialogue tags, or as numbered lines, and are a run of the session's turns.
+    They stand between dialogue tags, or as numbered lines, and are a run of the
+    session's turns.
     """
     shown = list(_SHOWN_TURN.finditer(prompt.rpartition("<dialogue>")[2]))
     texts = [match["text"] for match in shown]
@@ -360,7 +441,10 @@ def shown_turns(prompt: str, session: Session) -> list[tuple[str, str]]:
     for start in range(len(said) - len(texts) + 1):
         if said[start : start + len(texts)] == texts:
             turns = session.turns[start : start + len(texts)]
-            return [(match["number"] or match["id"], turn.id) for match, turn in zip(shown, turns, strict=True)]
+            return [
+                (match["number"] or match["id"], turn.id)
+                for match, turn in zip(shown, turns, strict=True)
+            ]
     return []
 
 
@@ -376,9 +460,13 @@ def fact_entry(
 def _brief(op: Mapping[str, Any], facts: Sequence[Shown]) -> dict[str, Any]:
     """An op in its brief form: the fact first, and no text where it is the fact's."""
     short: dict[str, Any] = {
-        name: value for name, value in op.items() if name != "text" or value != facts[int(op["fact"])].text
+        name: value
+        for name, value in op.items()
+        if name != "text" or value != facts[int(op["fact"])].text
     }
-    return {"fact": op["fact"]} | {name: short[name] for name in ("op", "id", "text") if name in short}
+    return {"fact": op["fact"]} | {
+        name: short[name] for name in ("op", "id", "text") if name in short
+    }
 
 
 def compact_json(value: Mapping[str, Any]) -> str:
@@ -408,11 +496,19 @@ def _facts_and_memories(prompt: str) -> tuple[list[Shown], list[Shown]]:
 
 def _line(line: str) -> Shown | None:
     match = _SHOWN_LINE.match(line.strip())
-    return Shown(name=match["id"] or match["number"], text=_SHOWN_TIME.sub("", match["text"])) if match else None
+    return (
+        Shown(name=match["id"] or match["number"], text=_SHOWN_TIME.sub("", match["text"]))
+        if match
+        else None
+    )
 
 
 def _overtakes(note: Note | None, later: Note | None) -> bool:
     """Whether a later fact of the same batch says the newer thing about the same."""
-    if note is None or later is None or (note.subject, note.relation) != (later.subject, later.relation):
+    if (
+        note is None
+        or later is None
+        or (note.subject, note.relation) != (later.subject, later.relation)
+    ):
         return False
     return note.kind in _SINGLE or note.value == later.value

@@ -1,8 +1,11 @@
-"""Demonstrations for an extractor out of LoCoMo's own annotation: the facts that its authors took from the turns.
+"""Demonstrations for an extractor out of LoCoMo's own annotation: the facts that its
+authors took from the turns.
 
-Each fact stands beside the turn it rests on, so the right reply to an extractor's prompt can be put together for any design: the real agent
-is played, and what it asks about a chunk is answered with that chunk's facts, under the names that the prompt gives its turns. A fact that
-rests on several turns goes to the last of them. What cannot be placed is counted, never guessed.
+Each fact stands beside the turn it rests on, so the right reply to an extractor's
+prompt can be put together for any design: the real agent is played, and what it asks
+about a chunk is answered with that chunk's facts, under the names that the prompt gives
+its turns. A fact that rests on several turns goes to the last of them. What cannot be
+placed is counted, never guessed.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments.demonstrations.ideal import Demonstration, compact_json, demonstration_of, fact_entry, shown_turns
+from environments.demonstrations.ideal import (
+    Demonstration,
+    compact_json,
+    demonstration_of,
+    fact_entry,
+    shown_turns,
+)
 from environments.errors import EnvironmentFault
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
@@ -36,7 +45,9 @@ class ObservingModel:
 
     def __init__(self, sessions: Sequence[Session], facts: Sequence[Fact]) -> None:
         self._sessions = {session.id: session for session in sessions}
-        places = {turn.id: place for session in sessions for place, turn in enumerate(session.turns)}
+        places = {
+            turn.id: place for session in sessions for place, turn in enumerate(session.turns)
+        }
         self._by_turn: dict[str, list[Fact]] = {}
         for fact in facts:
             if known := [turn_id for turn_id in fact.source_turn_ids if turn_id in places]:
@@ -53,7 +64,10 @@ class ObservingModel:
             text = self._facts(request)
             self.calls.append((request, text))
         return ModelResponse(
-            id=content_id("res", request.messages[-1].content, text), text=text, usage=Usage(calls=1), model="observed"
+            id=content_id("res", request.messages[-1].content, text),
+            text=text,
+            usage=Usage(calls=1),
+            model="observed",
         )
 
     def _facts(self, request: ModelRequest) -> str:
@@ -68,10 +82,11 @@ class ObservingModel:
 
 
 async def locomo_demonstrations(path: str | Path, *, design: str = "memory_r2") -> Observed:
-    """An extractor's right replies over all conversations of a LoCoMo file, or of a folder of such files.
+    """An extractor's right replies over all conversations of a LoCoMo file, or of a
+    folder of such files.
 
-    Raises `EnvironmentFault` for a folder without files and a design that asks no model for facts, `InputError` for a file that is not
-    LoCoMo's.
+    Raises `EnvironmentFault` for a folder without files and a design that asks no model
+    for facts, `InputError` for a file that is not LoCoMo's.
     """
     parts = [await _observed(one, design) for one in _conversations(path)]
     return Observed(
@@ -95,9 +110,13 @@ async def _observed(conversation: Conversation, design: str) -> Observed:
         for session in conversation.sessions:
             await agent.remember(session)
     if not model.calls:
-        raise EnvironmentFault(f"design {design!r} asks no model for facts, so there is nothing to demonstrate")
+        raise EnvironmentFault(
+            f"design {design!r} asks no model for facts, so there is nothing to demonstrate"
+        )
     return Observed(
-        demonstrations=tuple(demonstration_of(conversation.id, request, reply) for request, reply in model.calls),
+        demonstrations=tuple(
+            demonstration_of(conversation.id, request, reply) for request, reply in model.calls
+        ),
         facts=model.used,
         left_out=len(conversation.observations) - model.used,
     )

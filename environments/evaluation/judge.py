@@ -1,9 +1,12 @@
 """Model judges: whether an answer is right, asked twice, with a lenient and with a strict prompt.
 
-The prompts are files with a version; their digests stand in the configuration and in every report. A verdict is kept in the run's folder
-under (judge model, prompt digest, question, gold answers, answer), so nothing is judged twice, and an answer that several arms give is
-judged once. An abstention is wrong without a call; unanswerable questions are not judged. The one rule above all: a call that fails, or
-a reply that cannot be read, is no verdict. It is counted, enters no figure, is never kept, and is asked again by the next run.
+The prompts are files with a version; their digests stand in the configuration and in
+every report. A verdict is kept in the run's folder under (judge model, prompt digest,
+question, gold answers, answer), so nothing is judged twice, and an answer that several
+arms give is judged once. An abstention is wrong without a call; unanswerable questions
+are not judged. The one rule above all: a call that fails, or a reply that cannot be
+read, is no verdict. It is counted, enters no figure, is never kept, and is asked again
+by the next run.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ SCHEMA: Final[JsonSchema] = {
 }
 STEADY: Final = Sampling(temperature=0.0)
 """How a judge is sampled unless the settings of its role say otherwise."""
-_HEADER = re.compile(r"\A---\nname: (\w+)\nversion: (\d+)\n---\n(.*?)\n=== user ===\n(.*)\Z", re.DOTALL)
+_HEADER = re.compile(
+    r"\A---\nname: (\w+)\nversion: (\d+)\n---\n(.*?)\n=== user ===\n(.*)\Z", re.DOTALL
+)
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -60,16 +65,22 @@ class JudgePrompt:
         """The prompt about one answer; what it quotes is JSON and cannot end its own quotation."""
         parts = {"question": probe.question, "gold": probe.gold, "answer": probe.answer}
         user = _SLOT.sub(lambda slot: json.dumps(parts[slot[1]], ensure_ascii=False), self.user)
-        return Message(role="system", content=self.system.strip()), Message(role="user", content=user.strip())
+        return Message(role="system", content=self.system.strip()), Message(
+            role="user", content=user.strip()
+        )
 
 
 @cache
 def judge_prompt(strictness: Strictness) -> JudgePrompt:
     """The shipped prompt of a judge."""
-    text = (files("environments.evaluation") / "prompts" / f"judge_{strictness}.md").read_text(encoding="utf-8")
+    text = (files("environments.evaluation") / "prompts" / f"judge_{strictness}.md").read_text(
+        encoding="utf-8"
+    )
     match = _HEADER.match(text.replace("\r\n", "\n"))
     if match is None:
-        raise EnvironmentFault(f"the prompt judge_{strictness} has no header of name and version, or no user part")
+        raise EnvironmentFault(
+            f"the prompt judge_{strictness} has no header of name and version, or no user part"
+        )
     return JudgePrompt(
         name=match[1],
         version=int(match[2]),
@@ -90,7 +101,9 @@ class JudgeConfig(Record):
 
 def judge_config(model: str) -> JudgeConfig:
     """A judge with the shipped prompts."""
-    return JudgeConfig(model=model, prompts={name: judge_prompt(name).digest for name in STRICTNESS})
+    return JudgeConfig(
+        model=model, prompts={name: judge_prompt(name).digest for name in STRICTNESS}
+    )
 
 
 class Verdict(Record):
@@ -119,9 +132,11 @@ class Judging(Record):
 
 
 def build_judge(config: JudgeConfig, settings: AgentSettings | None) -> ChatModel:
-    """The judge's model; keys and addresses come from the settings of the role `judge`, or of the model, where there are settings.
+    """The judge's model; keys and addresses come from the settings of the role `judge`,
+    or of the model, where there are settings.
 
-    Raises `EnvironmentFault` when the configuration names other prompts than are shipped, and `ConfigError`.
+    Raises `EnvironmentFault` when the configuration names other prompts than are
+    shipped, and `ConfigError`.
     """
     if config != judge_config(config.model):
         raise EnvironmentFault(
@@ -144,7 +159,10 @@ async def judge_scores(
     sampling: Sampling = STEADY,
     parallel: int = 8,
 ) -> tuple[dict[str, list[Score]], Judging]:
-    """Every arm's scores with verdicts, and what they took. Verdicts are written as they come, so that a broken run loses none."""
+    """Every arm's scores with verdicts, and what they took.
+
+    Verdicts are written as they come, so that a broken run loses none.
+    """
     path = folder / FILE
     known = read_verdicts(path)
     wanted: dict[str, tuple[Strictness, ProbeScore]] = {}
@@ -154,7 +172,9 @@ async def judge_scores(
     bench = _Bench(model=model, sampling=sampling, known=known, turns=asyncio.Semaphore(parallel))
     if open_ones:
         with path.open("a", encoding="utf-8") as stream:
-            await asyncio.gather(*(bench.judge(key, *one, stream) for key, one in open_ones.items()))
+            await asyncio.gather(
+                *(bench.judge(key, *one, stream) for key, one in open_ones.items())
+            )
     judging = Judging(
         kept=len(wanted) - len(open_ones),
         asked=len(open_ones),
@@ -164,7 +184,11 @@ async def judge_scores(
     )
     judged = {
         arm: [
-            score.model_copy(update={"probes": tuple(_with_verdicts(probe, config, known) for probe in score.probes)})
+            score.model_copy(
+                update={
+                    "probes": tuple(_with_verdicts(probe, config, known) for probe in score.probes)
+                }
+            )
             for score in found
         ]
         for arm, found in scores.items()
@@ -211,7 +235,9 @@ class _Bench:
     usage: Usage = Usage()
     failures: list[str] = field(default_factory=list[str])
 
-    async def judge(self, key: str, strictness: Strictness, probe: ProbeScore, stream: TextIO) -> None:
+    async def judge(
+        self, key: str, strictness: Strictness, probe: ProbeScore, stream: TextIO
+    ) -> None:
         """Ask for one verdict and write it down."""
         prompt = judge_prompt(strictness)
         request = ModelRequest(
@@ -236,7 +262,12 @@ class _Bench:
             return
         self.known[key] = correct
         verdict = Verdict(
-            key=key, prompt=prompt.name, question=probe.question, gold=probe.gold, answer=probe.answer, correct=correct
+            key=key,
+            prompt=prompt.name,
+            question=probe.question,
+            gold=probe.gold,
+            answer=probe.answer,
+            correct=correct,
         )
         stream.write(verdict.model_dump_json() + "\n")
         stream.flush()
@@ -259,10 +290,15 @@ def _applies(probe: ProbeScore) -> bool:
 def _with_verdicts(probe: ProbeScore, config: JudgeConfig, known: Mapping[str, bool]) -> ProbeScore:
     if not _applies(probe):
         return probe
-    judged = {name: False if probe.abstained else known.get(_key(config, name, probe)) for name in STRICTNESS}
+    judged = {
+        name: False if probe.abstained else known.get(_key(config, name, probe))
+        for name in STRICTNESS
+    }
     return probe.model_copy(update={"judged": judged})
 
 
 def _key(config: JudgeConfig, strictness: Strictness, probe: ProbeScore) -> str:
     gold = json.dumps(probe.gold, ensure_ascii=False)
-    return content_id("verdict", config.model, config.prompts[strictness], probe.question, gold, probe.answer)
+    return content_id(
+        "verdict", config.model, config.prompts[strictness], probe.question, gold, probe.answer
+    )

@@ -1,7 +1,9 @@
-"""Generated worlds as what an evaluation plays: which they are, and the two players that know what is behind them.
+"""Generated worlds as what an evaluation plays: which they are, and the two players
+that know what is behind them.
 
-`Worlds` is plain data, so that it can be frozen with a run and sent to a process; the worlds follow from it to the last byte. The surprise:
-whoever plays an episode makes its world once more to learn its truth, which costs less than sending it.
+`Worlds` is plain data, so that it can be frozen with a run and sent to a process; the
+worlds follow from it to the last byte. The surprise: whoever plays an episode makes its
+world once more to learn its truth, which costs less than sending it.
 """
 
 from __future__ import annotations
@@ -45,13 +47,21 @@ class Worlds(Record):
     """Kinds of questions asked; empty for all."""
 
     def environment(self) -> Synthetic:
-        """Where the episodes come from. Raises `EnvironmentFault` for relations that the level does not have."""
+        """Where the episodes come from.
+
+        Raises `EnvironmentFault` for relations that the level does not have.
+        """
         return Synthetic(self.level, knobs=self.knobs, seed=self.seed, episodes=self.episodes)
 
     def played(self) -> Iterator[Episode]:
-        """The episodes with the questions that are asked. Raises `EnvironmentFault` for a kind of question that there is not."""
+        """The episodes with the questions that are asked.
+
+        Raises `EnvironmentFault` for a kind of question that there is not.
+        """
         if unknown := [ask for ask in self.asks if ask not in ASKS]:
-            raise EnvironmentFault(f"no question asks for {unknown[0]!r}; there are {', '.join(ASKS)}")
+            raise EnvironmentFault(
+                f"no question asks for {unknown[0]!r}; there are {', '.join(ASKS)}"
+            )
         env = self.environment()
         for episode in env.episodes(self.split):
             yield select_asks(episode, env.truth(episode), self.asks) if self.asks else episode
@@ -59,7 +69,9 @@ class Worlds(Record):
     def behind(self, episode: Episode) -> KnownWorld:
         """What is behind one of the episodes."""
         env = self.environment()
-        return KnownWorld(episode=episode, truth=env.truth(episode), lexicon=env.lexicon(self.split))
+        return KnownWorld(
+            episode=episode, truth=env.truth(episode), lexicon=env.lexicon(self.split)
+        )
 
 
 @dataclass(frozen=True)

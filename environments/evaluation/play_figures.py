@@ -1,6 +1,8 @@
-"""Figures of how an episode was played, the same for evaluation and training: what was kept, what was done, what could not be read.
+"""Figures of how an episode was played, the same for evaluation and training: what was
+kept, what was done, what could not be read.
 
-Each is a pair of what is counted and what it is divided by, so that episodes can be summed and resampled as well as averaged.
+Each is a pair of what is counted and what it is divided by, so that episodes can be
+summed and resampled as well as averaged.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _NOTHING: Part = (0.0, 0.0)
 def marked(score: Score, truth: Truth) -> Score:
     """The score with the questions marked that ask for a value which replaced another."""
     changed = overwritten(truth)
-    probes = (one.model_copy(update={"overwritten": True}) if one.probe_id in changed else one for one in score.probes)
+    probes = (
+        one.model_copy(update={"overwritten": True}) if one.probe_id in changed else one
+        for one in score.probes
+    )
     return score.model_copy(update={"probes": tuple(probes)})
 
 
@@ -48,11 +53,15 @@ PLAY_FIGURES: Final[Mapping[str, Callable[[Score], Part]]] = {
     **OP_SHARES,
     "unreadable": _unreadable,
 }
-"""What each figure takes from an episode: memory over dialogue, the op mix, a model's replies of which nothing could be read."""
+"""What each figure takes from an episode: memory over dialogue, the op mix, a model's
+replies of which nothing could be read.
+"""
 
 
 def episode_figures(score: Score) -> dict[str, float]:
-    """Every figure of one episode that has something to divide by, by name; op shares without ops are 0."""
+    """Every figure of one episode that has something to divide by, by name; op shares
+    without ops are 0.
+    """
     found: dict[str, float] = {}
     f1 = [one.f1 for one in score.probes if one.f1 is not None]
     if f1:

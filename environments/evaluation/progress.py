@@ -1,7 +1,8 @@
 """How far an evaluation is and how long the rest may take, told on standard error.
 
-The unit is one question asked of one arm. On a terminal one line is kept up to date; elsewhere a line is written now and then. The time
-left goes by the speed so far of what was really played, so it is rough while the arms differ much.
+The unit is one question asked of one arm. On a terminal one line is kept up to date;
+elsewhere a line is written now and then. The time left goes by the speed so far of what
+was really played, so it is rough while the arms differ much.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ class Progress:
     """Counts what is done of `total`; a context manager that owns the live line."""
 
     def __init__(
-        self, total: int = 0, *, console: Console | None = None, clock: Callable[[], float] = monotonic
+        self,
+        total: int = 0,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = console or Console(
+            stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
         self._status = self._console.status("")
         self._clock = clock
         self._total = total
@@ -37,7 +44,9 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None
+    ) -> None:
         self._status.stop()
 
     def say(self, line: str) -> None:
@@ -58,7 +67,9 @@ class Progress:
             self.say(self.line())
 
     def line(self) -> str:
-        """What is done, gone and left: `120 of 400 questions asked of arms, 0:30 gone, about 1:10 left`."""
+        """What is done, gone and left: `120 of 400 questions asked of arms, 0:30 gone,
+        about 1:10 left`.
+        """
         gone = self._clock() - self._began
         told = f"{self._before + self._done:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
         left = self._total - self._before - self._done

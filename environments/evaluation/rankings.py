@@ -1,8 +1,10 @@
-"""Rankings of turns by plain means, independent of any memory bank: BM25 and cosine, over single turns and over windows.
+"""Rankings of turns by plain means, independent of any memory bank: BM25 and cosine,
+over single turns and over windows.
 
-A turn is indexed as "speaker (8 May 2023): text", or `plain` without the date, a window as the turn with one neighbour on either side in
-its session. BM25 is Lucene's variant over stemmed words. Fusion is reciprocal rank with equal weights. Ties go to the earlier turn. All
-rankings are lists of turn ids, best first.
+A turn is indexed as "speaker (8 May 2023): text", or `plain` without the date, a window
+as the turn with one neighbour on either side in its session. BM25 is Lucene's variant
+over stemmed words. Fusion is reciprocal rank with equal weights. Ties go to the earlier
+turn. All rankings are lists of turn ids, best first.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def _stemmer() -> Stemmer.Stemmer:
 
 
 def terms_of(text: str) -> list[str]:
-    """Stemmed words of a text without stop words, repeats kept; all its words when it has no others."""
+    """Stemmed words of a text without stop words, repeats kept; all its words when it
+    has no others.
+    """
     words = [word.lower() for word in _WORD.findall(text)]
     kept = [word for word in words if word not in _STOP] or words
     return [_stemmer().stemWord(word) for word in kept]
@@ -91,9 +95,13 @@ class TurnIndex:
             lines = [_line(session, turn) for turn in session.turns]
             self._texts["plain"] += [f"{turn.speaker}: {turn.said}" for turn in session.turns]
             self._texts["turn"] += lines
-            self._texts["window"] += ["\n".join(lines[max(0, at - 1) : at + 2]) for at in range(len(lines))]
+            self._texts["window"] += [
+                "\n".join(lines[max(0, at - 1) : at + 2]) for at in range(len(lines))
+            ]
         self._bm25: dict[Field, BM25] = {}
-        self._vectors: dict[tuple[str, Field], np.ndarray[tuple[int, int], np.dtype[np.float32]]] = {}
+        self._vectors: dict[
+            tuple[str, Field], np.ndarray[tuple[int, int], np.dtype[np.float32]]
+        ] = {}
 
     def lexical(self, query: str, *, field: Field) -> list[str]:
         """Turns that share a word with the query, by BM25."""
@@ -106,7 +114,9 @@ class TurnIndex:
         """All turns by cosine."""
         key = (embedder.id, field)
         if key not in self._vectors:
-            self._vectors[key] = np.asarray(await embedder.embed(self._texts[field]), dtype=np.float32)
+            self._vectors[key] = np.asarray(
+                await embedder.embed(self._texts[field]), dtype=np.float32
+            )
         vector = np.asarray(await embedder.embed([query]), dtype=np.float32)[0]
         scores: Scores = self._vectors[key] @ vector
         return self._ids(scores, np.arange(len(self.turns)))

@@ -1,9 +1,12 @@
 """Running an evaluation: episodes times arms, each pair once, in several processes, resumable.
 
-A run's folder holds `config.json`, frozen at the first start, and `questions/<arm>/<episode>.jsonl`: a line a question, then one line
-about the episode. A file appears whole or not at all; a pair whose file is there and holds no failure is not run again. A folder begun
-with another configuration or other data is refused, so that one table never mixes two. The one change a folder allows is to have
-what was played judged, or not, because judging plays nothing. Keys and addresses of models are handed to the processes and written nowhere.
+A run's folder holds `config.json`, frozen at the first start, and
+`questions/<arm>/<episode>.jsonl`: a line a question, then one line about the episode. A
+file appears whole or not at all; a pair whose file is there and holds no failure is not
+run again. A folder begun with another configuration or other data is refused, so that
+one table never mixes two. The one change a folder allows is to have what was played
+judged, or not, because judging plays nothing. Keys and addresses of models are handed
+to the processes and written nowhere.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ class EvalConfig(Record):
     model: Text | None = None
     """litellm's name of the model of all roles; None answers by rules."""
     weights: dict[Text, Text] = Field(default_factory=dict[str, str])
-    """SHA-256 of the files of every model that is loaded from a folder, by the model's name."""
+    """SHA-256 of the files of every model that is loaded from a folder, by the model's
+    name.
+    """
     settings_digest: Text | None = None
     """SHA-256 of the agent's settings without keys; None where there are none."""
     prompts: dict[Text, dict[Text, Text]] = Field(default_factory=dict[str, dict[str, str]])
@@ -96,28 +101,40 @@ class EvalConfig(Record):
 
 
 def settings_digest(settings: AgentSettings) -> str:
-    """SHA-256 over settings as JSON with sorted keys, without API keys, places of stores and indexes: an evaluation uses none of them."""
+    """SHA-256 over settings as JSON with sorted keys, without API keys, places of
+    stores and indexes: an evaluation uses none of them.
+    """
     plain = settings.model_dump(mode="json", exclude={"store", "index"})
     for model in (plain["model"], *plain["roles"].values()):
         if model is not None:
             del model["api_key"]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def prompts_of(
     arms: Iterable[str], *, model: bool, own: Mapping[str, OwnModel] | None = None
 ) -> dict[str, dict[str, str]]:
-    """Digests of the prompts of every design at work in the arms. Raises `ConfigError` for a design that is not there."""
+    """Digests of the prompts of every design at work in the arms.
+
+    Raises `ConfigError` for a design that is not there.
+    """
     asking = {*(own or ()), IDEAL}  # arms that have a model whether or not there is a common one
     designs = {(design_of(arm, model=model, own=own), model or arm in asking) for arm in arms}
-    found = {name: build_design(name, has_model=has_model).prompt_digests for name, has_model in sorted(designs)}
+    found = {
+        name: build_design(name, has_model=has_model).prompt_digests
+        for name, has_model in sorted(designs)
+    }
     return {name: digests for name, digests in found.items() if digests}
 
 
 def weights_of(models: Iterable[str]) -> dict[str, str]:
-    """Digests of the models that are folders here (`hf:FOLDER`): SHA-256 over their files' names and contents, 64 hex digits.
+    """Digests of the models that are folders here (`hf:FOLDER`): SHA-256 over their
+    files' names and contents, 64 hex digits.
 
-    Names of hubs and providers have none. Raises `EnvironmentFault` for a folder that is not there.
+    Names of hubs and providers have none. Raises `EnvironmentFault` for a folder that
+    is not there.
     """
     found: dict[str, str] = {}
     for model in models:
@@ -144,7 +161,9 @@ def _folder_digest(folder: Path) -> str:
 
 
 def _model_of(config: EvalConfig, arm: str, settings: AgentSettings | None) -> ChatModel | None:
-    """The model of an arm: its own for all roles, or the common one with what the settings say of roles; None for rules."""
+    """The model of an arm: its own for all roles, or the common one with what the
+    settings say of roles; None for rules.
+    """
     own = config.own_models.get(arm)
     name = own.model if own is not None else config.model
     if name is None:
@@ -165,7 +184,9 @@ def _kept_model(name: str, weights: str | None) -> ChatModel | None:
 
 def embedder_named(name: str, settings: AgentSettings | None = None) -> Embedder:
     """An embedder by name, loaded once a process; `settings` stands for that of the settings."""
-    chosen = (settings or AgentSettings()).embedder.model_dump_json() if name == FROM_SETTINGS else None
+    chosen = (
+        (settings or AgentSettings()).embedder.model_dump_json() if name == FROM_SETTINGS else None
+    )
     return _loaded(name, chosen)
 
 
@@ -173,7 +194,9 @@ def embedder_named(name: str, settings: AgentSettings | None = None) -> Embedder
 def _loaded(name: str, settings_json: str | None) -> Embedder:
     if settings_json is None:
         return build_embedder(name)
-    return build_embedder(AgentSettings.model_validate({"embedder": json.loads(settings_json)}).embedder)
+    return build_embedder(
+        AgentSettings.model_validate({"embedder": json.loads(settings_json)}).embedder
+    )
 
 
 def plan(episodes: Iterable[Episode], config: EvalConfig) -> list[tuple[str, int]]:
@@ -199,17 +222,22 @@ def run_evaluation(
     settings: AgentSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, list[Score]]:
-    """Play every episode with every arm, or read what was played before. Gives each arm's scores in the order of the episodes.
+    """Play every episode with every arm, or read what was played before.
 
-    `settings` is how the agents of all arms are built. Raises `EnvironmentFault` when the folder holds a run of another configuration, and
-    whatever makes an arm impossible to open. Without `progress` nothing is told.
+    Gives each arm's scores in the order of the episodes.
+
+    `settings` is how the agents of all arms are built. Raises `EnvironmentFault` when
+    the folder holds a run of another configuration, and whatever makes an arm
+    impossible to open. Without `progress` nothing is told.
     """
     freeze(config, out)
     told = progress or Progress(console=Console(quiet=True))
     names: list[str] = []
     pool = None
     if workers > 1:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
+        pool = ProcessPoolExecutor(
+            workers, mp_context=get_context("spawn"), initializer=die_with_parent
+        )
     running: dict[Future[str], _Job] = {}
     try:
         for episode in (asked(one, config) for one in islice(episodes, config.limit)):
@@ -221,10 +249,18 @@ def run_evaluation(
                 continue
             for arm in open_arms:
                 _place(out, arm, episode.id).unlink(missing_ok=True)
-            job = (config.model_dump_json(), episode.model_dump_json(), open_arms, str(out), settings)
+            job = (
+                config.model_dump_json(),
+                episode.model_dump_json(),
+                open_arms,
+                str(out),
+                settings,
+            )
             if pool is None:
                 questions = len(episode.probes)
-                told.say(run_pairs(*job, done=lambda _, questions=questions: told.advance(questions)))
+                told.say(
+                    run_pairs(*job, done=lambda _, questions=questions: told.advance(questions))
+                )
                 continue
             running[pool.submit(run_pairs, *job)] = _Job(
                 episode_id=episode.id, questions=len(episode.probes), open=open_arms
@@ -249,11 +285,15 @@ def run_pairs(
     settings: AgentSettings | None = None,
     done: Callable[[str], object] = str,
 ) -> str:
-    """Play one episode with some arms and write what came out, calling `done` after each; gives a line about it.
+    """Play one episode with some arms and write what came out, calling `done` after
+    each; gives a line about it.
 
     Runs an event loop of its own.
     """
-    config, episode = EvalConfig.model_validate_json(config_json), Episode.model_validate_json(episode_json)
+    config, episode = (
+        EvalConfig.model_validate_json(config_json),
+        Episode.model_validate_json(episode_json),
+    )
     return asyncio.run(_run_pairs(config, episode, arms, Path(out), settings, done))
 
 
@@ -294,27 +334,40 @@ async def _run_pairs(
             score = marked(score, world.truth) if world is not None else score
             write_score(out, arm, score)
             seconds += score.seconds + sum(probe.seconds for probe in score.probes)
-            failed += (score.failure is not None) + sum(probe.failure is not None for probe in score.probes)
+            failed += (score.failure is not None) + sum(
+                probe.failure is not None for probe in score.probes
+            )
             done(arm)
     finally:
         store.close()
     trouble = f", {failed} failed (run again to retry)" if failed else ""
-    return f"{episode.id}: {len(arms)} arms, {len(episode.probes)} questions, {seconds:.1f} s{trouble}"
+    return (
+        f"{episode.id}: {len(arms)} arms, {len(episode.probes)} questions, {seconds:.1f} s{trouble}"
+    )
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------
 
 
 def freeze(config: EvalConfig, out: Path) -> None:
-    """Write the configuration, or hold it equal to the one there. Raises `EnvironmentFault` naming what differs."""
+    """Write the configuration, or hold it equal to the one there.
+
+    Raises `EnvironmentFault` naming what differs.
+    """
     path = out / "config.json"
     if path.exists():
         before = load_config(path)
-        differing = [name for name in EvalConfig.model_fields if getattr(before, name) != getattr(config, name)]
+        differing = [
+            name
+            for name in EvalConfig.model_fields
+            if getattr(before, name) != getattr(config, name)
+        ]
         if differing == ["judge"] and None in (before.judge, config.judge):
             _write(path, config.model_dump_json(indent=2) + "\n")
         elif differing:
-            raise EnvironmentFault(f"{out} holds a run with another {', '.join(differing)}; choose another --out")
+            raise EnvironmentFault(
+                f"{out} holds a run with another {', '.join(differing)}; choose another --out"
+            )
         return
     out.mkdir(parents=True, exist_ok=True)
     _write(path, config.model_dump_json(indent=2) + "\n")
@@ -338,7 +391,9 @@ def write_score(out: Path, arm: str, score: Score) -> None:
 
 
 def read_score(out: Path, arm: str, episode_id: str, *, failures: bool = False) -> Score | None:
-    """A score written before; None when there is none or, unless `failures`, when something in it failed."""
+    """A score written before; None when there is none or, unless `failures`, when
+    something in it failed.
+    """
     path = _place(out, arm, episode_id)
     if not path.exists():
         return None
@@ -357,7 +412,10 @@ def _found(out: Path, arm: str, episode_id: str) -> Score:
 
 
 def _place(out: Path, arm: str, episode_id: str) -> Path:
-    plain = [name if re.fullmatch(r"\w[\w.-]{0,99}", name) else content_id("x", name) for name in (arm, episode_id)]
+    plain = [
+        name if re.fullmatch(r"\w[\w.-]{0,99}", name) else content_id("x", name)
+        for name in (arm, episode_id)
+    ]
     return out / "questions" / plain[0] / f"{plain[1]}.jsonl"
 
 
@@ -367,7 +425,7 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-# -- work --------------------------------------------------------------------------------------------------------------
+# -- work ------------------------------------------------------------------------------
 
 
 def asked(episode: Episode, config: EvalConfig) -> Episode:
@@ -389,7 +447,9 @@ def _collect(running: dict[Future[str], _Job], out: Path, progress: Progress) ->
 
 
 def die_with_parent() -> None:
-    """Called in each process as it starts: when its parent is killed, nobody else would ever end it."""
+    """Called in each process as it starts: when its parent is killed, nobody else would
+    ever end it.
+    """
 
     def watch() -> None:
         parent = parent_process()

@@ -1,7 +1,9 @@
-"""`memagent-eval synthetic`: arms on generated worlds, of which every answer, its evidence and what it replaced are known.
+"""`memagent-eval synthetic`: arms on generated worlds, of which every answer, its
+evidence and what it replaced are known.
 
-memagent-eval synthetic --level tiny --sessions 8 --episodes 50 --arms ideal,verbatim,oracle,empty
-memagent-eval synthetic --level tiny --answering reader --arms ideal,trained=memory_r2_brief@hf:runs/x/best,empty
+memagent-eval synthetic --level tiny --sessions 8 --episodes 50 --arms
+ideal,verbatim,oracle,empty memagent-eval synthetic --level tiny --answering reader
+--arms ideal,trained=memory_r2_brief@hf:runs/x/best,empty
 """
 
 from __future__ import annotations
@@ -38,32 +40,52 @@ _OWN = "by default the level's own."
 
 def synthetic_command(
     level: Annotated[Level | None, typer.Option(help="The world; standard by default.")] = None,
-    sessions: Annotated[int | None, typer.Option(min=1, help="Sessions an episode; 8 by default.")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes played; 20 by default.")] = None,
+    sessions: Annotated[
+        int | None, typer.Option(min=1, help="Sessions an episode; 8 by default.")
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Episodes played; 20 by default.")
+    ] = None,
     split: Annotated[
-        Part | None, typer.Option(help="Whose names and surface forms; test by default, which training never sees.")
+        Part | None,
+        typer.Option(
+            help="Whose names and surface forms; test by default, which training never sees."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the worlds; 0 by default.")] = None,
     turns: Annotated[int | None, typer.Option(help=f"Turns a session at least; {_OWN}")] = None,
-    facts: Annotated[float | None, typer.Option(help=f"True things told in a session, on average; {_OWN}")] = None,
+    facts: Annotated[
+        float | None, typer.Option(help=f"True things told in a session, on average; {_OWN}")
+    ] = None,
     overwrite: Annotated[
         float | None, typer.Option(help=f"Share of them that revise what was told before; {_OWN}")
     ] = None,
     interference: Annotated[
-        float | None, typer.Option(help=f"Repetitions and revisions of old facts in later sessions; {_OWN}")
+        float | None,
+        typer.Option(help=f"Repetitions and revisions of old facts in later sessions; {_OWN}"),
     ] = None,
-    distractors: Annotated[float | None, typer.Option(help=f"Tellings per fact that change nothing; {_OWN}")] = None,
-    friends: Annotated[int | None, typer.Option(help=f"People a speaker tells of at most; {_OWN}")] = None,
+    distractors: Annotated[
+        float | None, typer.Option(help=f"Tellings per fact that change nothing; {_OWN}")
+    ] = None,
+    friends: Annotated[
+        int | None, typer.Option(help=f"People a speaker tells of at most; {_OWN}")
+    ] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Comma-separated relations to use; all of the level's by default."),
+        typer.Option(
+            metavar="NAMES", help="Comma-separated relations to use; all of the level's by default."
+        ),
     ] = None,
     probes: Annotated[
-        int | None, typer.Option(min=1, help="Questions an episode at most; three a session by default.")
+        int | None,
+        typer.Option(min=1, help="Questions an episode at most; three a session by default."),
     ] = None,
     asks: Annotated[
         str | None,
-        typer.Option(metavar="KINDS", help=f"Comma-separated kinds of questions: {', '.join(ASKS)}; all by default."),
+        typer.Option(
+            metavar="KINDS",
+            help=f"Comma-separated kinds of questions: {', '.join(ASKS)}; all by default.",
+        ),
     ] = None,
     answering: Annotated[
         Answering | None,
@@ -83,7 +105,9 @@ def synthetic_command(
     judge: Judge = None,
     as_json: AsJson = False,
 ) -> None:
-    """Generated worlds: dialogues that change their minds, with exact answers and evidence, as many as you like."""
+    """Generated worlds: dialogues that change their minds, with exact answers and
+    evidence, as many as you like.
+    """
     before = load_config(config) if config is not None else None
     knobs = {
         "sessions": sessions,
@@ -96,12 +120,31 @@ def synthetic_command(
         "only": words(only),
         "probes": probes,
     }
-    named = {"level": level, "split": split, "seed": seed, "episodes": episodes, "asks": words(asks)}
+    named = {
+        "level": level,
+        "split": split,
+        "seed": seed,
+        "episodes": episodes,
+        "asks": words(asks),
+    }
     material = _material(_worlds(_given(named), _given(knobs), before=before))
     chosen = chosen_options(
-        arms=arms, model=model, embedder=embedder, categories=categories, judge=judge, answering=answering
+        arms=arms,
+        model=model,
+        embedder=embedder,
+        categories=categories,
+        judge=judge,
+        answering=answering,
     )
-    run_verb(material, chosen, before=before, settings=settings, out=out, workers=workers, as_json=as_json)
+    run_verb(
+        material,
+        chosen,
+        before=before,
+        settings=settings,
+        out=out,
+        workers=workers,
+        as_json=as_json,
+    )
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +152,14 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _worlds(named: dict[str, Any], knobs: dict[str, Any], *, before: EvalConfig | None) -> Worlds:
-    """The worlds that the options name: those of an earlier run, or the defaults, with the options on top."""
+    """The worlds that the options name: those of an earlier run, or the defaults, with
+    the options on top.
+    """
     if before is not None:
         if before.worlds is None:
-            raise EnvironmentFault(f"the configuration is of {before.benchmark}, not of generated worlds")
+            raise EnvironmentFault(
+                f"the configuration is of {before.benchmark}, not of generated worlds"
+            )
         first = before.worlds
     else:
         level = named.get("level", "standard")

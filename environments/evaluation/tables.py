@@ -31,14 +31,20 @@ WIDTH = 170
 
 
 def print_report(report: Report) -> None:
-    """Write the tables to standard output: all answerable questions, by category, single conversations, costs; then the notes."""
+    """Write the tables to standard output: all answerable questions, by category,
+    single conversations, costs; then the notes.
+    """
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     ks = report.config.ks
-    layout = [(name, head) for name, head in _LAYOUT if any(name in arm.overall for arm in report.arms)]
+    layout = [
+        (name, head) for name, head in _LAYOUT if any(name in arm.overall for arm in report.arms)
+    ]
     if report.config.worlds is not None:
-        console.print(_interval_table("Answers and memory", report.arms, lambda arm: arm.overall, _FIRST))
+        console.print(
+            _interval_table("Answers and memory", report.arms, lambda arm: arm.overall, _FIRST)
+        )
     console.print(_interval_table("How episodes were played", report.arms, lambda arm: arm.playing))
     console.print(_recall_table(report.arms, ks))
     console.print(_recall_by_category(report))
@@ -46,7 +52,11 @@ def print_report(report: Report) -> None:
     console.print(_category_table("f1", report))
     for episode in dict.fromkeys(name for arm in report.arms for name in arm.alone):
         console.print(_recall_by_category(report, episode=episode))
-        console.print(_plain_table(f"{episode} by itself: answers and memory", report.arms, layout, episode=episode))
+        console.print(
+            _plain_table(
+                f"{episode} by itself: answers and memory", report.arms, layout, episode=episode
+            )
+        )
     console.print(_cost_table(report.arms))
     for note in report.notes:
         console.print(note, markup=False, highlight=False)
@@ -57,7 +67,11 @@ def shown(figure: Figure | None, *, interval: bool = False) -> str:
     if figure is None or figure.value is None:
         return "-"
     text = f"{figure.value:.3f}"
-    return f"{text} [{figure.low:.3f}, {figure.high:.3f}]" if interval and figure.low is not None else text
+    return (
+        f"{text} [{figure.low:.3f}, {figure.high:.3f}]"
+        if interval and figure.low is not None
+        else text
+    )
 
 
 def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
@@ -99,24 +113,37 @@ def _interval_table(
 
 
 def _plain_table(
-    title: str, arms: Sequence[ArmReport], layout: Sequence[tuple[str, str]], *, episode: str | None = None
+    title: str,
+    arms: Sequence[ArmReport],
+    layout: Sequence[tuple[str, str]],
+    *,
+    episode: str | None = None,
 ) -> Table:
     table = Table(title=title)
     table.add_column("arm")
     for _, head in layout:
         table.add_column(head, justify="right")
     for arm in arms:
-        figures: Mapping[str, Figure] = arm.overall if episode is None else arm.alone.get(episode, {})
+        figures: Mapping[str, Figure] = (
+            arm.overall if episode is None else arm.alone.get(episode, {})
+        )
         table.add_row(arm.arm, *(shown(figures.get(name)) for name, _ in layout))
     return table
 
 
-def recall_cells(arm: ArmReport, ks: Sequence[int], categories: Sequence[str], episode: str | None = None) -> list[str]:
-    """Recall at every k, joined by slashes: of each category, then of all answerable questions; of one conversation if given."""
+def recall_cells(
+    arm: ArmReport, ks: Sequence[int], categories: Sequence[str], episode: str | None = None
+) -> list[str]:
+    """Recall at every k, joined by slashes: of each category, then of all answerable
+    questions; of one conversation if given.
+    """
     overall = arm.overall if episode is None else arm.alone.get(episode, {})
     by_category = arm.categories if episode is None else arm.alone_categories.get(episode, {})
     groups = [*(by_category.get(category, {}) for category in categories), overall]
-    return [" / ".join(shown(group.get(f"recall@{k}")).removeprefix("0") for k in ks) for group in groups]
+    return [
+        " / ".join(shown(group.get(f"recall@{k}")).removeprefix("0") for k in ks)
+        for group in groups
+    ]
 
 
 def _recall_by_category(report: Report, *, episode: str | None = None) -> Table:
@@ -126,7 +153,9 @@ def _recall_by_category(report: Report, *, episode: str | None = None) -> Table:
     )
     table.add_column("arm")
     for category, count in report.counts.items():
-        table.add_column(f"{category or '-'}" if episode else f"{category or '-'} (n={count})", justify="right")
+        table.add_column(
+            f"{category or '-'}" if episode else f"{category or '-'} (n={count})", justify="right"
+        )
     table.add_column("answerable", justify="right")
     for arm in report.arms:
         table.add_row(arm.arm, *recall_cells(arm, ks, list(report.counts), episode))
@@ -139,7 +168,10 @@ def _category_table(name: str, report: Report) -> Table:
     for category, count in report.counts.items():
         table.add_column(f"{category or '-'} (n={count})", justify="right")
     for arm in report.arms:
-        table.add_row(arm.arm, *(shown(arm.categories.get(category, {}).get(name)) for category in report.counts))
+        table.add_row(
+            arm.arm,
+            *(shown(arm.categories.get(category, {}).get(name)) for category in report.counts),
+        )
     return table
 
 

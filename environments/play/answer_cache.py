@@ -1,9 +1,12 @@
-"""A cache in front of the answerer, so that memories that show it the same give one answer and cost one call.
+"""A cache in front of the answerer, so that memories that show it the same give one
+answer and cost one call.
 
-The key is (question, what was shown, answerer). Only the answerer's call is cached: retrieval and the check of citations run on each
-memory as ever. Failures are never stored, so a question that failed is asked again; callers that come while a call is under way wait
-for it. The surprise: scores of hits are no part of the key, since a model is shown what hits say and not how they scored; an answerer by
-rules that weighs scores is refused.
+The key is (question, what was shown, answerer). Only the answerer's call is cached:
+retrieval and the check of citations run on each memory as ever. Failures are never
+stored, so a question that failed is asked again; callers that come while a call is
+under way wait for it. The surprise: scores of hits are no part of the key, since a
+model is shown what hits say and not how they scored; an answerer by rules that weighs
+scores is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ class CacheStats:
 
 
 class AnswerCache:
-    """Answers by key, the least recently used given up first. Not for use from several threads."""
+    """Answers by key, the least recently used given up first.
+
+    Not for use from several threads.
+    """
 
     def __init__(self, *, capacity: int = 100_000) -> None:
         """`capacity` is the most answers kept. Raises `EnvironmentFault` below 1."""
@@ -75,7 +81,10 @@ class AnswerCache:
         )
 
     async def answer(self, key: AnswerKey, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer under a key, by `call` when there is none. A repeated answer costs no usage. Raises what the call raises."""
+        """The answer under a key, by `call` when there is none.
+
+        A repeated answer costs no usage. Raises what the call raises.
+        """
         while True:
             known = self._answers.get(key)
             if known is not None:
@@ -122,14 +131,19 @@ def question_digest(question: Question) -> str:
 
 
 def context_digest(hits: Sequence[Hit]) -> str:
-    """Digest of what hits say, in their order: items, events and the paths that led to them, not their scores."""
+    """Digest of what hits say, in their order: items, events and the paths that led to
+    them, not their scores.
+    """
     return _digest(*(hit.model_dump_json(exclude=_UNSHOWN) for hit in hits))
 
 
 def with_answer_cache(agent: AsyncAgent, cache: AnswerCache, *, fingerprint: str) -> AsyncAgent:
-    """The agent with its answerer behind the cache. `fingerprint` names whatever else decides an answer: model, prompt, sampling.
+    """The agent with its answerer behind the cache.
 
-    Answers that use tools are not cached. Raises `EnvironmentFault` for a design that answers by rules.
+    `fingerprint` names whatever else decides an answer: model, prompt, sampling.
+
+    Answers that use tools are not cached. Raises `EnvironmentFault` for a design that
+    answers by rules.
     """
     if not agent.design.needs_model:
         raise EnvironmentFault(

@@ -1,7 +1,8 @@
 """The garbage collector during rollouts: seldom, and not over what was there before.
 
-A thousand live memories are a million objects, none of which is garbage, and the collector walks them again and again: with
-Python's own thresholds that is about an eighth of a rollout's time. Reference counts free nearly all of what rollouts drop; the
+A thousand live memories are a million objects, none of which is garbage, and the
+collector walks them again and again: with Python's own thresholds that is about an
+eighth of a rollout's time. Reference counts free nearly all of what rollouts drop; the
 collector is only for cycles.
 """
 
@@ -14,7 +15,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
-    """Collect only after so many new objects, and leave out what lives on entry; as before on leaving, with one collection of the rest.
+    """Collect only after so many new objects, and leave out what lives on entry; as
+    before on leaving, with one collection of the rest.
 
     Blocks may nest; the inner ones change nothing.
     """

@@ -1,7 +1,9 @@
-"""Scoring the members of a group alike: the same questions of every memory, and none that any member failed to be asked.
+"""Scoring the members of a group alike: the same questions of every memory, and none
+that any member failed to be asked.
 
-A call that fails is tried again; if it keeps failing the question leaves the whole group, because a score over other questions is not
-comparable. It never counts as a wrong answer.
+A call that fails is tried again; if it keeps failing the question leaves the whole
+group, because a score over other questions is not comparable. It never counts as a
+wrong answer.
 """
 
 from __future__ import annotations
@@ -38,11 +40,14 @@ async def score_group(
     attempts: int = 2,
     k: int = DEFAULT_K,
 ) -> GroupScore:
-    """Ask the probes of every memory through one answering agent, all at once, and score the answers.
+    """Ask the probes of every memory through one answering agent, all at once, and
+    score the answers.
 
-    Each is asked on a fork, at its own date or that of the last session any of them has heard; a call that fails is made up to `attempts`
-    times. Give an agent from `with_answer_cache` to pay once for what several memories show alike, and wrap its model to bound how many
-    calls run together. Raises `EnvironmentFault` for a probe of another episode.
+    Each is asked on a fork, at its own date or that of the last session any of them has
+    heard; a call that fails is made up to `attempts` times. Give an agent from
+    `with_answer_cache` to pay once for what several memories show alike, and wrap its
+    model to bound how many calls run together. Raises `EnvironmentFault` for a probe of
+    another episode.
     """
     known = {probe.id for probe in episode.probes}
     if foreign := [probe.id for probe in probes if probe.id not in known]:
@@ -50,7 +55,11 @@ async def score_group(
     heard = {session.id: session.at for memory in memories for session in memory.sessions.values()}
     at = max((date for date in heard.values() if date is not None), default=None)
     answers = await asyncio.gather(
-        *(_asked(agent, probe, memory, at=at, attempts=attempts, k=k) for memory in memories for probe in probes)
+        *(
+            _asked(agent, probe, memory, at=at, attempts=attempts, k=k)
+            for memory in memories
+            for probe in probes
+        )
     )
     failed: dict[str, str] = {}
     for answer in answers:
@@ -60,7 +69,9 @@ async def score_group(
     rows = [answers[at : at + len(probes)] for at in range(0, len(answers), len(probes) or 1)]
     return GroupScore(
         members=tuple(
-            scoring.score_answers(episode, [answer for answer in row if answer.probe_id not in failed])
+            scoring.score_answers(
+                episode, [answer for answer in row if answer.probe_id not in failed]
+            )
             for row in (rows or [[] for _ in memories])
         ),
         excluded=failed,
@@ -68,7 +79,13 @@ async def score_group(
 
 
 async def _asked(
-    agent: MemoryAgent, probe: Probe, memory: MemorySnapshot, *, at: datetime | None, attempts: int, k: int
+    agent: MemoryAgent,
+    probe: Probe,
+    memory: MemorySnapshot,
+    *,
+    at: datetime | None,
+    attempts: int,
+    k: int,
 ) -> ProbeAnswer:
     answer = await ask_probe(agent.at(memory), probe, memory=memory, at=at, k=k)
     for _ in range(attempts - 1):

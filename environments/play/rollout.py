@@ -1,8 +1,10 @@
-"""The only two players: `play` runs an agent through an episode, `replay_session` reruns one session from a recorded memory.
+"""The only two players: `play` runs an agent through an episode, `replay_session`
+reruns one session from a recorded memory.
 
-Both start from what they are given: `play` from the agent's own memory (give it `agent.at(EMPTY)` for a fresh private one), a replay
-from a fork of the anchor, so that any number of replays share one starting point. What fails is recorded on the trajectory; nothing is
-raised to those who run beside it, except cancellation.
+Both start from what they are given: `play` from the agent's own memory (give it
+`agent.at(EMPTY)` for a fresh private one), a replay from a fork of the anchor, so that
+any number of replays share one starting point. What fails is recorded on the
+trajectory; nothing is raised to those who run beside it, except cancellation.
 """
 
 from __future__ import annotations
@@ -54,11 +56,14 @@ async def play(
     k: int = DEFAULT_K,
     before_session: Callable[[int, MemorySnapshot], None] | None = None,
 ) -> Trajectory:
-    """Let the agent hear the sessions (the first `sessions` of them) and, with `ask`, answer each probe when it is due.
+    """Let the agent hear the sessions (the first `sessions` of them) and, with `ask`,
+    answer each probe when it is due.
 
-    A session that fails, or of which a chunk could not be processed, ends the rollout with its `failure`; a probe that fails is one
-    failed answer and the others go on. `before_session` is told each session's place and the memory it begins with, right before it is
-    heard, so that replays from that memory can start while this rollout goes on.
+    A session that fails, or of which a chunk could not be processed, ends the rollout
+    with its `failure`; a probe that fails is one failed answer and the others go on.
+    `before_session` is told each session's place and the memory it begins with, right
+    before it is heard, so that replays from that memory can start while this rollout
+    goes on.
     """
     episode = episode if sessions is None else truncate(episode, sessions)
     start = agent.snapshot()
@@ -78,29 +83,49 @@ async def play(
             failure = f"session {session.id}: {trace.report.failed_chunks[0].failure}"
             break
         if ask:
-            answers += await _ask_due(agent, episode, session, last=number == len(episode.sessions), k=k)
-    return Trajectory(episode_id=episode.id, start=start, traces=tuple(traces), answers=tuple(answers), failure=failure)
+            answers += await _ask_due(
+                agent, episode, session, last=number == len(episode.sessions), k=k
+            )
+    return Trajectory(
+        episode_id=episode.id,
+        start=start,
+        traces=tuple(traces),
+        answers=tuple(answers),
+        failure=failure,
+    )
 
 
-async def replay_session(agent: MemoryAgent, episode: Episode, *, session: int, anchor: MemorySnapshot) -> SessionTrace:
-    """Hear session number `session` (from 0) once more on a private memory that starts as the anchor.
+async def replay_session(
+    agent: MemoryAgent, episode: Episode, *, session: int, anchor: MemorySnapshot
+) -> SessionTrace:
+    """Hear session number `session` (from 0) once more on a private memory that starts
+    as the anchor.
 
-    Raises `EnvironmentFault` for an anchor that has heard this session already or lacks one before it, and what `remember` raises.
+    Raises `EnvironmentFault` for an anchor that has heard this session already or lacks
+    one before it, and what `remember` raises.
     """
     if not 0 <= session < len(episode.sessions):
-        raise EnvironmentFault(f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}")
+        raise EnvironmentFault(
+            f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}"
+        )
     chosen = episode.sessions[session]
     if chosen.id in anchor.sessions:
-        raise EnvironmentFault(f"the anchor has heard session {chosen.id!r} already; give the memory from before it")
+        raise EnvironmentFault(
+            f"the anchor has heard session {chosen.id!r} already; give the memory from before it"
+        )
     if lost := [one.id for one in episode.sessions[:session] if one.id not in anchor.sessions]:
-        raise EnvironmentFault(f"the anchor has not heard {', '.join(lost)}, which come before session {chosen.id!r}")
+        raise EnvironmentFault(
+            f"the anchor has not heard {', '.join(lost)}, which come before session {chosen.id!r}"
+        )
     return await _hear(agent.at(anchor), chosen)
 
 
 async def answer_probes(
     agent: MemoryAgent, episode: Episode, trajectory: Trajectory, *, k: int = DEFAULT_K
 ) -> tuple[ProbeAnswer, ...]:
-    """Ask the probes of a trajectory that was played without asking, each on a fork of the memory that was there when it was due."""
+    """Ask the probes of a trajectory that was played without asking, each on a fork of
+    the memory that was there when it was due.
+    """
     found: list[ProbeAnswer] = []
     heard = {trace.session_id: trace for trace in trajectory.traces}
     played = [session for session in episode.sessions if session.id in heard]
@@ -111,17 +136,29 @@ async def answer_probes(
 
 
 async def ask_probe(
-    agent: MemoryAgent, probe: Probe, *, memory: MemorySnapshot, at: datetime | None, k: int = DEFAULT_K
+    agent: MemoryAgent,
+    probe: Probe,
+    *,
+    memory: MemorySnapshot,
+    at: datetime | None,
+    k: int = DEFAULT_K,
 ) -> ProbeAnswer:
-    """One probe answered from what the agent remembers, which is `memory`; a failure is recorded. `at` dates a probe without a date."""
+    """One probe answered from what the agent remembers, which is `memory`; a failure is recorded.
+
+    `at` dates a probe without a date.
+    """
     began = perf_counter()
     try:
         with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
             answer = await agent.ask(probe.asked(at=at, k=k))
     except MemAgentError as error:
         failure = f"{type(error).__name__}: {error}"
-        return ProbeAnswer(probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began)
-    return ProbeAnswer(probe_id=probe.id, memory=memory, answer=answer, seconds=perf_counter() - began)
+        return ProbeAnswer(
+            probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began
+        )
+    return ProbeAnswer(
+        probe_id=probe.id, memory=memory, answer=answer, seconds=perf_counter() - began
+    )
 
 
 async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
@@ -137,9 +174,15 @@ async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
     )
 
 
-async def _ask_due(agent: MemoryAgent, episode: Episode, session: Session, *, last: bool, k: int) -> list[ProbeAnswer]:
-    """Answers to the probes due after this session; those without a session of their own are due after the last."""
-    at = max((one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None)
+async def _ask_due(
+    agent: MemoryAgent, episode: Episode, session: Session, *, last: bool, k: int
+) -> list[ProbeAnswer]:
+    """Answers to the probes due after this session; those without a session of their
+    own are due after the last.
+    """
+    at = max(
+        (one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None
+    )
     memory = agent.snapshot()
     return [
         await ask_probe(agent, probe, memory=memory, at=at, k=k)

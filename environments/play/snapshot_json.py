@@ -1,7 +1,9 @@
-"""Snapshots as JSON text, and the digest of a replayed session: what a resumed run and a test compare.
+"""Snapshots as JSON text, and the digest of a replayed session: what a resumed run and
+a test compare.
 
-The text holds content only; vectors are a cache and are made again by the bank that continues from it. Its digest is proved when a bank
-continues (`SnapshotMismatch`), so a text that was altered is not played from.
+The text holds content only; vectors are a cache and are made again by the bank that
+continues from it. Its digest is proved when a bank continues (`SnapshotMismatch`), so a
+text that was altered is not played from.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ def snapshot_to_json(snapshot: MemorySnapshot) -> str:
         archive=tuple(sorted(snapshot.archive.items())),
         sessions=tuple(sorted(snapshot.sessions.values(), key=lambda session: session.id)),
         nodes=tuple(sorted(snapshot.graph.all_nodes(), key=lambda node: node.id)),
-        edges=tuple(sorted(snapshot.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key))),
+        edges=tuple(
+            sorted(
+                snapshot.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key)
+            )
+        ),
         stats=tuple(sorted(snapshot.stats.items())),
         ordinals=tuple(sorted(snapshot.ordinals.items())),
         done=tuple(sorted((key, tuple(sorted(chunks))) for key, chunks in snapshot.done.items())),
@@ -57,7 +63,10 @@ def snapshot_to_json(snapshot: MemorySnapshot) -> str:
 
 
 def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
-    """The snapshot of a text; give it to `agent.at`. Raises `EnvironmentFault` for a text that is none."""
+    """The snapshot of a text; give it to `agent.at`.
+
+    Raises `EnvironmentFault` for a text that is none.
+    """
     try:
         content = _Content.model_validate_json(text)
     except ValidationError as error:
@@ -65,7 +74,9 @@ def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
         place = ".".join(str(part) for part in first["loc"])
         raise EnvironmentFault(f"this is no snapshot: {place}: {first['msg']}") from error
     if content.format != FORMAT:
-        raise EnvironmentFault(f"a snapshot of format {content.format!r} cannot be read, only {FORMAT!r}")
+        raise EnvironmentFault(
+            f"a snapshot of format {content.format!r} cannot be read, only {FORMAT!r}"
+        )
     return MemorySnapshot(
         digest=content.digest,
         items={item.id: item for item in content.items},
@@ -80,10 +91,17 @@ def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
 
 
 def trace_digest(trace: SessionTrace) -> str:
-    """SHA-256 over all that a session left but how long it took: report, and both memories to the last version and op id."""
+    """SHA-256 over all that a session left but how long it took: report, and both
+    memories to the last version and op id.
+    """
     whole = hashlib.sha256(b"memagent/trace/1")
     report = trace.report.model_dump_json(exclude=_TIMES)
-    for part in (trace.session_id, report, snapshot_to_json(trace.before), snapshot_to_json(trace.after)):
+    for part in (
+        trace.session_id,
+        report,
+        snapshot_to_json(trace.before),
+        snapshot_to_json(trace.after),
+    ):
         data = part.encode("utf-8", "replace")
         whole.update(len(data).to_bytes(8, "big") + data)
     return whole.hexdigest()

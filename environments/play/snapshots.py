@@ -1,9 +1,12 @@
 """Snapshots kept while somebody needs them, and no longer.
 
-A rollout leaves one memory a session, thousands in a training step; they share almost everything, but kept for ever they still fill the
-machine. `SnapshotStore` counts who holds each one and drops it with its last holder. A place (episode, sessions heard, policy version)
-finds the memories that were there. The surprise: two memories may have one digest and yet have heard different sessions, when nothing of
-a session was worth keeping; so a snapshot is kept by place *and* digest, and looking it up by digest alone refuses to guess.
+A rollout leaves one memory a session, thousands in a training step; they share almost
+everything, but kept for ever they still fill the machine. `SnapshotStore` counts who
+holds each one and drops it with its last holder. A place (episode, sessions heard,
+policy version) finds the memories that were there. The surprise: two memories may have
+one digest and yet have heard different sessions, when nothing of a session was worth
+keeping; so a snapshot is kept by place *and* digest, and looking it up by digest alone
+refuses to guess.
 """
 
 from __future__ import annotations
@@ -48,7 +51,10 @@ class StoreStats:
 
 
 class Hold:
-    """A claim on one snapshot; let go of it with `release()` or by leaving a `with` block. Releasing twice is harmless."""
+    """A claim on one snapshot; let go of it with `release()` or by leaving a `with` block.
+
+    Releasing twice is harmless.
+    """
 
     __slots__ = ("_store", "place", "snapshot")
 
@@ -72,7 +78,10 @@ class Hold:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.release()
 
@@ -87,7 +96,10 @@ class SnapshotStore:
         self._peak = self._collected = 0
 
     def hold(self, snapshot: MemorySnapshot, place: Place) -> Hold:
-        """Keep a snapshot at a place until the hold is released. An equal one there already is kept instead of this one."""
+        """Keep a snapshot at a place until the hold is released.
+
+        An equal one there already is kept instead of this one.
+        """
         there = self._places.setdefault(place, {})
         kept = there.setdefault(snapshot.digest, snapshot)
         key = (place, snapshot.digest)
@@ -101,14 +113,22 @@ class SnapshotStore:
         return tuple(self._places.get(place, {}).values())
 
     def get(self, digest: str, place: Place | None = None) -> MemorySnapshot:
-        """The snapshot of a digest, at a place if given. Raises `EnvironmentFault` when there is none, or several that have heard different
-        sessions."""
+        """The snapshot of a digest, at a place if given.
+
+        Raises `EnvironmentFault` when there is none, or several that have heard
+        different sessions.
+        """
         places = [one for one in self._digests.get(digest, ()) if place is None or one == place]
         if not places:
             where = "" if place is None else f" at {tuple(place)}"
-            raise EnvironmentFault(f"no snapshot {digest[:12]}{where} is held; it was released, or never kept")
+            raise EnvironmentFault(
+                f"no snapshot {digest[:12]}{where} is held; it was released, or never kept"
+            )
         found = [self._places[one][digest] for one in places]
-        if any(one.done != found[0].done or one.sessions.keys() != found[0].sessions.keys() for one in found[1:]):
+        if any(
+            one.done != found[0].done or one.sessions.keys() != found[0].sessions.keys()
+            for one in found[1:]
+        ):
             raise EnvironmentFault(
                 f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are equal but have heard different sessions; "
                 "name the place"
@@ -133,7 +153,9 @@ class SnapshotStore:
             peak=self._peak,
             holders=sum(self._counts.values()),
             collected=self._collected,
-            estimated_bytes=estimated_bytes(one for there in self._places.values() for one in there.values()),
+            estimated_bytes=estimated_bytes(
+                one for there in self._places.values() for one in there.values()
+            ),
         )
 
     def _released(self, place: Place, digest: str) -> None:
@@ -150,15 +172,21 @@ class SnapshotStore:
 
 
 def estimated_bytes(snapshots: Iterable[MemorySnapshot]) -> int:
-    """Rough bytes of some snapshots' items, older versions and graphs: every record once, however many snapshots share it.
+    """Rough bytes of some snapshots' items, older versions and graphs: every record
+    once, however many snapshots share it.
 
-    Leaves out search views and vectors, which belong to the bank, and the turns, which belong to the episode.
+    Leaves out search views and vectors, which belong to the bank, and the turns, which
+    belong to the episode.
     """
     seen: set[int] = set()
     total = 0
     for snapshot in snapshots:
         total += 8 * _MAP_ENTRY_BYTES  # the paths from the roots of its own maps
-        records: list[Record] = [*snapshot.items.values(), *snapshot.graph.all_nodes(), *snapshot.graph.all_edges()]
+        records: list[Record] = [
+            *snapshot.items.values(),
+            *snapshot.graph.all_nodes(),
+            *snapshot.graph.all_edges(),
+        ]
         records += [item for past in snapshot.archive.values() for item in past]
         for record in records:
             if id(record) not in seen:

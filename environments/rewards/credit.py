@@ -1,9 +1,13 @@
-"""Credit for single sessions: what each earned on the episode's last memory, and on the memory right after it.
+"""Credit for single sessions: what each earned on the episode's last memory, and on the
+memory right after it.
 
-Two credits with different meanings. The *terminal* one is the mean worth of the questions with evidence in the session, asked of the
-memory that the rollout ended with: it compares whole rollouts, and later sessions may have spoilt or saved it. The *after* one is asked
-right after the session: its own questions that are answerable by then, and a sample of earlier ones of fixed size, so that forgetting
-costs; it compares reruns from one shared memory. None means masked: a session that nothing was asked about, or whose questions all failed.
+Two credits with different meanings. The *terminal* one is the mean worth of the
+questions with evidence in the session, asked of the memory that the rollout ended with:
+it compares whole rollouts, and later sessions may have spoilt or saved it. The *after*
+one is asked right after the session: its own questions that are answerable by then, and
+a sample of earlier ones of fixed size, so that forgetting costs; it compares reruns
+from one shared memory. None means masked: a session that nothing was asked about, or
+whose questions all failed.
 """
 
 from __future__ import annotations
@@ -28,14 +32,20 @@ class SessionCredit:
 def terminal_credit(
     questions: SessionQuestions, scores: Iterable[ProbeScore], *, measure: Measure = "f1"
 ) -> float | None:
-    """Mean worth of the session's own questions among these scores of the last memory; others are passed over."""
+    """Mean worth of the session's own questions among these scores of the last memory;
+    others are passed over.
+    """
     return mean_value(_of(questions.own, scores), measure=measure)
 
 
-def after_credit(questions: SessionQuestions, scores: Iterable[ProbeScore], *, measure: Measure = "f1") -> float | None:
-    """Mean worth of the due and the rehearsal questions among these scores of the memory right after the session.
+def after_credit(
+    questions: SessionQuestions, scores: Iterable[ProbeScore], *, measure: Measure = "f1"
+) -> float | None:
+    """Mean worth of the due and the rehearsal questions among these scores of the
+    memory right after the session.
 
-    None when no due question has a worth: rehearsal alone would only ever reward doing nothing.
+    None when no due question has a worth: rehearsal alone would only ever reward doing
+    nothing.
     """
     listed = list(scores)
     if mean_value(_of(questions.due, listed), measure=measure) is None:
@@ -50,7 +60,9 @@ def session_credits(
     after: Mapping[str, Iterable[ProbeScore]],
     measure: Measure = "f1",
 ) -> dict[str, SessionCredit]:
-    """Both credits of every session; `after` gives the scores right after a session by its id, and may lack some."""
+    """Both credits of every session; `after` gives the scores right after a session by
+    its id, and may lack some.
+    """
     listed = list(terminal)
     return {
         session_id: SessionCredit(

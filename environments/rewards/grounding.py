@@ -1,8 +1,10 @@
 """Rewards for resting on the right evidence: in memory (FAPO by evidence) and in time (Memory-T1).
 
-Memory-T1's reward is 0.6 accuracy + 0.2 grounding + 0.2 time, and -1 for a reply that cannot be read. Grounding is about which sessions
-were chosen; time is the mean over them of (proximity + fidelity) / 2: is the session's date near the range that the question asks about,
-and do the events told there lie in it? Where a case is not covered by the paper, the choice made here is named at its function.
+Memory-T1's reward is 0.6 accuracy + 0.2 grounding + 0.2 time, and -1 for a reply that
+cannot be read. Grounding is about which sessions were chosen; time is the mean over
+them of (proximity + fidelity) / 2: is the session's date near the range that the
+question asks about, and do the events told there lie in it? Where a case is not covered
+by the paper, the choice made here is named at its function.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ from memagent.core.records import MemoryItem, TimeSpan
 
 _DAY_S = 86_400.0
 
-# -- evidence ----------------------------------------------------------------------------------------------------------
+# -- evidence --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceTerm:
-    """1 for a right answer whose evidence is in memory, 0 for a right one without it, -1 for a wrong one; the mean over the answers.
+    """1 for a right answer whose evidence is in memory, 0 for a right one without it,
+    -1 for a wrong one; the mean over the answers.
 
-    A guess that happens to be right earns less than an answer that memory supports. Evidence counts as held when the words of every
-    gold turn are in some item that cites it (`ProbeScore.uncovered`).
+    A guess that happens to be right earns less than an answer that memory supports.
+    Evidence counts as held when the words of every gold turn are in some item that
+    cites it (`ProbeScore.uncovered`).
     """
 
     measure: Measure = "f1"
@@ -50,18 +54,23 @@ def evidence_value(*, right: bool, grounded: bool) -> float:
     return -1.0 if not right else 1.0 if grounded else 0.0
 
 
-# -- time --------------------------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------
 
 
 def session_grounding(chosen: Collection[str], gold: Collection[str]) -> float:
-    """+1 when the chosen sessions are exactly the gold ones, +0.5 when they share any, -1 when none."""
+    """+1 when the chosen sessions are exactly the gold ones, +0.5 when they share any,
+    -1 when none.
+    """
     if set(chosen) == set(gold):
         return 1.0
     return 0.5 if set(chosen) & set(gold) else -1.0
 
 
 def proximity(*, distance_days: float, range_days: float) -> float:
-    """1 inside the asked range (distance 0), else 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to [-0.5, 1]. L counts at least 1 day."""
+    """1 inside the asked range (distance 0), else 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to [-0.5, 1].
+
+    L counts at least 1 day.
+    """
     if distance_days <= 0:
         return 1.0
     steps = 0.5 * distance_days / max(range_days, 1.0)
@@ -70,7 +79,9 @@ def proximity(*, distance_days: float, range_days: float) -> float:
 
 
 def session_proximity(at: datetime, asked: TimeSpan) -> float:
-    """`proximity` of a session's date to the nearest bound of the asked range; a range with an open bound is endless, so L is too."""
+    """`proximity` of a session's date to the nearest bound of the asked range; a range
+    with an open bound is endless, so L is too.
+    """
     before = (asked.start - at).total_seconds() if asked.start is not None else -inf
     after = (at - asked.end).total_seconds() if asked.end is not None else -inf
     if asked.contains(at):
@@ -80,7 +91,8 @@ def session_proximity(at: datetime, asked: TimeSpan) -> float:
 
 
 def event_fidelity(events: Sequence[TimeSpan], asked: TimeSpan) -> float:
-    """Mean over a session's events that bear on the question: +1 inside the asked range, +0.5 across a bound, -1 apart from it.
+    """Mean over a session's events that bear on the question: +1 inside the asked
+    range, +0.5 across a bound, -1 apart from it.
 
     0 without such events (our choice: nothing is known for or against).
     """
@@ -96,13 +108,22 @@ def _fidelity(event: TimeSpan, asked: TimeSpan) -> float:
     return 1.0 if starts and ends else 0.5
 
 
-def time_consistency(chosen: Iterable[tuple[datetime, Sequence[TimeSpan]]], asked: TimeSpan) -> float:
-    """Mean over the chosen sessions, each (date, events), of (proximity + fidelity) / 2; for none the worst, -0.75 (our choice)."""
-    values = [(session_proximity(at, asked) + event_fidelity(events, asked)) / 2.0 for at, events in chosen]
+def time_consistency(
+    chosen: Iterable[tuple[datetime, Sequence[TimeSpan]]], asked: TimeSpan
+) -> float:
+    """Mean over the chosen sessions, each (date, events), of (proximity + fidelity) /
+    2; for none the worst, -0.75 (our choice).
+    """
+    values = [
+        (session_proximity(at, asked) + event_fidelity(events, asked)) / 2.0
+        for at, events in chosen
+    ]
     return sum(values) / len(values) if values else -0.75
 
 
-def temporal_value(*, accuracy: float, grounding: float, time: float, readable: bool = True) -> float:
+def temporal_value(
+    *, accuracy: float, grounding: float, time: float, readable: bool = True
+) -> float:
     """0.6 accuracy + 0.2 grounding + 0.2 time; -1 for a reply that could not be read."""
     return 0.6 * accuracy + 0.2 * grounding + 0.2 * time if readable else -1.0
 
@@ -110,11 +131,17 @@ def temporal_value(*, accuracy: float, grounding: float, time: float, readable: 
 class TemporalTerm:
     """Memory-T1's reward over the questions whose asked range is known; the mean.
 
-    A session is chosen when the answer cites a turn of it. Its events are the spans of the memory items that rest on those turns.
+    A session is chosen when the answer cites a turn of it. Its events are the spans of
+    the memory items that rest on those turns.
     """
 
     def __init__(
-        self, episode: Episode, asked: Mapping[str, TimeSpan], *, measure: Measure = "f1", name: str = "temporal"
+        self,
+        episode: Episode,
+        asked: Mapping[str, TimeSpan],
+        *,
+        measure: Measure = "f1",
+        name: str = "temporal",
     ) -> None:
         """`asked` gives the range in question by probe id."""
         self.name = name
@@ -133,7 +160,9 @@ class TemporalTerm:
         ]
         return sum(values) / len(values) if values else None
 
-    def _value(self, score: ProbeScore, asked: TimeSpan, items: Mapping[str, Sequence[MemoryItem]]) -> float | None:
+    def _value(
+        self, score: ProbeScore, asked: TimeSpan, items: Mapping[str, Sequence[MemoryItem]]
+    ) -> float | None:
         accuracy = answer_value(score, measure=self._measure)
         if accuracy is None:
             return None
@@ -143,7 +172,12 @@ class TemporalTerm:
                 cited.setdefault(self._home[turn_id].id, []).append(turn_id)
         chosen: list[tuple[datetime, list[TimeSpan]]] = []
         for turn_ids in cited.values():
-            spans = {item.id: item.valid for turn_id in turn_ids for item in items.get(turn_id, ()) if item.valid}
+            spans = {
+                item.id: item.valid
+                for turn_id in turn_ids
+                for item in items.get(turn_id, ())
+                if item.valid
+            }
             at = self._home[turn_ids[0]].at
             if at is not None:
                 chosen.append((at, list(spans.values())))

@@ -1,8 +1,12 @@
-"""The numbers, as pure functions of strings, ids and counts. Each says what it divides by.
+"""The numbers, as pure functions of strings, ids and counts.
 
-Two spellings of token F1 are in use and differ by points, so both are here under their own names: `f1` counts repeated words as SQuAD
-does (Rajpurkar et al. 2016), `f1_memory_r2` divides the number of *distinct* common words by the lengths of both texts, repeats included,
-so it is never higher. `ratio_interval` resamples whole conversations, because questions about one conversation share its memory.
+Each says what it divides by.
+
+Two spellings of token F1 are in use and differ by points, so both are here under their
+own names: `f1` counts repeated words as SQuAD does (Rajpurkar et al. 2016),
+`f1_memory_r2` divides the number of *distinct* common words by the lengths of both
+texts, repeats included, so it is never higher. `ratio_interval` resamples whole
+conversations, because questions about one conversation share its memory.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ import numpy as np
 from memagent.core.records import MemoryItem
 
 Part = tuple[float, float]
-"""What one question adds above and below the line of a ratio; (0, 0) when it takes no part."""
+"""What one question adds above and below the line of a ratio; (0, 0) when it takes no
+part.
+"""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -30,16 +36,20 @@ _LIGHT = frozenset(
 )
 
 
-# -- answers against gold answers --------------------------------------------------------------------------------------
+# -- answers against gold answers ------------------------------------------------------
 
 
 def normalised(text: str) -> list[str]:
-    """Words of an answer as SQuAD compares them: lower case, without ASCII punctuation and articles."""
+    """Words of an answer as SQuAD compares them: lower case, without ASCII punctuation
+    and articles.
+    """
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Harmonic mean of precision and recall over words with their counts; 1 when both are empty, 0 when one is."""
+    """Harmonic mean of precision and recall over words with their counts; 1 when both
+    are empty, 0 when one is.
+    """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
         return float(said == wanted)
@@ -47,7 +57,9 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_memory_r2(predicted: str, gold: str) -> float:
-    """The same over distinct common words, divided by the lengths of the texts with repeats; 1 when both are empty."""
+    """The same over distinct common words, divided by the lengths of the texts with
+    repeats; 1 when both are empty.
+    """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
         return float(said == wanted)
@@ -55,11 +67,15 @@ def f1_memory_r2(predicted: str, gold: str) -> float:
 
 
 def _harmonic(common: int, said: int, wanted: int) -> float:
-    return 2.0 * common / (said + wanted)  # 2PR / (P + R) with P = common / said and R = common / wanted
+    return (
+        2.0 * common / (said + wanted)
+    )  # 2PR / (P + R) with P = common / said and R = common / wanted
 
 
 def bleu1(predicted: str, gold: str) -> float:
-    """Clipped unigram precision times the brevity penalty exp(1 - gold / predicted) for shorter answers; unsmoothed."""
+    """Clipped unigram precision times the brevity penalty exp(1 - gold / predicted) for
+    shorter answers; unsmoothed.
+    """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
         return float(said == wanted)
@@ -72,11 +88,13 @@ def exact_match(predicted: str, gold: str) -> float:
     return float(normalised(predicted) == normalised(gold))
 
 
-# -- evidence ----------------------------------------------------------------------------------------------------------
+# -- evidence --------------------------------------------------------------------------
 
 
 def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> float:
-    """Share of the gold turns among the first k turns returned. k counts turns, not hits: a hit that rests on three turns uses three."""
+    """Share of the gold turns among the first k turns returned. k counts turns, not
+    hits: a hit that rests on three turns uses three.
+    """
     if not gold:
         raise ValueError("recall needs at least one gold turn")
     wanted = set(gold)
@@ -84,18 +102,25 @@ def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> fl
 
 
 def citation_part(cited: Collection[str], gold: Collection[str]) -> Part:
-    """(cited turns that are gold, cited turns), each turn once; `ratio` over questions is citation precision."""
+    """(cited turns that are gold, cited turns), each turn once; `ratio` over questions
+    is citation precision.
+    """
     distinct = set(cited)
     return float(len(distinct & set(gold))), float(len(distinct))
 
 
 def m_fail(gold: Iterable[str], citing: Mapping[str, Sequence[MemoryItem]]) -> list[str]:
-    """Gold turns that no stored item cites: what was lost while the memory was built. `citing` maps a turn to the items that cite it."""
+    """Gold turns that no stored item cites: what was lost while the memory was built.
+
+    `citing` maps a turn to the items that cite it.
+    """
     return [turn_id for turn_id in gold if not citing.get(turn_id)]
 
 
 def covers(text: str, evidence: str, *, share: float) -> bool:
-    """Whether a text holds at least this share of the distinct content words of the evidence (all words when it has no others)."""
+    """Whether a text holds at least this share of the distinct content words of the
+    evidence (all words when it has no others).
+    """
     words = {word.lower() for word in _WORD.findall(evidence)}
     wanted = words - _LIGHT or words
     held = {word.lower() for word in _WORD.findall(text)}
@@ -105,7 +130,9 @@ def covers(text: str, evidence: str, *, share: float) -> bool:
 def m_fail_content(
     gold: Mapping[str, str], citing: Mapping[str, Sequence[MemoryItem]], *, share: float = 0.5
 ) -> list[str]:
-    """Gold turns (id to text) of which no citing item covers the words: a citation alone does not keep what was said."""
+    """Gold turns (id to text) of which no citing item covers the words: a citation
+    alone does not keep what was said.
+    """
     return [
         turn_id
         for turn_id, said in gold.items()
@@ -133,11 +160,13 @@ def abstention_recall_part(*, abstained: bool, unanswerable: bool) -> Part:
     return float(abstained and unanswerable), float(unanswerable)
 
 
-# -- sums and intervals ------------------------------------------------------------------------------------------------
+# -- sums and intervals ----------------------------------------------------------------
 
 
 def token_count(text: str) -> int:
-    """Words and punctuation signs: a count that needs no model's tokeniser and is the same everywhere."""
+    """Words and punctuation signs: a count that needs no model's tokeniser and is the
+    same everywhere.
+    """
     return len(_TOKEN.findall(text))
 
 
@@ -152,7 +181,9 @@ def ratio(parts: Iterable[Part]) -> float | None:
 def ratio_interval(
     groups: Sequence[Sequence[Part]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of `ratio` over resampled groups (conversations); None below two groups with anything in them."""
+    """Percentile bootstrap interval of `ratio` over resampled groups (conversations);
+    None below two groups with anything in them.
+    """
     sums = [(sum(part for part, _ in group), sum(whole for _, whole in group)) for group in groups]
     sums = [pair for pair in sums if pair[1]]
     if len(sums) < 2:

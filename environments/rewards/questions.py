@@ -1,7 +1,9 @@
 """Which questions a group answers: the same ones for every member, by construction.
 
-A draw depends on the group's key and the questions' ids alone, never on who asks, on the order of a file or on the machine. Draws are made
-session by session, so no session goes without questions while it has any; one that has none gets no credit at all (`None`), not zero.
+A draw depends on the group's key and the questions' ids alone, never on who asks, on
+the order of a file or on the machine. Draws are made session by session, so no session
+goes without questions while it has any; one that has none gets no credit at all
+(`None`), not zero.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe
 
 GroupKey = Sequence[str | int]
-"""What the members of a group share: role, episode, session, anchor digest, as the case may be."""
+"""What the members of a group share: role, episode, session, anchor digest, as the case
+may be.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +27,17 @@ class SessionQuestions:
 
     session_id: str
     own: tuple[Probe, ...] = ()
-    """Probes with evidence in the session, asked where they are due: most at the episode's end."""
+    """Probes with evidence in the session, asked where they are due: most at the episode's
+    end.
+    """
     due: tuple[Probe, ...] = ()
-    """Probes with evidence in the session that can be answered right after it: all their evidence has been told by then."""
+    """Probes with evidence in the session that can be answered right after it: all their
+    evidence has been told by then.
+    """
     rehearsal: tuple[Probe, ...] = ()
-    """A sample of questions about earlier sessions only, for right after the session: what must not be lost."""
+    """A sample of questions about earlier sessions only, for right after the session: what
+    must not be lost.
+    """
 
     @property
     def after(self) -> tuple[Probe, ...]:
@@ -36,19 +46,29 @@ class SessionQuestions:
 
 
 def questions_for(
-    group_key: GroupKey, episode: Episode, session: int, *, own: int | None = None, rehearsal: int = 4
+    group_key: GroupKey,
+    episode: Episode,
+    session: int,
+    *,
+    own: int | None = None,
+    rehearsal: int = 4,
 ) -> SessionQuestions:
-    """The questions of session number `session` (from 0) for a group: `own` of its own (None for all) and `rehearsal` earlier ones.
+    """The questions of session number `session` (from 0) for a group: `own` of its own
+    (None for all) and `rehearsal` earlier ones.
 
-    `due` is drawn by itself, so that a session whose `own` draw fell on questions that end later still has some. Raises
-    `EnvironmentFault` for a session that is not there.
+    `due` is drawn by itself, so that a session whose `own` draw fell on questions that
+    end later still has some. Raises `EnvironmentFault` for a session that is not there.
     """
     if not 0 <= session < len(episode.sessions):
-        raise EnvironmentFault(f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}")
+        raise EnvironmentFault(
+            f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}"
+        )
     places = evidence_places(episode)
     asked = asked_places(episode)
     mine = [probe for probe in episode.probes if session in places[probe.id]]
-    told = [probe for probe in mine if max(places[probe.id]) == session and asked[probe.id] >= session]
+    told = [
+        probe for probe in mine if max(places[probe.id]) == session and asked[probe.id] >= session
+    ]
     earlier = [
         probe
         for probe in episode.probes
@@ -67,30 +87,47 @@ def episode_questions(
 ) -> dict[str, SessionQuestions]:
     """`questions_for` every session, by session id."""
     every = (
-        questions_for(group_key, episode, place, own=own, rehearsal=rehearsal) for place in range(len(episode.sessions))
+        questions_for(group_key, episode, place, own=own, rehearsal=rehearsal)
+        for place in range(len(episode.sessions))
     )
     return {questions.session_id: questions for questions in every}
 
 
-def terminal_probes(episode: Episode, questions: Mapping[str, SessionQuestions]) -> tuple[Probe, ...]:
-    """Every drawn question of any session, each once, in order of the episode: what a rollout's memories are asked."""
+def terminal_probes(
+    episode: Episode, questions: Mapping[str, SessionQuestions]
+) -> tuple[Probe, ...]:
+    """Every drawn question of any session, each once, in order of the episode: what a
+    rollout's memories are asked.
+    """
     wanted = {probe.id for one in questions.values() for probe in one.own}
     return tuple(probe for probe in episode.probes if probe.id in wanted)
 
 
 def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tuple[Probe, ...]:
-    """`count` of the probes (all for None), in the order given; more probes to draw from never change the order among the old ones."""
+    """`count` of the probes (all for None), in the order given; more probes to draw
+    from never change the order among the old ones.
+    """
     listed = list(probes)
     if count is None or count >= len(listed):
         return tuple(listed)
-    chosen = {probe.id for probe in sorted(listed, key=lambda probe: _lot(group_key, probe.id))[: max(0, count)]}
+    chosen = {
+        probe.id
+        for probe in sorted(listed, key=lambda probe: _lot(group_key, probe.id))[: max(0, count)]
+    }
     return tuple(probe for probe in listed if probe.id in chosen)
 
 
 def evidence_places(episode: Episode) -> dict[str, frozenset[int]]:
-    """By probe id the places (from 0) of the sessions that hold its evidence; empty for a probe without evidence."""
-    home = {turn.id: place for place, session in enumerate(episode.sessions) for turn in session.turns}
-    return {probe.id: frozenset(home[turn_id] for turn_id in probe.evidence_turn_ids) for probe in episode.probes}
+    """By probe id the places (from 0) of the sessions that hold its evidence; empty for
+    a probe without evidence.
+    """
+    home = {
+        turn.id: place for place, session in enumerate(episode.sessions) for turn in session.turns
+    }
+    return {
+        probe.id: frozenset(home[turn_id] for turn_id in probe.evidence_turn_ids)
+        for probe in episode.probes
+    }
 
 
 def asked_places(episode: Episode) -> dict[str, int]:
@@ -98,7 +135,8 @@ def asked_places(episode: Episode) -> dict[str, int]:
     places = {session.id: place for place, session in enumerate(episode.sessions)}
     last = len(episode.sessions) - 1
     return {
-        probe.id: places[probe.after_session] if probe.after_session is not None else last for probe in episode.probes
+        probe.id: places[probe.after_session] if probe.after_session is not None else last
+        for probe in episode.probes
     }
 
 

@@ -1,4 +1,6 @@
-"""From a trajectory to its score: pure, the same for every environment and every arm of an evaluation."""
+"""From a trajectory to its score: pure, the same for every environment and every arm of
+an evaluation.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Scoring:
             **_work(trajectory),
         )
 
-    def score_answers(self, episode: Episode, answers: Iterable[ProbeAnswer]) -> tuple[ProbeScore, ...]:
+    def score_answers(
+        self, episode: Episode, answers: Iterable[ProbeAnswer]
+    ) -> tuple[ProbeScore, ...]:
         """The score of each answer, in their order, held against the memory that gave it."""
         by_id = {probe.id: probe for probe in episode.probes}
         said = {turn.id: turn.said for turn in episode.turns}
@@ -60,7 +64,9 @@ class Scoring:
             scores.append(self.score_probe(probe, answered, lost=lost, uncovered=uncovered))
         return tuple(scores)
 
-    def score_probe(self, probe: Probe, answered: ProbeAnswer, *, lost: int = 0, uncovered: int = 0) -> ProbeScore:
+    def score_probe(
+        self, probe: Probe, answered: ProbeAnswer, *, lost: int = 0, uncovered: int = 0
+    ) -> ProbeScore:
         """The score of one answer."""
         shared = ProbeScore(
             probe_id=probe.id,
@@ -78,7 +84,9 @@ class Scoring:
         answer = answered.answer
         if answer is None:
             return shared
-        returned = turns_of(sorted(answer.hits, key=lambda hit: -hit.score))  # answerers may list them in order of time
+        returned = turns_of(
+            sorted(answer.hits, key=lambda hit: -hit.score)
+        )  # answerers may list them in order of time
         text = "" if answer.abstained else answer.text
         found: dict[str, object] = {
             "answer": text,
@@ -89,7 +97,9 @@ class Scoring:
             "usage": answer.usage,
         }
         if probe.evidence_turn_ids:
-            found["recall"] = {k: metrics.recall_at_k(returned, probe.evidence_turn_ids, k=k) for k in self.ks}
+            found["recall"] = {
+                k: metrics.recall_at_k(returned, probe.evidence_turn_ids, k=k) for k in self.ks
+            }
         if probe.answers and not probe.unanswerable:
             for name, measure in _MEASURES.items():
                 found[name] = max(measure(text, gold) for gold in probe.answers)
@@ -113,17 +123,28 @@ def turns_of(hits: Sequence[Hit]) -> tuple[str, ...]:
 
 
 def _cited(answer: Answer) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(citation.turn_id for citation in answer.citations if citation.turn_id))
+    return tuple(
+        dict.fromkeys(citation.turn_id for citation in answer.citations if citation.turn_id)
+    )
 
 
 def _work(trajectory: Trajectory) -> dict[str, Any]:
-    """What was done while remembering: ops by kind, replies read, and those of which nothing could be read."""
+    """What was done while remembering: ops by kind, replies read, and those of which
+    nothing could be read.
+    """
     reports = [trace.report for trace in trajectory.traces]
     ops = sum((Counter(report.op_counts) for report in reports), Counter[str]())
     statuses = [status for report in reports for chunk in report.chunks for status in chunk.parse]
-    return {"ops": dict(ops), "replies": len(statuses), "unread": sum(status in UNREAD for status in statuses)}
+    return {
+        "ops": dict(ops),
+        "replies": len(statuses),
+        "unread": sum(status in UNREAD for status in statuses),
+    }
 
 
 def _size(memory: MemorySnapshot) -> dict[str, int]:
     texts = [item.text for item in memory.items.values() if item.active]
-    return {"memory_items": len(texts), "memory_tokens": sum(metrics.token_count(text) for text in texts)}
+    return {
+        "memory_items": len(texts),
+        "memory_tokens": sum(metrics.token_count(text) for text in texts),
+    }

@@ -1,12 +1,15 @@
 """What a memory earned: pure terms of an outcome, and their weighted sum.
 
-A term is a function of an `Outcome` with a name; `Weighted` adds terms up and keeps the breakdown. A term that does not apply gives None,
-and so does any sum that it is part of: a session without questions is left out of training, it is not a session that failed. The
-surprise: costs are positive terms with negative weights, so the breakdown shows amounts as they are.
+A term is a function of an `Outcome` with a name; `Weighted` adds terms up and keeps the
+breakdown. A term that does not apply gives None, and so does any sum that it is part
+of: a session without questions is left out of training, it is not a session that
+failed. The surprise: costs are positive terms with negative weights, so the breakdown
+shows amounts as they are.
 
     R = QA - 0.3 Comp        Weighted((AnswerTerm(), 1.0), (CompressionTerm(), -0.3))
 
-Terms about evidence and time are in `grounding`, credit for single sessions in `credit`.
+Terms about evidence and time are in `grounding`, credit for single sessions in
+`credit`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ UNREAD = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a reward may look at: the answers given from one memory, the work that made it, and its size."""
+    """What a reward may look at: the answers given from one memory, the work that made
+    it, and its size.
+    """
 
     scores: tuple[ProbeScore, ...] = ()
     reports: tuple[IngestReport, ...] = ()
@@ -53,7 +58,9 @@ def outcome_of(
     scores: Iterable[ProbeScore] = (),
     reports: Iterable[IngestReport] = (),
 ) -> Outcome:
-    """The outcome of a memory of this episode; sizes are counted over its items and over the sessions it has heard."""
+    """The outcome of a memory of this episode; sizes are counted over its items and
+    over the sessions it has heard.
+    """
     return Outcome(
         scores=tuple(scores),
         reports=tuple(reports),
@@ -98,7 +105,9 @@ class Weighted:
         """Raises `EnvironmentFault` for no terms or two of one name."""
         names = [term.name for term, _ in terms]
         if not names or len(set(names)) < len(names):
-            raise EnvironmentFault(f"a reward needs terms with names of their own, these are {names}")
+            raise EnvironmentFault(
+                f"a reward needs terms with names of their own, these are {names}"
+            )
         self.terms = terms
 
     def __call__(self, outcome: Outcome, /) -> Reward:
@@ -113,8 +122,12 @@ class Weighted:
         return Reward(total=total, parts=parts)
 
 
-def memory_r2_reward(*, measure: Measure = "f1", compression: float = 0.3, form: float = 0.05) -> Weighted:
-    """Memory-R2's R = QA - 0.3 Comp, less a little for unreadable replies and refused ops (0 in the paper); the op mix is reported."""
+def memory_r2_reward(
+    *, measure: Measure = "f1", compression: float = 0.3, form: float = 0.05
+) -> Weighted:
+    """Memory-R2's R = QA - 0.3 Comp, less a little for unreadable replies and refused
+    ops (0 in the paper); the op mix is reported.
+    """
     return Weighted(
         (AnswerTerm(measure=measure), 1.0),
         (CompressionTerm(), -compression),
@@ -124,11 +137,13 @@ def memory_r2_reward(*, measure: Measure = "f1", compression: float = 0.3, form:
     )
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------
 
 
 def answer_value(score: ProbeScore, *, measure: Measure = "f1") -> float | None:
-    """What one answer is worth: the measure, or, where abstaining is right, 1 for it and 0 for anything else; None for a failed call."""
+    """What one answer is worth: the measure, or, where abstaining is right, 1 for it
+    and 0 for anything else; None for a failed call.
+    """
     if score.failure is not None:
         return None
     return float(score.abstained) if score.unanswerable else getattr(score, measure)
@@ -136,7 +151,9 @@ def answer_value(score: ProbeScore, *, measure: Measure = "f1") -> float | None:
 
 def mean_value(scores: Iterable[ProbeScore], *, measure: Measure = "f1") -> float | None:
     """Mean worth of the answers that have one; None when none has."""
-    values = [value for score in scores if (value := answer_value(score, measure=measure)) is not None]
+    values = [
+        value for score in scores if (value := answer_value(score, measure=measure)) is not None
+    ]
     return sum(values) / len(values) if values else None
 
 
@@ -152,11 +169,13 @@ class AnswerTerm:
         return mean_value(outcome.scores, measure=self.measure)
 
 
-# -- size --------------------------------------------------------------------------------------------------------------
+# -- size ------------------------------------------------------------------------------
 
 
 def compression_cost(*, memory_tokens: int, dialogue_tokens: int, free_share: float = 0.7) -> float:
-    """max(0, memory - 0.7 W) / W with W the tokens of the dialogue so far: what a memory holds beyond a share of what was said."""
+    """max(0, memory - 0.7 W) / W with W the tokens of the dialogue so far: what a
+    memory holds beyond a share of what was said.
+    """
     if not dialogue_tokens:
         return 0.0
     return max(0.0, memory_tokens - free_share * dialogue_tokens) / dialogue_tokens
@@ -164,7 +183,10 @@ def compression_cost(*, memory_tokens: int, dialogue_tokens: int, free_share: fl
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionTerm:
-    """Comp: how far the memory outgrows its share of the dialogue. A cost: give it a negative weight."""
+    """Comp: how far the memory outgrows its share of the dialogue.
+
+    A cost: give it a negative weight.
+    """
 
     free_share: float = 0.7
     name: str = "compression"
@@ -178,7 +200,7 @@ class CompressionTerm:
         )
 
 
-# -- form --------------------------------------------------------------------------------------------------------------
+# -- form ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +211,21 @@ class UnreadableTerm:
 
     def __call__(self, outcome: Outcome, /) -> float:
         """In [0, 1]."""
-        statuses = [status for report in outcome.reports for chunk in report.chunks for status in chunk.parse]
+        statuses = [
+            status
+            for report in outcome.reports
+            for chunk in report.chunks
+            for status in chunk.parse
+        ]
         return _share(sum(status in UNREAD for status in statuses), len(statuses))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedTerm:
-    """Share of proposed ops and facts that were refused (unreadable entries, unknown ids, foreign turns); 0 without any. A cost."""
+    """Share of proposed ops and facts that were refused (unreadable entries, unknown ids, foreign turns); 0 without any.
+
+    A cost.
+    """
 
     name: str = "rejected"
 
@@ -210,7 +240,7 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-# -- op mix ------------------------------------------------------------------------------------------------------------
+# -- op mix ----------------------------------------------------------------------------
 
 
 def op_rates(reports: Sequence[IngestReport]) -> dict[str, float]:
@@ -226,7 +256,9 @@ def op_rates(reports: Sequence[IngestReport]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class OpEntropyTerm:
-    """Entropy of the op mix over that of an even one, in [0, 1]: 0 for a policy that only ever adds."""
+    """Entropy of the op mix over that of an even one, in [0, 1]: 0 for a policy that
+    only ever adds.
+    """
 
     name: str = "op_entropy"
 
@@ -237,12 +269,23 @@ class OpEntropyTerm:
 
 
 class OpTargetTerm:
-    """How near the op mix is to a wanted one: 1 minus half the sum of absolute differences, in [0, 1]."""
+    """How near the op mix is to a wanted one: 1 minus half the sum of absolute
+    differences, in [0, 1].
+    """
 
     def __init__(self, target: Mapping[str, float], *, name: str = "op_target") -> None:
-        """`target` gives the wanted shares by kind, those left out being 0. Raises `EnvironmentFault` unless they add up to 1."""
-        if set(target) - set(OP_KINDS) or min(target.values(), default=0.0) < 0 or abs(sum(target.values()) - 1) > 1e-9:
-            raise EnvironmentFault(f"an op mix gives shares of {', '.join(OP_KINDS)} that add up to 1, not {target}")
+        """`target` gives the wanted shares by kind, those left out being 0.
+
+        Raises `EnvironmentFault` unless they add up to 1.
+        """
+        if (
+            set(target) - set(OP_KINDS)
+            or min(target.values(), default=0.0) < 0
+            or abs(sum(target.values()) - 1) > 1e-9
+        ):
+            raise EnvironmentFault(
+                f"an op mix gives shares of {', '.join(OP_KINDS)} that add up to 1, not {target}"
+            )
         self.target = {kind: target.get(kind, 0.0) for kind in OP_KINDS}
         self.name = name
 

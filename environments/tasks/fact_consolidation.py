@@ -1,8 +1,10 @@
-"""Conflict resolution: a numbered list of facts in which a later one contradicts an earlier one, and the newer wins.
+"""Conflict resolution: a numbered list of facts in which a later one contradicts an
+earlier one, and the newer wins.
 
-Nothing in a fact says that it replaces another but its number. One-hop questions ask for a value that was contradicted; multi-hop ones go
-by way of a bond ("Ana's sister") that was contradicted too. A reader of first facts is wrong about all of them. After FactConsolidation
-of MemoryAgentBench (Hu et al. 2025), over the facts of this world.
+Nothing in a fact says that it replaces another but its number. One-hop questions ask
+for a value that was contradicted; multi-hop ones go by way of a bond ("Ana's sister")
+that was contradicted too. A reader of first facts is wrong about all of them. After
+FactConsolidation of MemoryAgentBench (Hu et al. 2025), over the facts of this world.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ class _Fact:
 
 
 class FactConsolidation(Generated):
-    """`conflicts` contradicted facts and as many bonds as fit, told in `sessions` sessions; categories are `one_hop` and `multi_hop`."""
+    """`conflicts` contradicted facts and as many bonds as fit, told in `sessions`
+    sessions; categories are `one_hop` and `multi_hop`.
+    """
 
     name = "fact_consolidation"
 
     def __init__(self, *, sessions: int = 4, conflicts: int = 8, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than four conflicts or more of them than the language has room for."""
+        """Raises `EnvironmentFault` for fewer than four conflicts or more of them than
+        the language has room for.
+        """
         super().__init__(**shared)
         at_least(1, sessions=sessions)
         at_least(4, conflicts=conflicts)
@@ -97,14 +103,17 @@ class FactConsolidation(Generated):
 
     def _pairs(self, rng: random.Random, lexicon: Lexicon) -> list[tuple[_Fact, _Fact]]:
         """Older and newer facts of every key, bonds last."""
-        relations = [one for one in lexicon.relations.values() if one.kind in ("state", "preference")]
+        relations = [
+            one for one in lexicon.relations.values() if one.kind in ("state", "preference")
+        ]
         people = rng.sample(lexicon.people, min(len(lexicon.people), max(4, self.conflicts // 2)))
         room = len(people) * len(relations)
         if room < self.conflicts:
             raise EnvironmentFault(
                 f"conflicts={self.conflicts} is more than this level's language has room for, {room}"
             )
-        # Everybody gets a contradicted fact before anybody gets a second, so that bonds have somewhere to lead.
+        # Everybody gets a contradicted fact before anybody gets a second, so that bonds
+        # have somewhere to lead.
         mine = {who: rng.sample(relations, len(relations)) for who in people}
         keys = [(who, mine[who][turn]) for turn in range(len(relations)) for who in people]
         found: list[tuple[_Fact, _Fact]] = []
@@ -133,15 +142,37 @@ def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]
 
 
 def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked]:
-    """A one-hop question for each contradicted fact, and multi-hop questions by way of the bonds, as many at most."""
+    """A one-hop question for each contradicted fact, and multi-hop questions by way of
+    the bonds, as many at most.
+    """
     truth = world[1]
-    bonds = {one.value: one for one in truth.tellings if lexicon.relations[one.relation].kind == "bond"}
+    bonds = {
+        one.value: one for one in truth.tellings if lexicon.relations[one.relation].kind == "bond"
+    }
     state = truth.state(-1)
     wanted = {key for key in state if lexicon.relations[key[1]].kind != "bond"}
-    plain = questions(rng, truth, lexicon, lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted)
-    again = questions(rng, truth, lexicon, lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted)
-    valid = {state[bond.key][-1].value: bond for bond in bonds.values() if state[bond.key][-1].value == bond.value}
-    asked = [(probe.model_copy(update={"category": "one_hop"}), how) for probe, how in plain if probe.answers]
+    plain = questions(
+        rng,
+        truth,
+        lexicon,
+        lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted,
+    )
+    again = questions(
+        rng,
+        truth,
+        lexicon,
+        lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted,
+    )
+    valid = {
+        state[bond.key][-1].value: bond
+        for bond in bonds.values()
+        if state[bond.key][-1].value == bond.value
+    }
+    asked = [
+        (probe.model_copy(update={"category": "one_hop"}), how)
+        for probe, how in plain
+        if probe.answers
+    ]
     for probe, how in again:
         if probe.answers and how.subject in valid:
             asked.append(_by_way_of(valid[how.subject], lexicon, probe, how))

@@ -1,7 +1,10 @@
-"""What all generators share: splits, names, and the way from a script of facts to an episode with its truth.
+"""What all generators share: splits, names, and the way from a script of facts to an
+episode with its truth.
 
-An episode is a function of (generator, level, knobs, seed, split, index) and of nothing else. The test split has surface forms and names of
-its own. Behind every episode stands a `Truth`, as behind those of `synthetic`, so the readers of `worlds.players` play all of them.
+An episode is a function of (generator, level, knobs, seed, split, index) and of nothing
+else. The test split has surface forms and names of its own. Behind every episode stands
+a `Truth`, as behind those of `synthetic`, so the readers of `worlds.players` play all
+of them.
 """
 
 from __future__ import annotations
@@ -61,7 +64,9 @@ class Generated(Environment):
         self.level: Level = shared.get("level", "standard")
         self.seed, self.count = shared.get("seed", 0), shared.get("episodes", 100)
         if self.level not in get_args(Level):
-            raise EnvironmentFault(f"no level {self.level!r}; there are {', '.join(get_args(Level))}")
+            raise EnvironmentFault(
+                f"no level {self.level!r}; there are {', '.join(get_args(Level))}"
+            )
         at_least(1, episodes=self.count)
         self._last: tuple[tuple[Part, int], World] | None = None
         """The world made last: its truth is mostly asked for next."""
@@ -76,11 +81,17 @@ class Generated(Environment):
         return (self.episode(part, index) for part in parts for index in range(self.count))
 
     def episode(self, split: Part, index: int) -> Episode:
-        """Episode number `index` of a split, from 0. Raises `EnvironmentFault` for an unknown split."""
+        """Episode number `index` of a split, from 0.
+
+        Raises `EnvironmentFault` for an unknown split.
+        """
         return self._world(split, index)[0]
 
     def truth(self, episode: Episode) -> Truth:
-        """What is behind an episode of this generator; of a truncated one, only its sessions. Raises `EnvironmentFault` for another's."""
+        """What is behind an episode of this generator; of a truncated one, only its sessions.
+
+        Raises `EnvironmentFault` for another's.
+        """
         prefix = f"{self.name}-{self.level}-{self.seed}-"
         split, _, index = episode.id.removeprefix(prefix).rpartition("-")
         for part in PARTS:
@@ -97,7 +108,9 @@ class Generated(Environment):
         """The language of a split."""
         return _lexicon(self.level, split)
 
-    def knobs(self, *, sessions: int, facts: float = 1.0, distractors: float | None = None) -> Knobs:
+    def knobs(
+        self, *, sessions: int, facts: float = 1.0, distractors: float | None = None
+    ) -> Knobs:
         """The level's knobs for the talk around a script."""
         base = LEVELS[self.level]
         noise = base.distractors if distractors is None else distractors
@@ -113,7 +126,11 @@ class Generated(Environment):
         def draw(stream: str) -> random.Random:
             return random.Random(f"{self.name}/{self.seed}/{split}/{index}/{stream}")
 
-        made = self.make(f"{self.name}-{self.level}-{self.seed}-{split}-{index}", draw, _lexicon(self.level, split))
+        made = self.make(
+            f"{self.name}-{self.level}-{self.seed}-{split}-{index}",
+            draw,
+            _lexicon(self.level, split),
+        )
         self._last = (split, index), made
         return made
 
@@ -130,7 +147,7 @@ def at_least(least: int, **knobs: int) -> None:
             raise EnvironmentFault(f"{name} must be at least {least}, not {value}")
 
 
-# -- from a story or a list of turns to an episode ----------------------------------------------------------------------
+# -- from a story or a list of turns to an episode -------------------------------------
 
 
 def told(name: str, draw: Draw, lexicon: Lexicon, knobs: Knobs, cast: Cast, story: Story) -> World:
@@ -155,7 +172,9 @@ def written(
     speakers: Sequence[str],
     bystanders: Sequence[str] = (),
 ) -> World:
-    """Turns by session, each (turn id, speaker, text), as an episode without probes; what they tell as its truth."""
+    """Turns by session, each (turn id, speaker, text), as an episode without probes;
+    what they tell as its truth.
+    """
     sessions = tuple(
         Session(
             id=f"S{number}",
@@ -176,20 +195,26 @@ def written(
     return Episode(id=name, sessions=sessions), truth
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------
 
 
 def questions(
     rng: random.Random, truth: Truth, lexicon: Lexicon, keep: Callable[[Probe, ProbeTruth], bool]
 ) -> list[Asked]:
     """Every question of the world that is of the wanted kind, worded, in a drawn order."""
-    return [pair for pair in ask_questions(rng, truth, lexicon, most=_ALL, prefix="q") if keep(*pair)]
+    return [
+        pair for pair in ask_questions(rng, truth, lexicon, most=_ALL, prefix="q") if keep(*pair)
+    ]
 
 
 def asking(world: World, asked: Sequence[Asked]) -> World:
     """The world with these questions, numbered anew."""
     episode, truth = world
     names = [f"{episode.id}:q{number}" for number in range(1, len(asked) + 1)]
-    probes = tuple(probe.model_copy(update={"id": name}) for name, (probe, _) in zip(names, asked, strict=True))
+    probes = tuple(
+        probe.model_copy(update={"id": name}) for name, (probe, _) in zip(names, asked, strict=True)
+    )
     hows = tuple(replace(how, probe_id=name) for name, (_, how) in zip(names, asked, strict=True))
-    return Episode(id=episode.id, sessions=episode.sessions, probes=probes), replace(truth, probes=hows)
+    return Episode(id=episode.id, sessions=episode.sessions, probes=probes), replace(
+        truth, probes=hows
+    )

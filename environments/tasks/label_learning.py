@@ -1,8 +1,10 @@
 """Test-time learning: sentences with labels, and then sentences to be labelled.
 
-A label stands for what a sentence is about (a relation of the world); the labels are numbers, drawn anew for each episode, so nobody can
-know them without the examples. The sentences asked about are in forms that no example of the episode has. Every label has as many examples
-and as many questions as any other: always saying the commonest is right once in `classes` times.
+A label stands for what a sentence is about (a relation of the world); the labels are
+numbers, drawn anew for each episode, so nobody can know them without the examples. The
+sentences asked about are in forms that no example of the episode has. Every label has
+as many examples and as many questions as any other: always saying the commonest is
+right once in `classes` times.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from typing import Final, Unpack
 
 from environments.errors import EnvironmentFault
 from environments.records import Probe
-from environments.tasks.generated import Asked, Draw, Generated, Shared, World, asking, at_least, written
+from environments.tasks.generated import (
+    Asked,
+    Draw,
+    Generated,
+    Shared,
+    World,
+    asking,
+    at_least,
+    written,
+)
 from environments.worlds.lexicon import Form, Lexicon, filled
 from environments.worlds.spec import Relation, half
 from environments.worlds.truth import Act, ProbeTruth, Telling
@@ -41,7 +52,9 @@ class LabelLearning(Generated):
     name = "label_learning"
 
     def __init__(self, *, classes: int = 4, shots: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than two classes, or more than the language has room for."""
+        """Raises `EnvironmentFault` for fewer than two classes, or more than the
+        language has room for.
+        """
         super().__init__(**shared)
         at_least(2, classes=classes)
         at_least(1, shots=shots)
@@ -57,7 +70,13 @@ class LabelLearning(Generated):
                 f"classes={self.classes} is more than this level's language has room for, {min(20, len(fitting))}"
             )
         chosen = rng.sample(fitting, self.classes)
-        labels = dict(zip((one.name for one, _ in chosen), rng.sample(range(10, 32), self.classes), strict=True))
+        labels = dict(
+            zip(
+                (one.name for one, _ in chosen),
+                rng.sample(range(10, 32), self.classes),
+                strict=True,
+            )
+        )
         shown = {one.name: rng.sample(forms, len(forms)) for one, forms in chosen}
         teller = rng.choice(lexicon.people).name
         start = date(2024, 1, 2) + timedelta(rng.randrange(60))
@@ -72,7 +91,13 @@ class LabelLearning(Generated):
                 forms = shown[relation.name][2:]
                 sentence = _sentence(rng, lexicon, relation, forms[number % len(forms)])
                 turn_id, label = f"D{number + 1}:{len(said) + 1}", str(labels[relation.name])
-                said.append((turn_id, teller, _capital(rng.choice(templates).format(said=sentence, label=label))))
+                said.append(
+                    (
+                        turn_id,
+                        teller,
+                        _capital(rng.choice(templates).format(said=sentence, label=label)),
+                    )
+                )
                 name_of_it = f"T{len(tellings) + 1}"
                 older = first.setdefault(relation.name, name_of_it)
                 tellings.append(
@@ -111,10 +136,18 @@ def _sentences(lexicon: Lexicon, relation: Relation) -> list[Form]:
 def _sentence(rng: random.Random, lexicon: Lexicon, relation: Relation, form: Form) -> str:
     person = rng.choice(lexicon.people)
     subject = person if "name" in form.slots else None
-    return filled(form.text, words_for(subject, person.name, rng.choice(lexicon.pools[relation.values])))
+    return filled(
+        form.text, words_for(subject, person.name, rng.choice(lexicon.pools[relation.values]))
+    )
 
 
-def _asked(rng: random.Random, lexicon: Lexicon, relation: Relation, form: Form, tellings: Sequence[Telling]) -> Asked:
+def _asked(
+    rng: random.Random,
+    lexicon: Lexicon,
+    relation: Relation,
+    form: Form,
+    tellings: Sequence[Telling],
+) -> Asked:
     said = _sentence(rng, lexicon, relation, form)
     texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
     mine = [one for one in tellings if one.subject == relation.name]
@@ -125,7 +158,9 @@ def _asked(rng: random.Random, lexicon: Lexicon, relation: Relation, form: Form,
         evidence_turn_ids=tuple(one.turn_id for one in mine),
         category=LABEL,
     )
-    return probe, ProbeTruth(probe_id="q", ask="now", subject=relation.name, relation=LABEL, form=form.id)
+    return probe, ProbeTruth(
+        probe_id="q", ask="now", subject=relation.name, relation=LABEL, form=form.id
+    )
 
 
 def _capital(text: str) -> str:

@@ -1,7 +1,9 @@
-"""Order recall: which of two events came first, where they were not told in the order in which they happened.
+"""Order recall: which of two events came first, where they were not told in the order
+in which they happened.
 
-Half of the questions are about events told in order, half about events told the other way round, so neither guessing nor the order of
-telling is right more than half of the time. Whoever kept the days is always right.
+Half of the questions are about events told in order, half about events told the other
+way round, so neither guessing nor the order of telling is right more than half of the
+time. Whoever kept the days is always right.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ from datetime import timedelta
 from itertools import chain
 from typing import Unpack
 
-from environments.tasks.generated import Asked, Draw, Generated, Shared, World, asking, at_least, questions
+from environments.tasks.generated import (
+    Asked,
+    Draw,
+    Generated,
+    Shared,
+    World,
+    asking,
+    at_least,
+    questions,
+)
 from environments.tasks.script import Script, enough
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.truth import Truth
@@ -22,8 +33,12 @@ class OrderRecall(Generated):
 
     name = "order_recall"
 
-    def __init__(self, *, sessions: int = 8, events: int = 6, threads: int = 2, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than three events or more of them than the language has values."""
+    def __init__(
+        self, *, sessions: int = 8, events: int = 6, threads: int = 2, **shared: Unpack[Shared]
+    ) -> None:
+        """Raises `EnvironmentFault` for fewer than three events or more of them than
+        the language has values.
+        """
         super().__init__(**shared)
         at_least(1, sessions=sessions, threads=threads)
         at_least(3, events=events)
@@ -39,7 +54,9 @@ class OrderRecall(Generated):
         for speaker, relation in keys:
             places = sorted(rng.choice(range(self.sessions)) for _ in range(self.events))
             free = set(range(reach))
-            """Days since a while before the first session; each is that of one event at most."""
+            """Days since a while before the first session; each is that of one event at
+            most.
+            """
             start = dates[0] - timedelta(reach - (dates[-1] - dates[0]).days)
             for place, value in zip(places, script.values(relation, self.events), strict=True):
                 past = sorted(day for day in free if start + timedelta(day) <= dates[place])
@@ -47,7 +64,9 @@ class OrderRecall(Generated):
                 free.remove(chosen)
                 script.tell(place, speaker, relation, value, day=start + timedelta(chosen))
         world = script.world(relation for _, relation in keys)
-        asked = questions(draw("questions"), world[1], lexicon, lambda probe, how: how.ask == "order")
+        asked = questions(
+            draw("questions"), world[1], lexicon, lambda probe, how: how.ask == "order"
+        )
         return asking(world, list(_balanced(world[1], asked)))
 
 

@@ -1,7 +1,8 @@
 """Readers with one fault each, for what the players of `worlds.players` do not show.
 
-A fault of hearing is a truth with something left out, played by the usual players: one session heard only, days not understood. A fault of
-answering is a `Guesser`: it keeps what its player keeps, in a real bank, and answers by guessing.
+A fault of hearing is a truth with something left out, played by the usual players: one
+session heard only, days not understood. A fault of answering is a `Guesser`: it keeps
+what its player keeps, in a real bank, and answers by guessing.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
 
 Guess = Callable[[ProbeTruth, Sequence[Note]], str]
-"""From what a question wants and all notes kept, in order of telling, to an answer; empty for none."""
+"""From what a question wants and all notes kept, in order of telling, to an answer; empty
+for none.
+"""
 
 
 def hearing_only(truth: Truth, session: int) -> Truth:
-    """A truth of which only one session (from 0) was heard, for players that fold nothing: `append_first`, `append_all`, `random`."""
+    """A truth of which only one session (from 0) was heard, for players that fold
+    nothing: `append_first`, `append_all`, `random`.
+    """
     return replace(truth, tellings=tuple(one for one in truth.tellings if one.session == session))
 
 
 def without_days(truth: Truth) -> Truth:
     """A truth whose days nobody understood: everything happened on the day on which it was told."""
-    return replace(truth, tellings=tuple(replace(one, day=one.day and one.said_on) for one in truth.tellings))
+    return replace(
+        truth, tellings=tuple(replace(one, day=one.day and one.said_on) for one in truth.tellings)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +52,15 @@ class Guesser:
         return await self.player.remember(session)
 
     async def ask(self, question: Question) -> Answer:
-        """The guess; abstains where that is empty. Raises `EnvironmentFault` for a question of another episode."""
+        """The guess; abstains where that is empty.
+
+        Raises `EnvironmentFault` for a question of another episode.
+        """
         probe = next((one for one in self.player.truth.probes if one.probe_id == question.id), None)
         if probe is None:
-            raise EnvironmentFault(f"question {question.id!r} is not of episode {self.player.truth.episode_id!r}")
+            raise EnvironmentFault(
+                f"question {question.id!r} is not of episode {self.player.truth.episode_id!r}"
+            )
         items = [item for item in self.snapshot().items.values() if item.active]
         items.sort(key=lambda item: int(item.id.removeprefix("mem_T")))
         found = self.guess(probe, [read_note(item) for item in items])

@@ -1,7 +1,9 @@
-"""Memory rewriting: facts that are overwritten again and again; the question is always for the newest value.
+"""Memory rewriting: facts that are overwritten again and again; the question is always
+for the newest value.
 
-Every key is told once and then overwritten `overwrites` times, every `gap` sessions; what lies between is talk. A memory that only adds
-holds more stale values the longer it goes on; one that updates does not notice how often it did.
+Every key is told once and then overwritten `overwrites` times, every `gap` sessions;
+what lies between is talk. A memory that only adds holds more stale values the longer it
+goes on; one that updates does not notice how often it did.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ class Rewrite(Generated):
 
     name = "rewrite"
 
-    def __init__(self, *, keys: int = 4, overwrites: int = 3, gap: int = 2, **shared: Unpack[Shared]) -> None:
+    def __init__(
+        self, *, keys: int = 4, overwrites: int = 3, gap: int = 2, **shared: Unpack[Shared]
+    ) -> None:
         """Raises `EnvironmentFault` for more keys or values than the language has room for."""
         super().__init__(**shared)
         at_least(1, keys=keys, gap=gap)
@@ -33,15 +37,26 @@ class Rewrite(Generated):
         found = script.keys("state", "preference", ask="now", least=writes)
         keys = enough(found, self.keys, knob="keys")
         values = {key: script.values(relation, writes) for key, (_, relation) in enumerate(keys)}
-        last = {key: script.tell(0, speaker, relation, values[key][0]) for key, (speaker, relation) in enumerate(keys)}
+        last = {
+            key: script.tell(0, speaker, relation, values[key][0])
+            for key, (speaker, relation) in enumerate(keys)
+        }
         for number in range(1, writes):
             for key in script.rng.sample(range(len(keys)), len(keys)):
                 speaker, relation = keys[key]
                 last[key] = script.tell(
-                    number * self.gap, speaker, relation, values[key][number], act=Act.CHANGE, of=last[key]
+                    number * self.gap,
+                    speaker,
+                    relation,
+                    values[key][number],
+                    act=Act.CHANGE,
+                    of=last[key],
                 )
         world = script.world(relation for _, relation in keys)
         asked = questions(
-            draw("questions"), world[1], lexicon, lambda probe, how: how.ask == "now" and not probe.unanswerable
+            draw("questions"),
+            world[1],
+            lexicon,
+            lambda probe, how: how.ask == "now" and not probe.unanswerable,
         )
         return asking(world, asked)

@@ -1,6 +1,8 @@
-"""A script: which facts are told in which session, written by a generator rather than drawn as a life.
+"""A script: which facts are told in which session, written by a generator rather than
+drawn as a life.
 
-The teller makes dialogue of it as it does of any story. A script says what, when and of whom; the pen chooses nothing.
+The teller makes dialogue of it as it does of any story. A script says what, when and of
+whom; the pen chooses nothing.
 """
 
 from __future__ import annotations
@@ -43,13 +45,16 @@ class Script:
         return self._cast.speakers
 
     def keys(self, *kinds: Kind, ask: str, least: int) -> list[tuple[Person, Relation]]:
-        """All (speaker, relation) of these kinds that can be asked so and have at least so many values, in a drawn order."""
+        """All (speaker, relation) of these kinds that can be asked so and have at least
+        so many values, in a drawn order.
+        """
         found = [
             (speaker, relation)
             for relation in self.lexicon.relations.values()
             if relation.kind in kinds
             and self.lexicon.forms(relation.name, f"ask_{ask}")
-            and len(self.lexicon.pools.get(relation.values, ())) > least  # one more than needed, for look-alikes
+            and len(self.lexicon.pools.get(relation.values, ()))
+            > least  # one more than needed, for look-alikes
             for speaker in self.speakers
         ]
         self.rng.shuffle(found)
@@ -73,14 +78,18 @@ class Script:
         day: date | None = None,
         of: Beat | None = None,
     ) -> Beat:
-        """Tell a fact at the end of session number `session`; `of` is the telling that it revises or repeats.
+        """Tell a fact at the end of session number `session`; `of` is the telling that
+        it revises or repeats.
 
-        With a `day` the turn says it. Raises `EnvironmentFault` when the language of the split has no form for it.
+        With a `day` the turn says it. Raises `EnvironmentFault` when the language of
+        the split has no form for it.
         """
         self._pen.begin(session, self.story.dates[session])
         forms = self.lexicon.forms(relation.name, _GROUPS.get(act, "first"))
         timed = [form for form in forms if "when" in form.slots] if day else forms
-        form = (None if day else pick(self.rng, timed, without=_NO_DAY)) or pick(self.rng, timed, without=_PLAIN)
+        form = (None if day else pick(self.rng, timed, without=_NO_DAY)) or pick(
+            self.rng, timed, without=_PLAIN
+        )
         form = form or pick(self.rng, timed)
         if form is None:
             raise EnvironmentFault(f"relation {relation.name} has no form to {act.value} a value")
@@ -104,8 +113,15 @@ class Script:
         return told(self._name, self._draw, self.lexicon, self._knobs, self._cast, self.story)
 
 
-def enough(found: list[tuple[Person, Relation]], wanted: int, *, knob: str) -> list[tuple[Person, Relation]]:
-    """The first `wanted` keys. Raises `EnvironmentFault` when there are fewer, naming the knob that asks for them."""
+def enough(
+    found: list[tuple[Person, Relation]], wanted: int, *, knob: str
+) -> list[tuple[Person, Relation]]:
+    """The first `wanted` keys.
+
+    Raises `EnvironmentFault` when there are fewer, naming the knob that asks for them.
+    """
     if len(found) < wanted:
-        raise EnvironmentFault(f"{knob}={wanted} is more than this level's language has room for, {len(found)}")
+        raise EnvironmentFault(
+            f"{knob}={wanted} is more than this level's language has room for, {len(found)}"
+        )
     return found[:wanted]

@@ -1,9 +1,11 @@
 """A stream of related tasks whose solutions can be reused: does success rise along it?
 
-A task is a question, asked *before* the session in which its solution is told. It comes from one of `families` families and is put in
-other words each time, and so is the solution. Nobody can solve the first task of a family; whoever kept its solution solves every later
-one. `success_slope` is the measure: 0 for an agent without a memory, above 0 for one that learns.
-After Evo-Memory (Wei et al. 2025), which asks whether memory helps along a stream of tasks.
+A task is a question, asked *before* the session in which its solution is told. It comes
+from one of `families` families and is put in other words each time, and so is the
+solution. Nobody can solve the first task of a family; whoever kept its solution solves
+every later one. `success_slope` is the measure: 0 for an agent without a memory, above
+0 for one that learns. After Evo-Memory (Wei et al. 2025), which asks whether memory
+helps along a stream of tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from environments.records import Episode, Score
-from environments.tasks.generated import Asked, Draw, Generated, Shared, World, asking, at_least, questions
+from environments.tasks.generated import (
+    Asked,
+    Draw,
+    Generated,
+    Shared,
+    World,
+    asking,
+    at_least,
+    questions,
+)
 from environments.tasks.script import Script, enough
 from environments.worlds.lexicon import Lexicon
 from environments.worlds.story import Beat
@@ -26,7 +37,9 @@ class TaskStream(Generated):
     name = "task_stream"
 
     def __init__(self, *, tasks: int = 16, families: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than three tasks or more families than the language has room for."""
+        """Raises `EnvironmentFault` for fewer than three tasks or more families than
+        the language has room for.
+        """
         super().__init__(**shared)
         at_least(3, tasks=tasks)
         at_least(1, families=families)
@@ -47,7 +60,10 @@ class TaskStream(Generated):
             beat = script.tell(place, speaker, relation, values[family], act=act, of=known)
             first.setdefault(family, beat)
         world = script.world(relation for _, relation in keys)
-        wordings = [_wordings(draw(f"questions {turn}"), world[1], lexicon) for turn in range(_most_often(stream))]
+        wordings = [
+            _wordings(draw(f"questions {turn}"), world[1], lexicon)
+            for turn in range(_most_often(stream))
+        ]
         asked: list[Asked] = []
         for place, family in enumerate(stream[1:], start=1):
             speaker, relation = keys[family]
@@ -68,15 +84,25 @@ def _most_often(stream: Sequence[int]) -> int:
 
 def _wordings(rng: random.Random, truth: Truth, lexicon: Lexicon) -> dict[Key, Asked]:
     """A question for the solution of every family."""
-    asked = questions(rng, truth, lexicon, lambda probe, how: how.ask == "now" and not probe.unanswerable)
+    asked = questions(
+        rng, truth, lexicon, lambda probe, how: how.ask == "now" and not probe.unanswerable
+    )
     return {(how.subject, how.relation): (probe, how) for probe, how in asked}
 
 
 def success_slope(episode: Episode, score: Score) -> float:
-    """Least-squares slope of success (0 to 1) over the stream, from its first question (0) to its last (1); 0 below two answers."""
-    rewards = {probe.probe_id: reward for probe in score.probes if (reward := probe.reward) is not None}
+    """Least-squares slope of success (0 to 1) over the stream, from its first question
+    (0) to its last (1); 0 below two answers.
+    """
+    rewards = {
+        probe.probe_id: reward for probe in score.probes if (reward := probe.reward) is not None
+    }
     asked = [probe.id for probe in episode.probes]
-    points = [(place / max(1, len(asked) - 1), rewards[name]) for place, name in enumerate(asked) if name in rewards]
+    points = [
+        (place / max(1, len(asked) - 1), rewards[name])
+        for place, name in enumerate(asked)
+        if name in rewards
+    ]
     return _slope(points)
 
 

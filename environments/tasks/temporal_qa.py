@@ -1,7 +1,8 @@
 """Questions of time: on which day something happened, and what held or happened on a given day.
 
-The world is that of `synthetic` with more revisions; only its questions of time are asked. Turns say "last Friday", answers are days, so
-whoever keeps the words without the date of the session is lost.
+The world is that of `synthetic` with more revisions; only its questions of time are
+asked. Turns say "last Friday", answers are days, so whoever keeps the words without the
+date of the session is lost.
 """
 
 from __future__ import annotations
@@ -31,5 +32,7 @@ class TemporalQA(Generated):
         knobs = replace(LEVELS[self.level], sessions=self.sessions, overwrite=0.4, probes=1_000_000)
         world = make_world(name, str(draw("key").random()), lexicon, knobs)
         pairs = zip(world[0].probes, world[1].probes, strict=True)
-        asked = [pair for pair in pairs if pair[1].ask in ("when", "then") and not pair[0].unanswerable]
+        asked = [
+            pair for pair in pairs if pair[1].ask in ("when", "then") and not pair[0].unanswerable
+        ]
         return asking(world, asked[: self.probes])

@@ -1,7 +1,9 @@
-"""Long-range understanding: questions whose answer lies in no single session, but in all of them together.
+"""Long-range understanding: questions whose answer lies in no single session, but in
+all of them together.
 
-Events and possessions of the speakers are strewn over the whole of the episode, never two of a kind in one session. Asked is how many there
-were, or are, and which: whoever heard any one session only is wrong.
+Events and possessions of the speakers are strewn over the whole of the episode, never
+two of a kind in one session. Asked is how many there were, or are, and which: whoever
+heard any one session only is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class WholeStory(Generated):
     name = "whole_story"
 
     def __init__(self, *, sessions: int = 12, threads: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than three sessions or more threads than the language has room for."""
+        """Raises `EnvironmentFault` for fewer than three sessions or more threads than
+        the language has room for.
+        """
         super().__init__(**shared)
         at_least(3, sessions=sessions)
         at_least(1, threads=threads)
@@ -48,7 +52,9 @@ class WholeStory(Generated):
 
 
 def _strew(script: Script, speaker: Person, relation: Relation, count: int, sessions: int) -> None:
-    """Tell `count` members, one in each of as many stretches of the episode; of possessions some are lost later, two at least stay."""
+    """Tell `count` members, one in each of as many stretches of the episode; of
+    possessions some are lost later, two at least stay.
+    """
     bounds = [round(part * sessions / count) for part in range(count + 1)]
     places = [script.rng.randrange(low, high) for low, high in pairwise(bounds)]
     told = [
@@ -59,7 +65,9 @@ def _strew(script: Script, speaker: Person, relation: Relation, count: int, sess
         for beat in script.rng.sample(told[:-2], len(told[:-2]) // 2):
             later = [place for place in range(beat.session + 1, sessions) if place not in places]
             if later:
-                script.tell(script.rng.choice(later), speaker, relation, beat.value, act=Act.REMOVE, of=beat)
+                script.tell(
+                    script.rng.choice(later), speaker, relation, beat.value, act=Act.REMOVE, of=beat
+                )
 
 
 def _day(script: Script, relation: Relation, place: int) -> date | None:

@@ -1,9 +1,12 @@
-"""From the truth to questions: every question that the tellings so far can answer, and some that they cannot.
+"""From the truth to questions: every question that the tellings so far can answer, and
+some that they cannot.
 
-`candidates` is a pure function of a truth; `ask_questions` draws from it, evenly over the eight categories, and words them. The evidence
-of a question is the turns of all tellings that the value asked for rests on, those that ended it included, so a view of an episode that
-lacks one of them does not ask. A person whom the dialogue calls "my sister" but the question calls by name (or the other way round) is
-reached by way of the turn that says who the sister is: that makes it `multi_hop`.
+`candidates` is a pure function of a truth; `ask_questions` draws from it, evenly over
+the eight categories, and words them. The evidence of a question is the turns of all
+tellings that the value asked for rests on, those that ended it included, so a view of
+an episode that lacks one of them does not ask. A person whom the dialogue calls "my
+sister" but the question calls by name (or the other way round) is reached by way of the
+turn that says who the sister is: that makes it `multi_hop`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from environments.worlds.lexicon import PRONOUNS, Lexicon, filled, pick, with_ar
 from environments.worlds.spec import Ask, Relation
 from environments.worlds.truth import Act, Held, Key, ProbeTruth, State, Truth
 
-Category = Literal["single_hop", "multi_hop", "temporal", "count", "update", "preference", "order", "unanswerable"]
+Category = Literal[
+    "single_hop", "multi_hop", "temporal", "count", "update", "preference", "order", "unanswerable"
+]
 CATEGORIES: Final[tuple[Category, ...]] = (
     "single_hop", "multi_hop", "temporal", "count", "update", "preference", "order", "unanswerable",
 )  # fmt: skip
@@ -61,7 +66,12 @@ def candidates(truth: Truth, lexicon: Lexicon) -> Iterator[Candidate]:
         for held in values if relation.asks.get("who") else ():
             if held.current and not held.company and len(owned[relation.values, held.value]) == 1:
                 yield Candidate(
-                    category="single_hop", ask="who", key=key, answers=(key[0],), rests=(held,), value=held.value
+                    category="single_hop",
+                    ask="who",
+                    key=key,
+                    answers=(key[0],),
+                    rests=(held,),
+                    value=held.value,
                 )
     for one in _absent(truth, lexicon, state):
         pool = lexicon.relations[one.key[1]].values
@@ -70,7 +80,9 @@ def candidates(truth: Truth, lexicon: Lexicon) -> Iterator[Candidate]:
 
 
 def _owned(lexicon: Lexicon, state: State) -> dict[tuple[str, str], set[str]]:
-    """Whoever has or had a value, by pool and value: a concert planned and a concert heard have their bands from one pool."""
+    """Whoever has or had a value, by pool and value: a concert planned and a concert
+    heard have their bands from one pool.
+    """
     owned: dict[tuple[str, str], set[str]] = {}
     for (person, name), values in state.items():
         for held in values:
@@ -79,7 +91,9 @@ def _owned(lexicon: Lexicon, state: State) -> dict[tuple[str, str], set[str]]:
 
 
 def _shadowed(lexicon: Lexicon, state: State) -> set[Key]:
-    """Events of which a person may have had more than was told as such: as somebody's company, or as a plan that came true."""
+    """Events of which a person may have had more than was told as such: as somebody's
+    company, or as a plan that came true.
+    """
     shadowed = {(held.company, name) for (_, name), values in state.items() for held in values}
     done = {
         (person, lexicon.relations[name].values)
@@ -87,7 +101,9 @@ def _shadowed(lexicon: Lexicon, state: State) -> set[Key]:
         if any(held.outcome for held in values)
     }
     events = [relation for relation in lexicon.relations.values() if relation.kind == "event"]
-    return shadowed | {(person, one.name) for person, pool in done for one in events if one.values == pool}
+    return shadowed | {
+        (person, one.name) for person, pool in done for one in events if one.values == pool
+    }
 
 
 def _of_key(
@@ -96,20 +112,33 @@ def _of_key(
     kind, calendar = relation.kind, lexicon.grammar.calendar
     if kind in ("state", "preference", "bond"):
         last = values[-1]
-        revised = len(values) > 1 or any(truth.by_id[name].act is Act.CORRECT for name in last.tellings)
+        revised = len(values) > 1 or any(
+            truth.by_id[name].act is Act.CORRECT for name in last.tellings
+        )
         plain: Category = "update" if revised else "single_hop"
         now: Category = "preference" if kind == "preference" else plain
         yield Candidate(category=now, ask="now", key=key, answers=(last.value,), rests=(last,))
         if len(values) > 1 and kind != "bond":
             for held in values:
                 day = truth.by_id[held.tellings[0]].said_on
-                yield Candidate(category="update", ask="then", key=key, answers=(held.value,), rests=(held,), day=day)
+                yield Candidate(
+                    category="update",
+                    ask="then",
+                    key=key,
+                    answers=(held.value,),
+                    rests=(held,),
+                    day=day,
+                )
     if kind == "set":
         kept = tuple(held for held in values if held.current)
         if kept:
             listed = ", ".join(held.value for held in kept)
             yield Candidate(
-                category="single_hop" if len(values) == 1 else "update" if len(kept) < len(values) else "multi_hop",
+                category="single_hop"
+                if len(values) == 1
+                else "update"
+                if len(kept) < len(values)
+                else "multi_hop",
                 ask="now",
                 key=key,
                 answers=tuple(dict.fromkeys((listed, " and ".join(listed.rsplit(", ", 1))))),
@@ -122,13 +151,23 @@ def _of_key(
         for held in values:
             if days[held.start] == 1:
                 yield Candidate(
-                    category="temporal", ask="then", key=key, answers=(held.value,), rests=(held,), day=held.start
+                    category="temporal",
+                    ask="then",
+                    key=key,
+                    answers=(held.value,),
+                    rests=(held,),
+                    day=held.start,
                 )
             for ask, answer in (("where", held.place), ("with", held.company)):
                 if answer:
                     wanted: Ask = "where" if ask == "where" else "with"
                     yield Candidate(
-                        category="single_hop", ask=wanted, key=key, answers=(answer,), rests=(held,), value=held.value
+                        category="single_hop",
+                        ask=wanted,
+                        key=key,
+                        answers=(answer,),
+                        rests=(held,),
+                        value=held.value,
                     )
     told = Counter(held.value for held in values)
     for held in values:
@@ -147,11 +186,21 @@ def _of_key(
         if held.outcome is not None:
             answer = "yes" if held.outcome else "no"
             yield Candidate(
-                category="update", ask="outcome", key=key, answers=(answer,), rests=(held,), value=held.value
+                category="update",
+                ask="outcome",
+                key=key,
+                answers=(answer,),
+                rests=(held,),
+                value=held.value,
             )
         if held.cause:
             yield Candidate(
-                category="multi_hop", ask="why", key=key, answers=(held.cause,), rests=(held,), value=held.value
+                category="multi_hop",
+                ask="why",
+                key=key,
+                answers=(held.cause,),
+                rests=(held,),
+                value=held.value,
             )
     yield from _orders(key, kind, [held for held in values if told[held.value] == 1])
 
@@ -163,7 +212,9 @@ def _count(lexicon: Lexicon, key: Key, count: int, values: tuple[Held, ...]) -> 
 
 def _orders(key: Key, kind: str, values: Sequence[Held]) -> Iterator[Candidate]:
     """Neighbours in time; days must have been told, but a state's values follow each other anyway."""
-    known = sorted((held for held in values if held.dated or kind == "state"), key=lambda held: held.start)
+    known = sorted(
+        (held for held in values if held.dated or kind == "state"), key=lambda held: held.start
+    )
     for first, second in pairwise(known):
         if first.start < second.start:
             yield Candidate(
@@ -186,7 +237,9 @@ def _absent(truth: Truth, lexicon: Lexicon, state: State) -> Iterator[Candidate]
                 continue
             key, mine = (person, name), state.get((person, name), ())
             if relation.kind in ("state", "preference") and not mine:
-                yield Candidate(category="unanswerable", ask="now", key=key, invites=values[-1].value)
+                yield Candidate(
+                    category="unanswerable", ask="now", key=key, invites=values[-1].value
+                )
             if relation.kind not in ("event", "plan", "cause"):
                 continue
             had = {held.value for held in mine}
@@ -195,16 +248,20 @@ def _absent(truth: Truth, lexicon: Lexicon, state: State) -> Iterator[Candidate]
                     continue
                 ask: Ask = "why" if relation.kind == "cause" else "when"
                 invites = held.cause or day_answers(lexicon.grammar.calendar, held.start)[0]
-                yield Candidate(category="unanswerable", ask=ask, key=key, value=held.value, invites=invites)
+                yield Candidate(
+                    category="unanswerable", ask=ask, key=key, value=held.value, invites=invites
+                )
 
 
-# -- wording -----------------------------------------------------------------------------------------------------------
+# -- wording ---------------------------------------------------------------------------
 
 
 def ask_questions(
     rng: random.Random, truth: Truth, lexicon: Lexicon, *, most: int, prefix: str
 ) -> tuple[tuple[Probe, ProbeTruth], ...]:
-    """At most `most` probes, evenly over the categories that have any, in a drawn order; ids are `prefix` + a number from 1."""
+    """At most `most` probes, evenly over the categories that have any, in a drawn
+    order; ids are `prefix` + a number from 1.
+    """
     worded: list[tuple[Probe, ProbeTruth]] = []
     asker = _Asker(rng, truth, lexicon)
     for candidate in _evenly(rng, _reached(truth, candidates(truth, lexicon), rng)):
@@ -217,12 +274,18 @@ def ask_questions(
 
 
 Reached = tuple[Candidate, str, tuple[str, ...]]
-"""A candidate, the phrase that stands for the person (empty: the name) and the turns that say who that is."""
+"""A candidate, the phrase that stands for the person (empty: the name) and the turns that
+say who that is.
+"""
 
 
 def _reached(truth: Truth, found: Iterable[Candidate], rng: random.Random) -> Iterator[Reached]:
     """How each question calls its person."""
-    bonds = {telling.value: telling for telling in truth.tellings if telling.kind == "bond" and telling.act is Act.ADD}
+    bonds = {
+        telling.value: telling
+        for telling in truth.tellings
+        if telling.kind == "bond" and telling.act is Act.ADD
+    }
     for one in found:
         told = [truth.by_id[name] for held in one.rests for name in held.tellings]
         bond = bonds.get(one.key[0])
@@ -232,7 +295,11 @@ def _reached(truth: Truth, found: Iterable[Candidate], rng: random.Random) -> It
             continue
         phrase = f"{bond.subject}'s {told[0].role}" if chained and one.ask != "who" else ""
         crossing = any((telling.mention == "name") == bool(phrase) for telling in told)
-        yield (replace(one, category="multi_hop") if crossing else one), phrase, (bond.turn_id,) * crossing
+        yield (
+            (replace(one, category="multi_hop") if crossing else one),
+            phrase,
+            (bond.turn_id,) * crossing,
+        )
 
 
 def _evenly(rng: random.Random, found: Iterable[Reached]) -> Iterator[Reached]:

@@ -1,6 +1,8 @@
-"""Who takes part: the speakers, the people they tell of, and bystanders, drawn from a stream of random numbers of their own.
+"""Who takes part: the speakers, the people they tell of, and bystanders, drawn from a
+stream of random numbers of their own.
 
-The names are the only thing drawn here, so other names make another cast and leave everything else as it was.
+The names are the only thing drawn here, so other names make another cast and leave
+everything else as it was.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class Cast:
 
 
 def draw_cast(rng: random.Random, lexicon: Lexicon, knobs: Knobs) -> Cast:
-    """The people of an episode. Raises `EnvironmentFault` when the split has too few names for the knobs."""
+    """The people of an episode.
+
+    Raises `EnvironmentFault` when the split has too few names for the knobs.
+    """
     bonds = [
         relation
         for relation in lexicon.relations.values()
@@ -45,7 +50,9 @@ def draw_cast(rng: random.Random, lexicon: Lexicon, knobs: Knobs) -> Cast:
     friends = min(knobs.friends, len(bonds))
     wanted = knobs.speakers * (1 + friends) + 4
     if len(lexicon.people) < wanted:
-        raise EnvironmentFault(f"{knobs.speakers} speakers need {wanted} names; the split has {len(lexicon.people)}")
+        raise EnvironmentFault(
+            f"{knobs.speakers} speakers need {wanted} names; the split has {len(lexicon.people)}"
+        )
     names = iter(rng.sample(lexicon.people, len(lexicon.people)))
     speakers = tuple(next(names) for _ in range(knobs.speakers))
     left = list(names)

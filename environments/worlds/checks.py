@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from environments.worlds.spec import ASKS, FORMS, LEAST, PEOPLE, Ask, Grammar, Relation, Rule, slots_of
+from environments.worlds.spec import (
+    ASKS,
+    FORMS,
+    LEAST,
+    PEOPLE,
+    Ask,
+    Grammar,
+    Relation,
+    Rule,
+    slots_of,
+)
 
 _PRONOUN_SLOTS: Final[frozenset[str]] = frozenset(("he", "him", "his"))
 _NONE: Final[frozenset[str]] = frozenset()
@@ -25,8 +35,15 @@ _TALK: Final[Mapping[str, int]] = {
 
 
 def check_grammar(grammar: Grammar, *, least: int = LEAST) -> None:
-    """Raise `ValueError` that lists every fault of a grammar. `least` lowers the sizes asked for by `least / 8` (for small grammars)."""
-    faults = [fault for relation in grammar.relations for fault in relation_faults(relation, grammar, least=least)]
+    """Raise `ValueError` that lists every fault of a grammar.
+
+    `least` lowers the sizes asked for by `least / 8` (for small grammars).
+    """
+    faults = [
+        fault
+        for relation in grammar.relations
+        for fault in relation_faults(relation, grammar, least=least)
+    ]
     faults += _shared_faults(grammar, least / LEAST)
     if faults:
         raise ValueError(f"{len(faults)} faults in the grammar:\n" + "\n".join(faults))
@@ -73,9 +90,13 @@ def _value_faults(relation: Relation, grammar: Grammar) -> Iterator[str]:
     for pool in filter(None, (relation.values, relation.place)):
         if pool not in grammar.pools and not (pool == PEOPLE and relation.kind == "bond"):
             yield f"{relation.name}: there is no pool {pool!r}"
-    if (relation.kind == "bond") != bool(relation.role) or (relation.kind == "bond") != (relation.values == PEOPLE):
+    if (relation.kind == "bond") != bool(relation.role) or (relation.kind == "bond") != (
+        relation.values == PEOPLE
+    ):
         yield f"{relation.name}: a bond has a role and the pool {PEOPLE!r}, other kinds have neither"
-    if (relation.kind == "cause") != bool(relation.pairs) or (relation.kind == "cause") != (not relation.values):
+    if (relation.kind == "cause") != bool(relation.pairs) or (relation.kind == "cause") != (
+        not relation.values
+    ):
         yield f"{relation.name}: a cause has pairs and no pool, other kinds have a pool and no pairs"
     for word in (word for pair in relation.pairs for word in pair):
         if slots_of(word) - _PRONOUN_SLOTS:
@@ -89,8 +110,14 @@ def _shared_faults(grammar: Grammar, share: float) -> Iterator[str]:
         "people": (tuple(person.name for person in grammar.people), 40 * share),
     }
     lists |= {f"pools[{name}]": (pool, 12 * share) for name, pool in grammar.pools.items()}
-    lists |= {f"pools[{name}]": (grammar.pools.get(name, ()), 24 * share) for name in sorted(grammar.named_pools)}
-    lists |= {f"replies[{tone}]": (grammar.replies.get(tone, ()), 12 * share) for tone in ("good", "bad", "neutral")}
+    lists |= {
+        f"pools[{name}]": (grammar.pools.get(name, ()), 24 * share)
+        for name in sorted(grammar.named_pools)
+    }
+    lists |= {
+        f"replies[{tone}]": (grammar.replies.get(tone, ()), 12 * share)
+        for tone in ("good", "bad", "neutral")
+    }
     lists |= {group: (getattr(grammar, group), size * share) for group, size in _TALK.items()}
     for where, (texts, size) in lists.items():
         if len(texts) < size:
@@ -98,7 +125,11 @@ def _shared_faults(grammar: Grammar, share: float) -> Iterator[str]:
         if twice := sorted({text for text in texts if texts.count(text) > 1}):
             yield f"{where}: more than once: {', '.join(twice)}"
     for where, (texts, _) in lists.items():
-        named: frozenset[str] = frozenset(("name",)) if where in ("openings", "hellos", "closings") else _NONE
+        named: frozenset[str] = (
+            frozenset(("name",)) if where in ("openings", "hellos", "closings") else _NONE
+        )
         yield from (
-            f"{where}: {text!r} holds a slot that cannot be filled there" for text in texts if slots_of(text) - named
+            f"{where}: {text!r} holds a slot that cannot be filled there"
+            for text in texts
+            if slots_of(text) - named
         )

@@ -1,7 +1,9 @@
-"""Days in words: how a speaker names a day, how a question does, and what counts as the right answer.
+"""Days in words: how a speaker names a day, how a question does, and what counts as the
+right answer.
 
-Every phrase has one meaning given the day on which it is said: "last Friday" is the latest Friday before it (said of two to six days ago
-only), "two weeks ago" is the same weekday fourteen days before.
+Every phrase has one meaning given the day on which it is said: "last Friday" is the
+latest Friday before it (said of two to six days ago only), "two weeks ago" is the same
+weekday fourteen days before.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _AHEAD: Final[dict[Calendar, Sequence[int]]] = {
 }
 
 
-def past_day(rng: random.Random, calendar: Calendar, said: date, *, after: date | None = None) -> date | None:
+def past_day(
+    rng: random.Random, calendar: Calendar, said: date, *, after: date | None = None
+) -> date | None:
     """A day at or before `said` and later than `after`; None when there is none."""
     days = [said - timedelta(back) for back in _BACK[calendar]]
     days = days if after is None else [day for day in days if day > after]
@@ -87,7 +91,11 @@ def day_answers(calendar: Calendar, day: date) -> tuple[str, ...]:
     """Accepted answers for a day, the usual one first."""
     if calendar == "short":
         return (day_text(calendar, day),)
-    return day_text(calendar, day), f"{MONTHS[day.month - 1]} {day.day}, {day.year}", day.isoformat()
+    return (
+        day_text(calendar, day),
+        f"{MONTHS[day.month - 1]} {day.day}, {day.year}",
+        day.isoformat(),
+    )
 
 
 def count_answers(calendar: Calendar, count: int) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""The large grammar: everyday life as friends tell it in messages, put together from the modules that hold its data."""
+"""The large grammar: everyday life as friends tell it in messages, put together from
+the modules that hold its data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The grammars of the levels: `rich` is all of everyday life, `standard` the part of it that most conversations share, `tiny` its own."""
+"""The grammars of the levels: `rich` is all of everyday life, `standard` the part of it
+that most conversations share, `tiny` its own.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,16 @@ _STANDARD: Final = frozenset(
 
 @cache
 def grammar_of(level: Literal["tiny", "standard", "rich"]) -> Grammar:
-    """The grammar of a level. The large data modules are loaded when they are first needed."""
+    """The grammar of a level.
+
+    The large data modules are loaded when they are first needed.
+    """
     if level == "tiny":
         return TINY
     from environments.worlds.everyday import EVERYDAY
 
     if level == "rich":
         return EVERYDAY
-    return replace(EVERYDAY, relations=tuple(one for one in EVERYDAY.relations if one.name in _STANDARD))
+    return replace(
+        EVERYDAY, relations=tuple(one for one in EVERYDAY.relations if one.name in _STANDARD)
+    )

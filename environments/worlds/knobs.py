@@ -9,7 +9,10 @@ from environments.errors import EnvironmentFault
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """How long, how dense and how confusing an episode is. Raises `EnvironmentFault` for values out of range."""
+    """How long, how dense and how confusing an episode is.
+
+    Raises `EnvironmentFault` for values out of range.
+    """
 
     sessions: int = 8
     turns: int = 16
@@ -17,20 +20,30 @@ class Knobs:
     facts: float = 3.0
     """Mean number of true things told in a session, revisions included."""
     overwrite: float = 0.3
-    """Share of them that revise what was told before: changes, corrections, losses, outcomes."""
+    """Share of them that revise what was told before: changes, corrections, losses,
+    outcomes.
+    """
     interference: float = 0.2
-    """Adds, the later the session the more, repetitions in other words and further revisions of old facts; 0 adds none."""
+    """Adds, the later the session the more, repetitions in other words and further
+    revisions of old facts; 0 adds none.
+    """
     distractors: float = 0.3
-    """Tellings that change nothing, per fact: look-alike facts about bystanders, jokes, rumours that are denied."""
+    """Tellings that change nothing, per fact: look-alike facts about bystanders, jokes,
+    rumours that are denied.
+    """
     speakers: int = 2
     friends: int = 2
     """People a speaker tells of at most, in bonds that stay."""
     relations: int = 24
-    """Relations used in one episode besides bonds, drawn from the grammar; all when it has no more."""
+    """Relations used in one episode besides bonds, drawn from the grammar; all when it has
+    no more.
+    """
     only: tuple[str, ...] = ()
     """Names of the relations to use, bonds too; all of the level's when empty."""
     chat: float = 0.6
-    """Chance that a listener asks before a fact, and that one replies after it; 0 also leaves out greetings."""
+    """Chance that a listener asks before a fact, and that one replies after it; 0 also
+    leaves out greetings.
+    """
     probes: int | None = None
     """Questions an episode has at most; three a session when None."""
 

@@ -1,7 +1,8 @@
 """The half of a grammar that one split may use, ready for drawing, and the filling of its slots.
 
-Even places of forms, people and named pools belong to training and validation, odd ones to the test split, so no form and no name of the
-test is ever seen in training. Ids of forms say where they stand: `lives_in.first.2`.
+Even places of forms, people and named pools belong to training and validation, odd ones
+to the test split, so no form and no name of the test is ever seen in training. Ids of
+forms say where they stand: `lives_in.first.2`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ T = TypeVar("T")
 _SENTENCE = re.compile(r"(?:^|(?<=[^.][.!?] ))[a-z]")
 _ARTICLE = re.compile(r"\b[Aa]n? \{(value|old|other)\}")
 """An article that a form wrote itself; it must follow the value that comes."""
-_VOWEL = re.compile(r"(?!eu|one\b|once|uni(?!n)|use|usu|ut[eio]|uk)[aeiou]|hour|honest|heir", re.IGNORECASE)
+_VOWEL = re.compile(
+    r"(?!eu|one\b|once|uni(?!n)|use|usu|ut[eio]|uk)[aeiou]|hour|honest|heir", re.IGNORECASE
+)
 _SPELLED = re.compile(r"[FHLMNRSX][A-Z]+\b")
 
 
@@ -54,7 +57,9 @@ class Lexicon:
     def pools(self) -> Mapping[str, tuple[str, ...]]:
         """Values by pool name."""
         return {
-            name: tuple(value for _, value in self._half(pool)) if name in self.grammar.named_pools else pool
+            name: tuple(value for _, value in self._half(pool))
+            if name in self.grammar.named_pools
+            else pool
             for name, pool in self.grammar.pools.items()
         }
 
@@ -64,19 +69,32 @@ class Lexicon:
         found: dict[tuple[str, str], tuple[Form, ...]] = {}
         for relation in self.grammar.relations:
             for group in FORMS[relation.kind]:
-                found[relation.name, group] = self._made(f"{relation.name}.{group}", getattr(relation, group))
+                found[relation.name, group] = self._made(
+                    f"{relation.name}.{group}", getattr(relation, group)
+                )
             for ask in ASKS[relation.kind]:
                 found[relation.name, f"ask_{ask}"] = self._made(
                     f"{relation.name}.ask_{ask}", relation.asks.get(ask, ())
                 )
-        for group in ("openings", "hellos", "closings", "small_talk", "jokes", "fillers", "denials", "reminders"):
+        for group in (
+            "openings",
+            "hellos",
+            "closings",
+            "small_talk",
+            "jokes",
+            "fillers",
+            "denials",
+            "reminders",
+        ):
             found["", group] = self._made(group, getattr(self.grammar, group))
         for tone, replies in self.grammar.replies.items():
             found["", f"replies_{tone}"] = self._made(f"replies_{tone}", replies)
         return found
 
     def forms(self, relation: str, group: str) -> tuple[Form, ...]:
-        """Forms of a relation's group (`ask_now` for questions), or of the grammar's own with `relation` empty."""
+        """Forms of a relation's group (`ask_now` for questions), or of the grammar's
+        own with `relation` empty.
+        """
         return self.all_forms.get((relation, group), ())
 
     def replies(self, tone: Tone) -> tuple[Form, ...]:
@@ -90,7 +108,9 @@ class Lexicon:
 
     @cached_property
     def _trained(self) -> frozenset[str]:
-        """Texts of training forms, of whatever relation: a held-out form that equals one is left out."""
+        """Texts of training forms, of whatever relation: a held-out form that equals
+        one is left out.
+        """
         trained = Lexicon(self.grammar, held_out=False).all_forms
         return frozenset(form.text for forms in trained.values() for form in forms)
 
@@ -98,7 +118,9 @@ class Lexicon:
         return half(entries, held_out=self.held_out)
 
 
-def pick(rng: random.Random, forms: Sequence[Form], *, without: frozenset[str] = frozenset()) -> Form | None:
+def pick(
+    rng: random.Random, forms: Sequence[Form], *, without: frozenset[str] = frozenset()
+) -> Form | None:
     """A form that holds none of the slots in `without`; None when there is none."""
     fitting = [form for form in forms if not form.slots & without] if without else forms
     return rng.choice(fitting) if fitting else None

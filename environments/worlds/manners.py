@@ -1,4 +1,6 @@
-"""How turns begin, end and are answered: greetings, farewells, replies, denials and the words before a fact."""
+"""How turns begin, end and are answered: greetings, farewells, replies, denials and the
+words before a fact.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Names and values: the people of a world and the pools that relations draw from.
 
-A value is lower case unless it is a proper noun, has no article, and is part of no other value of its pool, so an exact answer is never
-in doubt. Employers, restaurants, bands, teams, titles and prizes are invented; cities and countries are real. The pools in `NAMED` are
-split like people: even places for training, odd ones for the test split.
+A value is lower case unless it is a proper noun, has no article, and is part of no
+other value of its pool, so an exact answer is never in doubt. Employers, restaurants,
+bands, teams, titles and prizes are invented; cities and countries are real. The pools
+in `NAMED` are split like people: even places for training, odd ones for the test split.
 """
 
 from __future__ import annotations

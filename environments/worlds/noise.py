@@ -1,7 +1,9 @@
-"""What is told and changes nothing: look-alike facts about bystanders, jokes, rumours and their denial.
+"""What is told and changes nothing: look-alike facts about bystanders, jokes, rumours
+and their denial.
 
-It is drawn from a stream of its own after the story is complete and uses values that are nobody's, so more of it changes no answer. Rumours
-are about friends' states and come at the end of a session, when the state that their denial repeats is settled.
+It is drawn from a stream of its own after the story is complete and uses values that
+are nobody's, so more of it changes no answer. Rumours are about friends' states and
+come at the end of a session, when the state that their denial repeats is settled.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _UNTIMED: Final = frozenset(("when", "old"))
 class Noise:
     """The noise of one story."""
 
-    def __init__(self, rng: random.Random, lexicon: Lexicon, knobs: Knobs, cast: Cast, story: Story) -> None:
+    def __init__(
+        self, rng: random.Random, lexicon: Lexicon, knobs: Knobs, cast: Cast, story: Story
+    ) -> None:
         self.rng, self.lexicon, self.knobs, self.cast, self.story = rng, lexicon, knobs, cast, story
         self.calendar: Calendar = lexicon.grammar.calendar
         self._held: dict[tuple[str, str], Beat] = {}
@@ -35,12 +39,18 @@ class Noise:
             for beat in beats
             if beat.act is Act.CHANGE and beat.day is not None
         }
-        """Days on which values ended, by the identity of the beat that last told them; the story keeps the beats alive."""
+        """Days on which values ended, by the identity of the beat that last told them; the
+        story keeps the beats alive.
+        """
 
     def disturb(self, number: int, units: list[Unit]) -> list[Unit]:
         """The units of session `number` with noise between them; called once a session, in order."""
         for beat in self.story.beats[number]:
-            if beat.subject not in self.cast.speakers and beat.relation.kind == "state" and beat.act is not Act.REPEAT:
+            if (
+                beat.subject not in self.cast.speakers
+                and beat.relation.kind == "state"
+                and beat.act is not Act.REPEAT
+            ):
                 self._held[beat.subject.name, beat.relation.name] = beat
         mean = self.knobs.distractors * self.knobs.facts
         count = int(mean) + (self.rng.random() < mean - int(mean))
@@ -64,7 +74,14 @@ class Noise:
         return self.rng.choice(free) if free else ""
 
     def _beat(
-        self, number: int, relation: Relation, form: Form, act: Act, speaker: Person, subject: Person, value: str
+        self,
+        number: int,
+        relation: Relation,
+        form: Form,
+        act: Act,
+        speaker: Person,
+        subject: Person,
+        value: str,
     ) -> Beat:
         return Beat(
             session=number,
@@ -79,11 +96,18 @@ class Noise:
 
     def _bystander(self, number: int) -> Unit | None:
         relation = self.rng.choice(self.story.relations)
-        form = pick(self.rng, self.lexicon.forms(relation.name, "third"), without=frozenset(("place", "person")))
+        form = pick(
+            self.rng,
+            self.lexicon.forms(relation.name, "third"),
+            without=frozenset(("place", "person")),
+        )
         value = self._decoy(relation)
         if form is None or not value:
             return None
-        speaker, subject = self.rng.choice(self.cast.speakers), self.rng.choice(self.cast.bystanders)
+        speaker, subject = (
+            self.rng.choice(self.cast.speakers),
+            self.rng.choice(self.cast.bystanders),
+        )
         beat = self._beat(number, relation, form, Act.BYSTANDER, speaker, subject, value)
         if "when" in form.slots:
             beat.day = past_day(self.rng, self.calendar, beat.said_on)
@@ -97,14 +121,21 @@ class Noise:
         if not relations:
             return None
         relation = self.rng.choice(relations)
-        form, value = self.rng.choice(self.lexicon.forms(relation.name, "jokes")), self._decoy(relation)
+        form, value = (
+            self.rng.choice(self.lexicon.forms(relation.name, "jokes")),
+            self._decoy(relation),
+        )
         if not value:
             return None
         speaker = self.rng.choice(self.cast.speakers)
-        return Unit([self._line(self._beat(number, relation, form, Act.JOKE, speaker, speaker, value))])
+        return Unit(
+            [self._line(self._beat(number, relation, form, Act.JOKE, speaker, speaker, value))]
+        )
 
     def _rumour(self, number: int) -> Unit | None:
-        """Somebody heard something wrong of a friend; the one who knows denies it and says what is true."""
+        """Somebody heard something wrong of a friend; the one who knows denies it and
+        says what is true.
+        """
         if not self._held:
             return None
         true = self._held[self.rng.choice(list(self._held))]
@@ -119,7 +150,9 @@ class Noise:
             return None
         gossip = self.rng.choice([one for one in self.cast.speakers if one != true.speaker])
         rumour = self._beat(number, true.relation, wrong, Act.RUMOUR, gossip, true.subject, value)
-        truth = self._beat(number, true.relation, right, Act.REPEAT, true.speaker, true.subject, true.value)
+        truth = self._beat(
+            number, true.relation, right, Act.REPEAT, true.speaker, true.subject, true.value
+        )
         truth.supersedes = true
         line = self._line(truth)
         line.text = f"{capitalised(self.rng.choice(denials).text)} {line.text}"
@@ -127,5 +160,7 @@ class Noise:
 
     def _line(self, beat: Beat) -> Line:
         own = beat.subject == beat.speaker
-        slots = words_for(None if own else beat.subject, beat.subject.name, beat.value) | {"when": beat.day_text}
+        slots = words_for(None if own else beat.subject, beat.subject.name, beat.value) | {
+            "when": beat.day_text
+        }
         return Line(beat.speaker, filled(beat.form.text, slots), beat, "" if own else "name")

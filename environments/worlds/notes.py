@@ -1,6 +1,7 @@
 """Notes in words: what an ideal memory of a world would write down, and what a note says.
 
-`written` and `read` are each other's inverse for every relation of a grammar, so whether a policy's note is right can be told by rule:
+`written` and `read` are each other's inverse for every relation of a grammar, so
+whether a policy's note is right can be told by rule:
 
     Tom Hill lives in Bonn
     Tom Hill bought lamp (on 10 February)
@@ -34,14 +35,18 @@ class NoteLanguage:
 
     @cached_property
     def _phrases(self) -> Mapping[str, str]:
-        """Words of a relation, with the blank after them, to its name; longest first, so that "lives in" is not read as "lives"."""
+        """Words of a relation, with the blank after them, to its name; longest first,
+        so that "lives in" is not read as "lives".
+        """
         words = {f"{name.replace('_', ' ').lower()} ": name for name in self.lexicon.relations}
         return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
 
     @cached_property
     def _people(self) -> Mapping[str, str]:
         """How a note about somebody begins to their name, longest first."""
-        names = sorted((person.name for person in self.lexicon.grammar.people), key=len, reverse=True)
+        names = sorted(
+            (person.name for person in self.lexicon.grammar.people), key=len, reverse=True
+        )
         return {f"{name.lower()} ": name for name in names}
 
     @property
@@ -102,7 +107,10 @@ class NoteLanguage:
         return f"{said} ({known})" if known else said
 
     def read(self, text: str, *, said_on: date | None = None) -> Note | None:
-        """What a note says; None when it is not one. A year that a short calendar leaves out is that of `said_on`."""
+        """What a note says; None when it is not one.
+
+        A year that a short calendar leaves out is that of `said_on`.
+        """
         match = _DETAILS.match(" ".join(text.split()))
         if match is None:
             return None
@@ -136,7 +144,11 @@ class NoteLanguage:
         parts = words.split()
         if len(parts) not in (2, 3) or not parts[0].isdecimal() or parts[1].title() not in MONTHS:
             return None
-        year = int(parts[2]) if len(parts) == 3 and parts[2].isdecimal() else (said_on.year if said_on else 1)
+        year = (
+            int(parts[2])
+            if len(parts) == 3 and parts[2].isdecimal()
+            else (said_on.year if said_on else 1)
+        )
         try:
             return date(year, MONTHS.index(parts[1].title()) + 1, int(parts[0]))
         except ValueError:

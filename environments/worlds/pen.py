@@ -1,4 +1,6 @@
-"""The pen that drafts a story: from what is to be told to a beat with its form, day, place and company."""
+"""The pen that drafts a story: from what is to be told to a beat with its form, day,
+place and company.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,19 @@ class Pen:
         supersedes: Beat | None = None,
         cause: str = "",
     ) -> Beat | None:
-        """Tell it in a form of the group; the form decides whether a day, a place and company are told. None when no form fits."""
+        """Tell it in a form of the group; the form decides whether a day, a place and company are told.
+
+        None when no form fits.
+        """
         forms = self.lexicon.forms(relation.name, group)
         ahead = relation.kind == "plan" and act in (Act.ADD, Act.MOVE)
         day = self._day(ahead, None if revises is None else revises.since)
-        undated = day is None or (act is not Act.ADD and not ahead and self.rng.random() > _DATED_SHARE)
-        form = (pick(self.rng, forms, without=_NO_DAY) if undated else None) or pick(self.rng, forms)
+        undated = day is None or (
+            act is not Act.ADD and not ahead and self.rng.random() > _DATED_SHARE
+        )
+        form = (pick(self.rng, forms, without=_NO_DAY) if undated else None) or pick(
+            self.rng, forms
+        )
         if form is None:
             return None
         beat = self.made(subject, relation, form, act, value)

@@ -1,4 +1,5 @@
-"""Readers with perfect ears and different memories, to prove that the questions of a world ask for memory and for nothing else.
+"""Readers with perfect ears and different memories, to prove that the questions of a
+world ask for memory and for nothing else.
 
     oracle        keeps the state: every value with its span, revised as told
     last_write    keeps the newest value of everything and forgets the one it replaces
@@ -7,8 +8,10 @@
     random        keeps every statement and answers with the value of any
     empty         keeps nothing and abstains
 
-They are agents that can be played. What a turn tells and what a question wants is given to them (the `Truth`); what they *know* when asked
-is what their bank holds, as items written through its commits, so snapshots, forks and replays apply to them as to any agent.
+They are agents that can be played. What a turn tells and what a question wants is given
+to them (the `Truth`); what they *know* when asked is what their bank holds, as items
+written through its commits, so snapshots, forks and replays apply to them as to any
+agent.
 """
 
 from __future__ import annotations
@@ -78,15 +81,25 @@ class Player:
     name: PlayerName
 
     async def remember(self, session: Session) -> IngestReport:
-        """Store the session and bring the notes in line with what the player holds after it, in one commit."""
+        """Store the session and bring the notes in line with what the player holds
+        after it, in one commit.
+        """
         fresh = await self.base.bank.store_session(session)
         if fresh and self.name != "empty":
             number = self.truth.session_ids.index(session.id)
             source = SourceRef(
-                session_id=session.id, turn_ids=tuple(turn.id for turn in session.turns), actor=self.name
+                session_id=session.id,
+                turn_ids=tuple(turn.id for turn in session.turns),
+                actor=self.name,
             )
-            await self.base.bank.commit(OpBatch(accepted=tuple(self._ops(number, session))), source=source)
-        return IngestReport(session_id=session.id, stored_turns=len(session.turns) if fresh else 0, skipped=not fresh)
+            await self.base.bank.commit(
+                OpBatch(accepted=tuple(self._ops(number, session))), source=source
+            )
+        return IngestReport(
+            session_id=session.id,
+            stored_turns=len(session.turns) if fresh else 0,
+            skipped=not fresh,
+        )
 
     def _ops(self, number: int, session: Session) -> Iterator[MemoryOp]:
         tellings = tuple(telling for telling in self.truth.tellings if telling.session <= number)
@@ -95,7 +108,12 @@ class Player:
         for item_id, (note, turn_ids) in wanted.items():
             old = items.get(item_id)
             if old is None:
-                fact = Fact(text=note.text, subject=note.subject, source_turn_ids=turn_ids, said_at=session.at)
+                fact = Fact(
+                    text=note.text,
+                    subject=note.subject,
+                    source_turn_ids=turn_ids,
+                    said_at=session.at,
+                )
                 yield Add(id=item_id, fact=fact)
             elif old.text != note.text:
                 yield Update(id=item_id, text=note.text, source_turn_ids=turn_ids)
@@ -104,13 +122,20 @@ class Player:
                 yield Delete(id=item_id)
 
     async def ask(self, question: Question) -> Answer:
-        """What the notes say; abstains when they say nothing. Raises `EnvironmentFault` for a question of another episode."""
+        """What the notes say; abstains when they say nothing.
+
+        Raises `EnvironmentFault` for a question of another episode.
+        """
         probe = next((one for one in self.truth.probes if one.probe_id == question.id), None)
         if probe is None:
-            raise EnvironmentFault(f"question {question.id!r} is not of episode {self.truth.episode_id!r}")
+            raise EnvironmentFault(
+                f"question {question.id!r} is not of episode {self.truth.episode_id!r}"
+            )
         items = [item for item in self.base.bank.state.items.values() if item.active]
         known = sorted(((item, read_note(item)) for item in items), key=lambda pair: _age(pair[0]))
-        used = [(item, note) for item, note in known if self.name == "random" or _concerns(probe, note)]
+        used = [
+            (item, note) for item, note in known if self.name == "random" or _concerns(probe, note)
+        ]
         found = answer_from(self.name, self.calendar, probe, [note for _, note in used])
         hits = tuple(Hit(id=item.id, score=1.0, item=item) for item, _ in used)
         if not found:
@@ -126,8 +151,12 @@ class Player:
         return replace(self, base=self.base.at(snapshot))
 
 
-def notes_of(name: PlayerName, tellings: tuple[Telling, ...]) -> Mapping[str, tuple[Note, tuple[str, ...]]]:
-    """What a player holds after these tellings: item id to its note and the turns it rests on, in order of telling."""
+def notes_of(
+    name: PlayerName, tellings: tuple[Telling, ...]
+) -> Mapping[str, tuple[Note, tuple[str, ...]]]:
+    """What a player holds after these tellings: item id to its note and the turns it
+    rests on, in order of telling.
+    """
     if name in ("oracle", "last_write"):
         folding = Folding()
         for telling in tellings:
@@ -225,7 +254,10 @@ def _count(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str
 
 
 def _order(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    asked = sorted((note for note in notes if note.value in (probe.value, probe.other)), key=lambda note: note.start)
+    asked = sorted(
+        (note for note in notes if note.value in (probe.value, probe.other)),
+        key=lambda note: note.start,
+    )
     return [note.value for note in asked]
 
 
@@ -246,7 +278,9 @@ def _why(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
 
 
 def _outcome(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    told = [note.outcome for note in notes if note.value == probe.value and note.outcome is not None]
+    told = [
+        note.outcome for note in notes if note.value == probe.value and note.outcome is not None
+    ]
     return ["yes" if outcome else "no" for outcome in told]
 
 

@@ -1,8 +1,10 @@
-"""A reader of notes: the fixed answering agent of worlds, which understands every question and believes what it finds first.
+"""A reader of notes: the fixed answering agent of worlds, which understands every
+question and believes what it finds first.
 
-It searches its memory as any agent does, reads the hits as notes (a text that is no note tells it nothing) and answers from the best-ranked
-one that fits. Two notes that contradict each other make it say what search ranks first, stale or not: keeping the memory consolidated is
-the manager's business, and this reader does not make up for it.
+It searches its memory as any agent does, reads the hits as notes (a text that is no
+note tells it nothing) and answers from the best-ranked one that fits. Two notes that
+contradict each other make it say what search ranks first, stale or not: keeping the
+memory consolidated is the manager's business, and this reader does not make up for it.
 """
 
 from __future__ import annotations
@@ -33,21 +35,33 @@ class WorldReader:
 
     def knowing(self, *truths: Truth) -> WorldReader:
         """The same reader, able to answer the questions of these worlds too."""
-        return replace(self, probes=self.probes | {one.probe_id: one for truth in truths for one in truth.probes})
+        return replace(
+            self,
+            probes=self.probes | {one.probe_id: one for truth in truths for one in truth.probes},
+        )
 
     async def remember(self, session: Session) -> IngestReport:
         """Hear a session as the agent below does."""
         return await self.base.remember(session)
 
     async def ask(self, question: Question) -> Answer:
-        """The answer of the best-ranked notes; abstains when none fits. Raises `EnvironmentFault` for a question of an unknown world."""
+        """The answer of the best-ranked notes; abstains when none fits.
+
+        Raises `EnvironmentFault` for a question of an unknown world.
+        """
         probe = self.probes.get(question.id or "")
         if probe is None:
-            raise EnvironmentFault(f"question {question.id!r} belongs to no world that this reader knows")
+            raise EnvironmentFault(
+                f"question {question.id!r} belongs to no world that this reader knows"
+            )
         hits = await self.base.search(question.text, k=self.k)
         known: list[tuple[Hit, Note]] = []
         for hit in hits:
-            said = hit.item.said_at.date() if hit.item is not None and hit.item.said_at is not None else None
+            said = (
+                hit.item.said_at.date()
+                if hit.item is not None and hit.item.said_at is not None
+                else None
+            )
             note = self.language.read(hit.text, said_on=said)
             if note is not None and all(note.claim != other.claim for _, other in known):
                 known.append((hit, note))
@@ -68,10 +82,16 @@ class WorldReader:
 
 
 def overwritten(truth: Truth) -> frozenset[str]:
-    """Ids of the probes about a present value that was changed or corrected: those that only a consolidated memory answers."""
-    changed = {telling.key for telling in truth.tellings if telling.act in (Act.CHANGE, Act.CORRECT)}
+    """Ids of the probes about a present value that was changed or corrected: those that
+    only a consolidated memory answers.
+    """
+    changed = {
+        telling.key for telling in truth.tellings if telling.act in (Act.CHANGE, Act.CORRECT)
+    }
     return frozenset(
-        probe.probe_id for probe in truth.probes if probe.ask == "now" and (probe.subject, probe.relation) in changed
+        probe.probe_id
+        for probe in truth.probes
+        if probe.ask == "now" and (probe.subject, probe.relation) in changed
     )
 
 

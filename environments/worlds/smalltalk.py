@@ -1,4 +1,7 @@
-"""Turns about nothing: the weather, the washing-up, the moon. They state no fact that a question could be about."""
+"""Turns about nothing: the weather, the washing-up, the moon.
+
+They state no fact that a question could be about.
+"""
 
 from __future__ import annotations
 

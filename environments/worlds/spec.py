@@ -1,7 +1,10 @@
-"""What a world's language is made of: relation types with their surface forms, pools of values, small talk.
+"""What a world's language is made of: relation types with their surface forms, pools of
+values, small talk.
 
-A `Grammar` is data. The engine (`timeline`, `teller`, `asker`) knows nothing of jobs or pets: it knows seven *kinds* of relation and fills
-the slots of the forms that a relation brings. `checks.check_grammar` says what is wrong with a grammar, all of it at once.
+A `Grammar` is data. The engine (`timeline`, `teller`, `asker`) knows nothing of jobs or
+pets: it knows seven *kinds* of relation and fills the slots of the forms that a
+relation brings. `checks.check_grammar` says what is wrong with a grammar, all of it at
+once.
 
 Slots
     {name}               the person it is about, or a phrase for one ("Ana's sister"), so possessives are written {name}'s
@@ -58,27 +61,23 @@ T = TypeVar("T")
 Kind = Literal["state", "preference", "set", "event", "plan", "cause", "bond"]
 """How a relation behaves in time.
 
-state       one value at a time; a change overwrites it (where one lives)
-preference  the same, for what one likes best
-set         values that come and go (pets)
-event       something that happened on a day, any number of them (a trip)
-plan        something meant for a day, later done, called off or moved
-cause       an effect, told first, and its cause, told after it
-bond        a person in a role to another (her sister); the value is a person, `values` is "people"
+state       one value at a time; a change overwrites it (where one lives) preference
+the same, for what one likes best set         values that come and go (pets) event
+something that happened on a day, any number of them (a trip) plan        something
+meant for a day, later done, called off or moved cause       an effect, told first, and
+its cause, told after it bond        a person in a role to another (her sister); the
+value is a person, `values` is "people"
 """
 Ask = Literal["now", "then", "when", "count", "order", "who", "where", "with", "why", "outcome"]
 """What a question wants.
 
-now      the present value (of a set: all present values)
-then     the value at {when}: of a state, what held then; of an event, what happened on that day
-when     the day it became so, happened, or (plan) is or was to happen; names {value}
-count    how many: members of the set now, events so far
-order    which of {value} and {other} came first
-who      whose value is {value}; answered by a name
-where    the {place} of the event with {value}
-with     the {person} at the event with {value}
-why      the cause of {value}
-outcome  whether a plan with {value} came true: a question for yes or no
+now      the present value (of a set: all present values) then     the value at {when}:
+of a state, what held then; of an event, what happened on that day when     the day it
+became so, happened, or (plan) is or was to happen; names {value} count    how many:
+members of the set now, events so far order    which of {value} and {other} came first
+who      whose value is {value}; answered by a name where    the {place} of the event
+with {value} with     the {person} at the event with {value} why      the cause of
+{value} outcome  whether a plan with {value} came true: a question for yes or no
 """
 Tone = Literal["good", "bad", "neutral"]
 """How a listener takes the news; chooses among the replies."""
@@ -91,7 +90,10 @@ PEOPLE: Final = "people"
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """One type of fact or event with its surface forms. Which groups a kind needs and which slots they hold: `FORMS`, `ASKS`."""
+    """One type of fact or event with its surface forms.
+
+    Which groups a kind needs and which slots they hold: `FORMS`, `ASKS`.
+    """
 
     name: str
     """snake_case, unique in the grammar."""
@@ -100,7 +102,9 @@ class Relation:
     """Name of the pool of values; `PEOPLE` for a bond; "" for `cause`, which has `pairs`."""
     tone: Tone = "neutral"
     role: str = ""
-    """Bond: the noun in "Ana's sister"; questions about the bonded person are made with it."""
+    """Bond: the noun in "Ana's sister"; questions about the bonded person are made with
+    it.
+    """
     gender: Literal["", "he", "she"] = ""
     """Bond: the only pronoun that fits the role ("she" for a sister); empty when any does."""
     place: str = ""
@@ -108,19 +112,27 @@ class Relation:
     company: bool = False
     """Event: whether its telling forms may hold {person}."""
     pairs: tuple[tuple[str, str], ...] = ()
-    """Cause: (effect, cause), past-tense clauses without subject and with subject: ("missed {his} flight", "{his} alarm did not ring")."""
+    """Cause: (effect, cause), past-tense clauses without subject and with subject:
+    ("missed {his} flight", "{his} alarm did not ring").
+    """
     first: tuple[str, ...] = ()
-    """Told by the person: the state, the addition to a set, the event, the plan, the effect."""
+    """Told by the person: the state, the addition to a set, the event, the plan, the
+    effect.
+    """
     third: tuple[str, ...] = ()
     """Told by somebody who knows; names {name}."""
     hearsay: tuple[str, ...] = ()
     """Told by somebody who heard it; names {name} and sounds unsure."""
     change: tuple[str, ...] = ()
-    """State, preference, bond: the person tells the new value; some forms name {old}, some give {when}, some neither."""
+    """State, preference, bond: the person tells the new value; some forms name {old}, some
+    give {when}, some neither.
+    """
     change_third: tuple[str, ...] = ()
     """The same told by another."""
     correct: tuple[str, ...] = ()
-    """The person takes back {old}, which never was true, and gives {value}; must hold both."""
+    """The person takes back {old}, which never was true, and gives {value}; must hold
+    both.
+    """
     remove: tuple[str, ...] = ()
     """Set: the person no longer has {value}."""
     remove_third: tuple[str, ...] = ()
@@ -134,16 +146,23 @@ class Relation:
     reason: tuple[str, ...] = ()
     """Cause: why {value} happened, told by the person; holds {cause}, may hold {value}."""
     prompts: tuple[str, ...] = ()
-    """What a listener asks to get told; fits whether the news is old or new, gives nothing away; no slot."""
+    """What a listener asks to get told; fits whether the news is old or new, gives nothing
+    away; no slot.
+    """
     jokes: tuple[str, ...] = ()
-    """Optional: says {value} of the speaker so that anybody sees it is not meant; the value is always an untrue one."""
+    """Optional: says {value} of the speaker so that anybody sees it is not meant; the
+    value is always an untrue one.
+    """
     asks: Mapping[Ask, tuple[str, ...]] = field(default_factory=dict[Ask, tuple[str, ...]])
     """Question forms by what they want."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a group of forms must and may hold. `value` stands for {value} or {a_value}, likewise `old` and `other`."""
+    """What a group of forms must and may hold.
+
+    `value` stands for {value} or {a_value}, likewise `old` and `other`.
+    """
 
     needs: frozenset[str]
     may: frozenset[str] = frozenset()
@@ -152,7 +171,9 @@ class Rule:
 
 
 def _rule(needs: str, may: str = "", *, required: bool = True, least: int = LEAST) -> Rule:
-    return Rule(needs=frozenset(needs.split()), may=frozenset(may.split()), required=required, least=least)
+    return Rule(
+        needs=frozenset(needs.split()), may=frozenset(may.split()), required=required, least=least
+    )
 
 
 _PRONOUNS: Final = "he him his"
@@ -218,7 +239,11 @@ ASKS: Final[Mapping[Kind, Mapping[Ask, Rule]]] = {
         "who": _rule("value", required=False),
         "order": _rule("name value other", required=False),
     },
-    "preference": {"now": _rule("name"), "then": _rule("name when"), "who": _rule("value", required=False)},
+    "preference": {
+        "now": _rule("name"),
+        "then": _rule("name when"),
+        "who": _rule("value", required=False),
+    },
     "set": {
         "now": _rule("name"),
         "count": _rule("name"),
@@ -239,7 +264,9 @@ ASKS: Final[Mapping[Kind, Mapping[Ask, Rule]]] = {
     "cause": {"why": _rule("name value"), "when": _rule("name value", required=False)},
     "bond": {"now": _rule("name")},
 }
-"""Groups of question forms by kind. `{his}` and its like may stand in any question that names {name}."""
+"""Groups of question forms by kind. `{his}` and its like may stand in any question that
+names {name}.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,11 +283,17 @@ class Grammar:
 
     relations: tuple[Relation, ...]
     people: tuple[Person, ...]
-    """At least 40; even places are for training, odd ones for the test split, he and she mixed in both."""
+    """At least 40; even places are for training, odd ones for the test split, he and she
+    mixed in both.
+    """
     pools: Mapping[str, tuple[str, ...]]
-    """Values by pool name: at least 12 each, distinct, lower case unless proper nouns, without article and final stop."""
+    """Values by pool name: at least 12 each, distinct, lower case unless proper nouns,
+    without article and final stop.
+    """
     named_pools: frozenset[str] = frozenset()
-    """Pools of names (cities, pets' names), split like people: even places for training, odd ones for the test split; at least 24 each."""
+    """Pools of names (cities, pets' names), split like people: even places for training,
+    odd ones for the test split; at least 24 each.
+    """
     openings: tuple[str, ...] = ()
     """Turns that begin a session: "Hi {name}, how have you been?"; may name the listener."""
     hellos: tuple[str, ...] = ()
@@ -268,19 +301,31 @@ class Grammar:
     closings: tuple[str, ...] = ()
     """Turns that end a session."""
     small_talk: tuple[str, ...] = ()
-    """Turns on weather, traffic, tea and the like, which tell no fact of anybody that could be asked; at least 40."""
+    """Turns on weather, traffic, tea and the like, which tell no fact of anybody that
+    could be asked; at least 40.
+    """
     jokes: tuple[str, ...] = ()
     """Turns that are only funny; at least 16."""
     replies: Mapping[Tone, tuple[str, ...]] = field(default_factory=dict[Tone, tuple[str, ...]])
-    """A listener's answers by tone, at least 12 each; fit after anything of that tone, told of whomever."""
+    """A listener's answers by tone, at least 12 each; fit after anything of that tone,
+    told of whomever.
+    """
     calendar: Literal["long", "short"] = "long"
-    """How days are spoken of: `long` has years, weekdays and weeks ("last Friday", "5 May 2024"), `short` little ("today", "5 May")."""
+    """How days are spoken of: `long` has years, weekdays and weeks ("last Friday", "5 May
+    2024"), `short` little ("today", "5 May").
+    """
     fillers: tuple[str, ...] = ()
-    """Beginnings of a turn set before a telling form: "by the way,", "oh, and"; without capital and ending in a comma or a dash."""
+    """Beginnings of a turn set before a telling form: "by the way,", "oh, and"; without
+    capital and ending in a comma or a dash.
+    """
     denials: tuple[str, ...] = ()
-    """Whole sentences that refute what another just said of somebody ("No, that is only gossip."); the truth follows in the same turn."""
+    """Whole sentences that refute what another just said of somebody ("No, that is only
+    gossip."); the truth follows in the same turn.
+    """
     reminders: tuple[str, ...] = ()
-    """Beginnings before a fact told once more: "as I said,", "like I told you,"; form as in `fillers`."""
+    """Beginnings before a fact told once more: "as I said,", "like I told you,"; form as
+    in `fillers`.
+    """
 
 
 _SLOT: Final = re.compile(r"\{(\w+)\}")

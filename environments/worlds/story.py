@@ -1,4 +1,6 @@
-"""A story before it is written: beats (things to tell), threads (values that can be revised), the dates of the sessions."""
+"""A story before it is written: beats (things to tell), threads (values that can be
+revised), the dates of the sessions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Beat:
     cause: str = ""
     supersedes: Beat | None = None
     role: str = ""
-    """The subject's role to the speaker ("sister"), where it stays the same; lets the teller say "my sister"."""
+    """The subject's role to the speaker ("sister"), where it stays the same; lets the
+    teller say "my sister".
+    """
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""From a story to dialogue: every beat becomes a turn, with questions, replies and small talk around it, and noise in between.
+"""From a story to dialogue: every beat becomes a turn, with questions, replies and
+small talk around it, and noise in between.
 
 A pronoun is used only right after a turn of the same speaker about the same person, and
 nothing is ever put between the two but a reply.
@@ -36,7 +37,12 @@ class Teller:
     """Writes the sessions of one story."""
 
     def __init__(
-        self, draw: Callable[[str], random.Random], lexicon: Lexicon, knobs: Knobs, cast: Cast, story: Story
+        self,
+        draw: Callable[[str], random.Random],
+        lexicon: Lexicon,
+        knobs: Knobs,
+        cast: Cast,
+        story: Story,
     ) -> None:
         """`draw` gives a stream of random numbers by name."""
         self.rng, self.calls = draw("words"), draw("calls")
@@ -90,7 +96,7 @@ class Teller:
             form=beat.form.id,
         )
 
-    # -- one session ---------------------------------------------------------------------------------------------------
+    # -- one session -------------------------------------------------------------------
 
     def _session(self, number: int, beats: Sequence[Beat]) -> list[Line]:
         units = list(self._units(beats))
@@ -105,7 +111,10 @@ class Teller:
         lines = [*start, *lines, *end]
         for place, line in enumerate(lines):
             if line.free:
-                before, after = lines[max(0, place - 1)].speaker, lines[min(place + 1, len(lines) - 1)].speaker
+                before, after = (
+                    lines[max(0, place - 1)].speaker,
+                    lines[min(place + 1, len(lines) - 1)].speaker,
+                )
                 others = [one for one in self.cast.speakers if one not in (before, after)]
                 line.speaker = self.rng.choice(others) if others else self._other(before)
         return lines
@@ -172,7 +181,7 @@ class Teller:
             return ""
         return self._small(self.lexicon.forms("", group))
 
-    # -- small talk ----------------------------------------------------------------------------------------------------
+    # -- small talk --------------------------------------------------------------------
 
     def _small(self, forms: Sequence[Form]) -> str:
         """A small form that was not used lately; empty when the group is."""
@@ -201,7 +210,9 @@ class Teller:
         return [Line(speaker, text)] if text else []
 
     def _greeting(self, group: str, listener: Person) -> str:
-        return capitalised(self._small(self.lexicon.forms("", group)).replace("{name}", listener.name))
+        return capitalised(
+            self._small(self.lexicon.forms("", group)).replace("{name}", listener.name)
+        )
 
     def _filled_up(self, units: list[Unit], missing: int) -> list[Unit]:
         units = list(units)
@@ -209,7 +220,11 @@ class Teller:
             joke = self.rng.random() < 0.15
             text = self._small(self.lexicon.forms("", "jokes" if joke else "small_talk"))
             if text:
-                insert(self.rng, units, Unit([Line(self.cast.speakers[0], capitalised(text), free=True)]))
+                insert(
+                    self.rng,
+                    units,
+                    Unit([Line(self.cast.speakers[0], capitalised(text), free=True)]),
+                )
         return units
 
 
@@ -223,7 +238,11 @@ def _with_pronoun(form: str) -> str | None:
 def _tone(beat: Beat) -> Tone:
     if beat.act in (Act.REMOVE, Act.CANCEL):
         return "bad"
-    return "neutral" if beat.act in (Act.CORRECT, Act.REPEAT, Act.REASON, Act.MOVE) else beat.relation.tone
+    return (
+        "neutral"
+        if beat.act in (Act.CORRECT, Act.REPEAT, Act.REASON, Act.MOVE)
+        else beat.relation.tone
+    )
 
 
 def _lowered(form: str) -> str:

@@ -1,7 +1,10 @@
-"""The story of an episode: which true things are told in which session, by whom, in which form, and what each does to what was told before.
+"""The story of an episode: which true things are told in which session, by whom, in
+which form, and what each does to what was told before.
 
-The story is drawn before a word is written. It keeps a `Thread` for every value that can be revised: one for the place where Ana lives, one
-for each of her pets, one for each plan. A thread knows its tellings, so every revision names the telling that it supersedes.
+The story is drawn before a word is written. It keeps a `Thread` for every value that
+can be revised: one for the place where Ana lives, one for each of her pets, one for
+each plan. A thread knows its tellings, so every revision names the telling that it
+supersedes.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class _Author:
         rng.shuffle(self.ties)
         self.spares = list(cast.spares)
         self.result = Story(
-            dates=session_dates(rng, lexicon, knobs), used=self.pen.used, relations=tuple(self._drawn_relations())
+            dates=session_dates(rng, lexicon, knobs),
+            used=self.pen.used,
+            relations=tuple(self._drawn_relations()),
         )
         kinds = dict.fromkeys(relation.kind for relation in self.result.relations)
         self.kinds = [[one for one in self.result.relations if one.kind == kind] for kind in kinds]
@@ -53,11 +58,17 @@ class _Author:
         """A share of every kind, in the grammar's order."""
         kinds: dict[str, list[Relation]] = {}
         for relation in self.lexicon.relations.values():
-            if relation.kind != "bond" and relation.name in (self.knobs.only or self.lexicon.relations):
+            if relation.kind != "bond" and relation.name in (
+                self.knobs.only or self.lexicon.relations
+            ):
                 kinds.setdefault(relation.kind, []).append(relation)
         whole = sum(map(len, kinds.values()))
         share = min(1.0, self.knobs.relations / whole)
-        kept = [one for some in kinds.values() for one in self.rng.sample(some, max(1, round(share * len(some))))]
+        kept = [
+            one
+            for some in kinds.values()
+            for one in self.rng.sample(some, max(1, round(share * len(some))))
+        ]
         names = {one.name for one in kept}
         return (one for one in self.lexicon.relations.values() if one.name in names)
 
@@ -79,7 +90,7 @@ class _Author:
             self.result.beats.append(self.pen.now)
         return self.result
 
-    # -- something new -------------------------------------------------------------------------------------------------
+    # -- something new -----------------------------------------------------------------
 
     def _add(self) -> bool:
         """Tell something that nobody told before."""
@@ -94,9 +105,13 @@ class _Author:
             subject = last if stay and last is not None else self.rng.choice(about)
             relation = self.rng.choice(self.rng.choice(self.kinds))
             told = [
-                name for who, name in self.threads if who == subject.name and self.lexicon.relations[name].kind in _MANY
+                name
+                for who, name in self.threads
+                if who == subject.name and self.lexicon.relations[name].kind in _MANY
             ]
-            if told and self.rng.random() < 0.5:  # a second trip, a second pet: what can be counted and put in order
+            if (
+                told and self.rng.random() < 0.5
+            ):  # a second trip, a second pet: what can be counted and put in order
                 relation = self.lexicon.relations[self.rng.choice(told)]
             if self._new(subject, relation):
                 return True
@@ -147,12 +162,17 @@ class _Author:
         if beat is None:
             return False
         thread = self._open(beat)
-        reason = self.pen.write(subject, relation, "reason", Act.REASON, effect, supersedes=beat, cause=cause)
+        reason = self.pen.write(
+            subject, relation, "reason", Act.REASON, effect, supersedes=beat, cause=cause
+        )
         thread.beat, thread.open = reason or beat, False
         return True
 
     def _value(self, subject: Person, relation: Relation, *, but: str = "") -> str:
-        """A value the person never had; mostly one that nobody had. Empty when there is none."""
+        """A value the person never had; mostly one that nobody had.
+
+        Empty when there is none.
+        """
         threads = self.threads.get((subject.name, relation.name), ())
         had = {beat.value for thread in threads for beat in _history(thread)} | {but}
         free = [value for value in self.lexicon.pools[relation.values] if value not in had]
@@ -162,20 +182,26 @@ class _Author:
             return self.rng.choice(fresh)
         return self.rng.choice(free) if free else ""
 
-    # -- something revised ---------------------------------------------------------------------------------------------
+    # -- something revised -------------------------------------------------------------
 
     def _revise(self) -> bool:
         """Revise something told in an earlier session (a correction: in this one or the last)."""
         open_threads = [thread for some in self.threads.values() for thread in some if thread.open]
         if not open_threads:
             return False
-        due = [thread for thread in open_threads if thread.beat.relation.kind == "plan" and self._due(thread)]
+        due = [
+            thread
+            for thread in open_threads
+            if thread.beat.relation.kind == "plan" and self._due(thread)
+        ]
         for _ in range(8):
             thread = self.rng.choice(due if due and self.rng.random() < 0.6 else open_threads)
             fresh = thread.beat.session >= self.pen.session - 1
             if fresh and self.rng.random() < 0.35 and self._correct(thread):
                 return True
-            if thread.beat.session < self.pen.session and self._REVISIONS[thread.beat.relation.kind](self, thread):
+            if thread.beat.session < self.pen.session and self._REVISIONS[
+                thread.beat.relation.kind
+            ](self, thread):
                 return True
         return False
 
@@ -199,7 +225,12 @@ class _Author:
         own = thread.beat.subject.name in self._speakers
         group = "remove" if own else "remove_third"
         beat = self.pen.write(
-            thread.beat.subject, thread.beat.relation, group, Act.REMOVE, thread.value, revises=thread
+            thread.beat.subject,
+            thread.beat.relation,
+            group,
+            Act.REMOVE,
+            thread.value,
+            revises=thread,
         )
         if beat is None:
             return False
@@ -211,7 +242,9 @@ class _Author:
         """Do, move or call off a plan."""
         subject, relation, value = thread.beat.subject, thread.beat.relation, thread.value
         act = self.rng.choice(
-            (Act.DONE, Act.DONE, Act.CANCEL) if self._due(thread) else (Act.MOVE, Act.MOVE, Act.CANCEL)
+            (Act.DONE, Act.DONE, Act.CANCEL)
+            if self._due(thread)
+            else (Act.MOVE, Act.MOVE, Act.CANCEL)
         )
         group = {Act.DONE: "done", Act.CANCEL: "cancelled", Act.MOVE: "moved"}[act]
         beat = self.pen.write(subject, relation, group, act, value, revises=thread)
@@ -231,7 +264,9 @@ class _Author:
         if not lead.relation.correct:
             return False
         value = self._value(lead.subject, lead.relation, but=thread.value)
-        beat = value and self.pen.write(lead.subject, lead.relation, "correct", Act.CORRECT, value, revises=thread)
+        beat = value and self.pen.write(
+            lead.subject, lead.relation, "correct", Act.CORRECT, value, revises=thread
+        )
         if not beat:
             return False
         self._revised(thread, beat, value)
@@ -266,7 +301,9 @@ class _Author:
         thread = self.rng.choice(threads)
         subject, relation = thread.beat.subject, thread.beat.relation
         group = "first" if subject.name in self._speakers else "third"
-        forms = [form for form in self.lexicon.forms(relation.name, group) if "when" not in form.slots]
+        forms = [
+            form for form in self.lexicon.forms(relation.name, group) if "when" not in form.slots
+        ]
         if not forms:
             return False
         beat = self.pen.made(subject, relation, self.rng.choice(forms), Act.REPEAT, thread.value)
@@ -275,7 +312,7 @@ class _Author:
         self.pen.now.append(beat)
         return True
 
-    # -- threads --------------------------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------
 
     def _open(self, beat: Beat) -> Thread:
         thread = Thread(beat=beat, value=beat.value, since=self.pen.today, day=beat.day, lead=beat)

@@ -1,7 +1,9 @@
-"""The small grammar: eight relations, single-word values, at most 300 words, so that a network of under a million weights can learn it.
+"""The small grammar: eight relations, single-word values, at most 300 words, so that a
+network of under a million weights can learn it.
 
-The held-out forms are made of words that the training forms use, and the held-out names are new pairs of known first and family names:
-the test asks for new combinations, never for unknown words.
+The held-out forms are made of words that the training forms use, and the held-out names
+are new pairs of known first and family names: the test asks for new combinations, never
+for unknown words.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def _people() -> tuple[Person, ...]:
     firsts = [name for pair in zip(_HE, _SHE, strict=True) for name in pair]
     return tuple(
         Person(
-            name=f"{first.title()} {_FAMILY[(place + step) % len(_FAMILY)].title()}", he="he" if first in _HE else "she"
+            name=f"{first.title()} {_FAMILY[(place + step) % len(_FAMILY)].title()}",
+            he="he" if first in _HE else "she",
         )
         for place, first in enumerate(firsts)
         for step in range(4)
@@ -69,17 +72,33 @@ _SLOT: Final = re.compile(r"\{\w+\}")
 
 
 def tiny_vocabulary() -> tuple[str, ...]:
-    """Every word that level `tiny` can write, question, answer or say, in lower case and alphabetical order.
+    """Every word that level `tiny` can write, question, answer or say, in lower case
+    and alphabetical order.
 
-    A word is a run of letters and digits, or one other sign. Counts, which are numbers, go up to 31 like the days of a month.
+    A word is a run of letters and digits, or one other sign. Counts, which are numbers,
+    go up to 31 like the days of a month.
     """
-    return tuple(sorted({word for text in _texts() for word in _TOKEN.findall(_SLOT.sub(" ", text).lower())}))
+    return tuple(
+        sorted({word for text in _texts() for word in _TOKEN.findall(_SLOT.sub(" ", text).lower())})
+    )
 
 
 def _texts() -> Iterator[str]:
     yield from (person.name for person in TINY.people)
     yield from (value for pool in TINY.pools.values() for value in pool)
-    yield from (*MONTHS, *SHORT_WORDS, *map(str, range(32)), "yes", "no", "a", "an", "my", "'s", ",", "and")
+    yield from (
+        *MONTHS,
+        *SHORT_WORDS,
+        *map(str, range(32)),
+        "yes",
+        "no",
+        "a",
+        "an",
+        "my",
+        "'s",
+        ",",
+        "and",
+    )
     for group in (TINY.openings, TINY.hellos, TINY.closings, TINY.small_talk, TINY.jokes):
         yield from group
     yield from (*TINY.fillers, *TINY.denials, *TINY.reminders)

@@ -1,8 +1,10 @@
 """The hidden state of an episode: what was told where, and what held after each session.
 
-`Synthetic.truth(episode)` gives a `Truth`. Its `tellings` are in order of the dialogue; each says which turn told what. A telling that
-replaces another names it in `supersedes`, so the state after session k is a fold over the tellings of sessions 0 to k and nothing else:
-`Truth.state(k)` is that fold. Only tellings with `true` set change the state; jokes, rumours and stories about bystanders do not.
+`Synthetic.truth(episode)` gives a `Truth`. Its `tellings` are in order of the dialogue;
+each says which turn told what. A telling that replaces another names it in
+`supersedes`, so the state after session k is a fold over the tellings of sessions 0 to
+k and nothing else: `Truth.state(k)` is that fold. Only tellings with `true` set change
+the state; jokes, rumours and stories about bystanders do not.
 
     truth = env.truth(episode)
     for session in truth.sessions:              # one `SessionTruth` a session, in order
@@ -30,11 +32,17 @@ class Act(StrEnum):
     """What a telling does to the state."""
 
     ADD = "add"
-    """A value that nobody had told before: a first state, a new member of a set, an event, a plan, an effect, a bond."""
+    """A value that nobody had told before: a first state, a new member of a set, an event,
+    a plan, an effect, a bond.
+    """
     CHANGE = "change"
-    """A new value of a state, preference or bond; the one it supersedes ends when this one begins."""
+    """A new value of a state, preference or bond; the one it supersedes ends when this one
+    begins.
+    """
     CORRECT = "correct"
-    """A value in the place of one that never was true; it takes over the start of the one it supersedes."""
+    """A value in the place of one that never was true; it takes over the start of the one
+    it supersedes.
+    """
     REMOVE = "remove"
     """The member of a set that it supersedes is gone."""
     DONE = "done"
@@ -86,9 +94,13 @@ class Telling:
     supersedes: str = ""
     """Id of the telling that it changes, corrects, ends or repeats."""
     mention: Literal["", "name", "role"] = ""
-    """How the subject was called: by `name` or by the `role` ("my sister"); empty in the first person."""
+    """How the subject was called: by `name` or by the `role` ("my sister"); empty in the
+    first person.
+    """
     pronoun: bool = False
-    """Whether the turn itself has a pronoun only; `mention` then says how the turn before it called the subject."""
+    """Whether the turn itself has a pronoun only; `mention` then says how the turn before
+    it called the subject.
+    """
     role: str = ""
     """The subject's lasting role to the speaker, if any."""
     form: str = ""
@@ -110,7 +122,10 @@ _IDLE = frozenset((Act.REPEAT, Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """A value as the state holds it. What ended stays in the state with its `end`; what was corrected is gone from it."""
+    """A value as the state holds it.
+
+    What ended stays in the state with its `end`; what was corrected is gone from it.
+    """
 
     value: str
     kind: Kind
@@ -196,12 +211,18 @@ class Truth:
         return tuple(_states(self))
 
     def upto(self, sessions: int) -> Truth:
-        """The truth of the first `sessions` sessions, without probes; itself when there are no more."""
+        """The truth of the first `sessions` sessions, without probes; itself when there
+        are no more.
+        """
         if sessions >= len(self.session_ids):
             return self
         tellings = tuple(telling for telling in self.tellings if telling.session < sessions)
         return replace(
-            self, dates=self.dates[:sessions], session_ids=self.session_ids[:sessions], tellings=tellings, probes=()
+            self,
+            dates=self.dates[:sessions],
+            session_ids=self.session_ids[:sessions],
+            tellings=tellings,
+            probes=(),
         )
 
     def state(self, session: int) -> State:
@@ -216,7 +237,9 @@ class Truth:
             told[telling.session].append(telling)
         return tuple(
             SessionTruth(session_id=name, date=day, tellings=tuple(some), state=state)
-            for name, day, some, state in zip(self.session_ids, self.dates, told, self.states, strict=True)
+            for name, day, some, state in zip(
+                self.session_ids, self.dates, told, self.states, strict=True
+            )
         )
 
 
@@ -268,7 +291,10 @@ def _begun(telling: Telling) -> Held:
 
 def _replaced(held: Held, telling: Telling) -> list[Held]:
     """What stands in the state instead of a value that was changed, corrected, ended or added to."""
-    rests = {"tellings": (*held.tellings, telling.id), "turn_ids": (*held.turn_ids, telling.turn_id)}
+    rests = {
+        "tellings": (*held.tellings, telling.id),
+        "turn_ids": (*held.turn_ids, telling.turn_id),
+    }
     day = telling.day or telling.said_on
     if telling.act is Act.CHANGE:
         return [replace(held, end=day, **rests), _begun(telling)]

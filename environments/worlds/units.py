@@ -11,7 +11,9 @@ from environments.worlds.spec import Person
 from environments.worlds.story import Beat
 
 Mention = Literal["", "name", "role"]
-_SLOTLESS: Final = dict.fromkeys(("old", "a_old", "other", "a_other", "when", "place", "person", "cause"), "")
+_SLOTLESS: Final = dict.fromkeys(
+    ("old", "a_old", "other", "a_other", "when", "place", "person", "cause"), ""
+)
 
 
 @dataclass(slots=True)
@@ -25,7 +27,9 @@ class Line:
     """How the subject was called: `name` or `role`; empty in the first person."""
     pronoun: bool = False
     free: bool = False
-    """Whether anybody may say it; the speaker is chosen last, so that turns go back and forth."""
+    """Whether anybody may say it; the speaker is chosen last, so that turns go back and
+    forth.
+    """
 
 
 @dataclass(slots=True)
@@ -39,12 +43,17 @@ class Unit:
 
 def insert(rng: random.Random, units: list[Unit], unit: Unit) -> None:
     """Put a unit at a drawn place, but never before one that must follow another."""
-    places = [place for place in range(len(units) + 1) if place == len(units) or not units[place].glued]
+    places = [
+        place for place in range(len(units) + 1) if place == len(units) or not units[place].glued
+    ]
     units.insert(rng.choice(places), unit)
 
 
 def words_for(subject: Person | None, name: str, value: str) -> dict[str, str]:
-    """The words for the slots; without a subject the speaker tells of himself. What only some forms hold is empty."""
+    """The words for the slots; without a subject the speaker tells of himself.
+
+    What only some forms hold is empty.
+    """
     pronouns = PRONOUNS["I" if subject is None else subject.he]
     if "{" in value:
         value = value.format_map(pronouns)

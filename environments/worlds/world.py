@@ -18,12 +18,17 @@ from environments.worlds.truth import Truth
 from memagent.core.records import Session, Turn
 
 _BLANK: dict[str, Any] = dict(Turn(id="-", speaker="-", text=""))
-"""Every field of a turn: looking up defaults a turn at a time would take most of the time of making an episode."""
+"""Every field of a turn: looking up defaults a turn at a time would take most of the time
+of making an episode.
+"""
 _NOON = time(12, tzinfo=UTC)
 
 
 def make_world(name: str, key: str, lexicon: Lexicon, knobs: Knobs) -> tuple[Episode, Truth]:
-    """The episode called `name` and its truth. Equal keys, lexicons and knobs give equal worlds, byte for byte."""
+    """The episode called `name` and its truth.
+
+    Equal keys, lexicons and knobs give equal worlds, byte for byte.
+    """
 
     def draw(stream: str) -> random.Random:
         return random.Random(f"{key}/{stream}")
@@ -49,9 +54,13 @@ def make_world(name: str, key: str, lexicon: Lexicon, knobs: Knobs) -> tuple[Epi
             at=datetime.combine(day, _NOON),
             turns=tuple(_turn(turn, who, text) for turn, who, text in turns),
         )
-        for session_id, day, turns in zip(truth.session_ids, truth.dates, dialogue.turns, strict=True)
+        for session_id, day, turns in zip(
+            truth.session_ids, truth.dates, dialogue.turns, strict=True
+        )
     )
-    episode = Episode.model_construct(id=name, sessions=sessions, probes=tuple(probe for probe, _ in asked))
+    episode = Episode.model_construct(
+        id=name, sessions=sessions, probes=tuple(probe for probe, _ in asked)
+    )
     return episode, replace(truth, probes=tuple(how for _, how in asked))
 
 
@@ -69,6 +78,8 @@ def asked_after(
     rng = random.Random(f"{key}/questions/{sessions}")
     asked = ask_questions(rng, told, lexicon, most=most, prefix=f"{episode.id}:s{sessions}:q")
     cut = Episode.model_construct(
-        id=episode.id, sessions=episode.sessions[:sessions], probes=tuple(probe for probe, _ in asked)
+        id=episode.id,
+        sessions=episode.sessions[:sessions],
+        probes=tuple(probe for probe, _ in asked),
     )
     return cut, replace(told, probes=tuple(how for _, how in asked))

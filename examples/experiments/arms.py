@@ -1,7 +1,9 @@
-"""What the experiments share: the world, the trainer's settings, one warm start, arms run in processes of their own, and the summary.
+"""What the experiments share: the world, the trainer's settings, one warm start, arms
+run in processes of their own, and the summary.
 
-An arm is a name with what it changes in the settings, and nothing else. All start from the same weights and are paired by seed.
-What is finished is skipped, so an experiment can be stopped at any moment and its command given again.
+An arm is a name with what it changes in the settings, and nothing else. All start from
+the same weights and are paired by seed. What is finished is skipped, so an experiment
+can be stopped at any moment and its command given again.
 """
 
 from __future__ import annotations
@@ -29,13 +31,33 @@ WORLD: dict[str, Any] = {
     "asks": ["now", "who"],
     "probes": 64,
 }
-"""Where the small policies live: four relations that get overwritten, repeated, denied and taken back; all that holds is asked for."""
-WARM_UP: dict[str, Any] = {"sessions": 8, "noise": 0.1, "answers": True, "learning_rate": 3e-3, "optimizer": "muon"}
-"""The warm start but for its length: a policy that reads and writes notes, and consolidates as well as so small a network can."""
-CARELESS: dict[str, Any] = {**WARM_UP, "learning_rate": 5e-4, "optimizer": "adamw", "episodes": 500, "epochs": 1}
-"""A short fine-tuning after it, in which most ops (and answers, where they are learned) are guesses: choosing is left for training."""
+"""Where the small policies live: four relations that get overwritten, repeated, denied and
+taken back; all that holds is asked for.
+"""
+WARM_UP: dict[str, Any] = {
+    "sessions": 8,
+    "noise": 0.1,
+    "answers": True,
+    "learning_rate": 3e-3,
+    "optimizer": "muon",
+}
+"""The warm start but for its length: a policy that reads and writes notes, and
+consolidates as well as so small a network can.
+"""
+CARELESS: dict[str, Any] = {
+    **WARM_UP,
+    "learning_rate": 5e-4,
+    "optimizer": "adamw",
+    "episodes": 500,
+    "epochs": 1,
+}
+"""A short fine-tuning after it, in which most ops (and answers, where they are learned)
+are guesses: choosing is left for training.
+"""
 ASKED_IN_WARM_UP = 10
-"""Questions an episode of the warm start, so that answers are not most of what is demonstrated."""
+"""Questions an episode of the warm start, so that answers are not most of what is
+demonstrated.
+"""
 TRAINER: dict[str, Any] = {
     "num_generations": 8,
     "per_device_train_batch_size": 2,
@@ -71,14 +93,21 @@ def parser(
     guess_answers: float = 0.0,
 ) -> argparse.ArgumentParser:
     """The options that every experiment has."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("--out", default=out, help="folder of the runs")
     made.add_argument("--init", default="", help="folder of warmed-up weights; made when not given")
     made.add_argument("--size", default="500k", help="size of the model that is warmed up")
-    made.add_argument("--demonstrations", type=int, default=3_000, help="episodes of the warm start")
+    made.add_argument(
+        "--demonstrations", type=int, default=3_000, help="episodes of the warm start"
+    )
     made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
     made.add_argument(
-        "--guess", type=float, default=0.8, help="share of ops that its end demonstrates at random; 0 for no such end"
+        "--guess",
+        type=float,
+        default=0.8,
+        help="share of ops that its end demonstrates at random; 0 for no such end",
     )
     made.add_argument(
         "--guess-answers",
@@ -87,7 +116,10 @@ def parser(
         help="the same for answers; with 0 they are demonstrated rightly",
     )
     made.add_argument(
-        "--listening", default=listening, choices=("policy", "oracle"), help="who takes down the facts while arms train"
+        "--listening",
+        default=listening,
+        choices=("policy", "oracle"),
+        help="who takes down the facts while arms train",
     )
     made.add_argument("--arms", default="", help="only these, with commas between")
     made.add_argument("--seeds", type=int, default=seeds)
@@ -97,9 +129,16 @@ def parser(
     made.add_argument("--validation", type=int, default=24, help="validation episodes")
     made.add_argument("--test", type=int, default=64, help="test episodes")
     made.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
-    made.add_argument("--minutes", type=float, default=0.0, help="stop after so long; the same command goes on later")
+    made.add_argument(
+        "--minutes",
+        type=float,
+        default=0.0,
+        help="stop after so long; the same command goes on later",
+    )
     made.add_argument("--summary", default="", help="write the summary there as JSON")
-    made.add_argument("--one", nargs=2, metavar=("ARM", "SEED"), help="run one arm with one seed, no more")
+    made.add_argument(
+        "--one", nargs=2, metavar=("ARM", "SEED"), help="run one arm with one seed, no more"
+    )
     return made
 
 
@@ -138,11 +177,16 @@ def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
     return folder / "init"
 
 
-def base_settings(args: argparse.Namespace, seed: int, *, sessions: int, **trainer: Any) -> dict[str, Any]:
+def base_settings(
+    args: argparse.Namespace, seed: int, *, sessions: int, **trainer: Any
+) -> dict[str, Any]:
     """Settings that arms begin from: one stage at so many sessions, ended by its tokens."""
     return {
         "seed": seed,
-        "environment": {**WORLD, "episodes": 500},  # the same for all seeds, which differ in what they draw from it
+        "environment": {
+            **WORLD,
+            "episodes": 500,
+        },  # the same for all seeds, which differ in what they draw from it
         "agent": {"design": "memory_r2_brief", "embedder": "hashing", "listening": args.listening},
         "trainer": {**TRAINER, "learning_rate": args.learning_rate, **trainer},
         "stage": [{"sessions": sessions, "steps": 10_000, "tokens": args.tokens}],
@@ -166,7 +210,9 @@ def run_experiment(
     warm: Mapping[str, Any] | None = None,
     argv: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Run what is missing and give the summary, in which arms are compared with `base`; `warm` changes the settings of the warm start."""
+    """Run what is missing and give the summary, in which arms are compared with `base`;
+    `warm` changes the settings of the warm start.
+    """
     given = list(sys.argv[1:] if argv is None else argv)
     args = made.parse_args(given)
     if args.one:
@@ -190,13 +236,24 @@ def run_experiment(
     ]
 
     def run(task: tuple[str, int]) -> None:
-        command = [sys.executable, script, *given, "--init", args.init, "--one", task[0], str(task[1])]
+        command = [
+            sys.executable,
+            script,
+            *given,
+            "--init",
+            args.init,
+            "--one",
+            task[0],
+            str(task[1]),
+        ]
         log = Path(args.out) / f"{task[0]}-{task[1]}.log"
         with log.open("a", encoding="utf-8") as file:
             environment = {"OMP_NUM_THREADS": "1", **os.environ}
             left = None if until is None else max(0.0, until - monotonic())
             try:
-                code = subprocess.run(command, stdout=file, stderr=file, env=environment, timeout=left).returncode
+                code = subprocess.run(
+                    command, stdout=file, stderr=file, env=environment, timeout=left
+                ).returncode
                 ended = "done" if code == 0 else f"failed, see {log}"
             except subprocess.TimeoutExpired:
                 ended = "stopped, goes on with the next call"
@@ -232,7 +289,9 @@ def _folder(args: argparse.Namespace, arm: str, seed: int) -> Path:
 
 
 def summary_of(args: argparse.Namespace, arms: Sequence[str], *, base: str) -> dict[str, Any]:
-    """By test length: means of every arm over seeds with 95 % intervals, differences from `base` paired by seed, and curves over tokens."""
+    """By test length: means of every arm over seeds with 95 % intervals, differences
+    from `base` paired by seed, and curves over tokens.
+    """
     tests: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     curves: dict[str, dict[str, list[list[float]]]] = {}
     for arm in arms:
@@ -243,19 +302,27 @@ def summary_of(args: argparse.Namespace, arms: Sequence[str], *, base: str) -> d
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
             last = len(summary["stages"]) - 1
             names = {f"stage{stage}/best": f"{arm}, stage {stage + 1}" for stage in range(last)}
-            names |= {"init": "start", f"stage{last}/best": arm, f"stage{last}/last": f"{arm}, last"}
+            names |= {
+                "init": "start",
+                f"stage{last}/best": arm,
+                f"stage{last}/last": f"{arm}, last",
+            }
             for key, figures in summary["test"].items():
                 place, _, length = key.rpartition("@")
                 if place not in names:
                     continue
                 name = names[place]
-                means = {measure: figures[measure]["mean"] for measure in MEASURES if measure in figures}
+                means = {
+                    measure: figures[measure]["mean"] for measure in MEASURES if measure in figures
+                }
                 tests.setdefault(length, {}).setdefault(name, {})[seed] = means
             curves.setdefault(arm, {})[str(seed)] = _curve(folder)
     found: dict[str, Any] = {"test": {}, "curves": curves}
     for length, by_arm in tests.items():
         found["test"][length] = {
-            arm: _compared(by_seed, by_arm.get(f"{base}, last" if arm.endswith(", last") else base, {}))
+            arm: _compared(
+                by_seed, by_arm.get(f"{base}, last" if arm.endswith(", last") else base, {})
+            )
             for arm, by_seed in by_arm.items()
         }
     return found
@@ -271,12 +338,18 @@ def _curve(folder: Path) -> list[list[float]]:
             before, stage = before + last, one["stage"]
         last = one["tokens"]
         points.append(
-            [before + last, round(one["figures"].get("f1", 0.0), 4), round(one["figures"].get("overwritten", 0.0), 4)]
+            [
+                before + last,
+                round(one["figures"].get("f1", 0.0), 4),
+                round(one["figures"].get("overwritten", 0.0), 4),
+            ]
         )
     return points
 
 
-def _compared(by_seed: Mapping[int, Mapping[str, float]], base: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
+def _compared(
+    by_seed: Mapping[int, Mapping[str, float]], base: Mapping[int, Mapping[str, float]]
+) -> dict[str, Any]:
     from train.run.evaluation import bootstrap
 
     entry: dict[str, Any] = {"seeds": sorted(by_seed)}

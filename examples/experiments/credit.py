@@ -3,10 +3,12 @@
     python examples/experiments/credit.py --out runs/credit                    # warm start, six arms, five seeds
     python examples/experiments/credit.py --out runs/credit --summary credit.json
 
-A small policy that has learned to write ops, but mostly guesses which, trains on `tiny` worlds with interference and is tested on held-out
-worlds (other seeds, the same names and surface forms). The world's oracle takes down the facts; `--listening policy` leaves that to the
-policy too. Every arm starts from the same weights and spends the same number of generated tokens; differences are paired by seed. Two
-controls train on random rewards and on shuffled advantages.
+A small policy that has learned to write ops, but mostly guesses which, trains on `tiny`
+worlds with interference and is tested on held-out worlds (other seeds, the same names
+and surface forms). The world's oracle takes down the facts; `--listening policy` leaves
+that to the policy too. Every arm starts from the same weights and spends the same
+number of generated tokens; differences are paired by seed. Two controls train on random
+rewards and on shuffled advantages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Experiment A, second part: 8, 16, 32 sessions one after the other against 32 directly, at equal generated tokens.
+"""Experiment A, second part: 8, 16, 32 sessions one after the other against 32
+directly, at equal generated tokens.
 
     python examples/experiments/curriculum.py --out runs/curriculum --init runs/credit/warm/init
 
-The curriculum spends a third of the tokens on each stage and starts each from the best of the one before. Both arms train with session
-credit and local reruns, and are tested at all three lengths on held-out worlds.
+The curriculum spends a third of the tokens on each stage and starts each from the best
+of the one before. Both arms train with session credit and local reruns, and are tested
+at all three lengths on held-out worlds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Experiment C: the memory manager trained, the answer agent trained, or both in turns, at equal generated tokens.
+"""Experiment C: the memory manager trained, the answer agent trained, or both in turns,
+at equal generated tokens.
 
     python examples/experiments/roles.py --out runs/roles --init runs/credit/warm/init
 
-Here the policy answers too, and what it starts from guesses in both roles: most ops, and most answers, which are read off any memory
-shown. `manager` and `answerer` train one role, `both` trains the two together, `alternating` changes the role from stage to stage. All
-start from the same weights, which are the arm `start` of the summary.
+Here the policy answers too, and what it starts from guesses in both roles: most ops,
+and most answers, which are read off any memory shown. `manager` and `answerer` train
+one role, `both` trains the two together, `alternating` changes the role from stage to
+stage. All start from the same weights, which are the arm `start` of the summary.
 """
 
 from __future__ import annotations
@@ -20,18 +22,27 @@ ARMS = {
     "both": ("both",),
     "alternating": ("answerer", "manager"),
 }
-"""Who is trained, stage by stage; what the manager earns comes through the answers, so the answerer begins."""
+"""Who is trained, stage by stage; what the manager earns comes through the answers, so the
+answerer begins.
+"""
 
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """The run of one arm with one seed."""
-    values = base_settings(args, seed, sessions=args.sessions, credit="session", local_probability=0.5)
+    values = base_settings(
+        args, seed, sessions=args.sessions, credit="session", local_probability=0.5
+    )
     values["agent"]["answering"] = "policy"
     values["environment"]["probes"] = 24
     values["trainer"]["answer_questions"] = 16
     roles = ARMS[arm]
     values["stage"] = [
-        {"sessions": args.sessions, "steps": 10_000, "tokens": args.tokens // len(roles), "roles": role}
+        {
+            "sessions": args.sessions,
+            "steps": 10_000,
+            "tokens": args.tokens // len(roles),
+            "roles": role,
+        }
         for role in roles
     ]
     return values
@@ -39,7 +50,9 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/roles", tokens=150_000, seeds=5, listening="oracle", guess_answers=0.8)
+    made = parser(
+        __doc__, out="runs/roles", tokens=150_000, seeds=5, listening="oracle", guess_answers=0.8
+    )
     made.add_argument("--sessions", type=int, default=8)
     run_experiment(__file__, made, list(ARMS), settings, base="manager")
 

@@ -1,9 +1,12 @@
-"""Experiment B: larger policies on `standard` worlds, tested on names and surface forms that training never shows.
+"""Experiment B: larger policies on `standard` worlds, tested on names and surface forms
+that training never shows.
 
     python examples/experiments/standard.py --out runs/standard --size 30m --minutes 8      # again and again, until nothing is missing
 
-`session` and `logo` train at 8 sessions, `curriculum` at 8, 16, 32 and `direct` at 32 from the start, all with the same number of generated
-tokens. For a GPU; on a CPU take `--size 1m` and few tokens. Each call stops after `--minutes`; the next goes on from the last checkpoint.
+`session` and `logo` train at 8 sessions, `curriculum` at 8, 16, 32 and `direct` at 32
+from the start, all with the same number of generated tokens. For a GPU; on a CPU take
+`--size 1m` and few tokens. Each call stops after `--minutes`; the next goes on from the
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +16,13 @@ from typing import Any
 
 from arms import base_settings, parser, run_experiment
 
-WORLD: dict[str, Any] = {"level": "standard", "turns": 8, "facts": 2.0, "overwrite": 0.4, "asks": ["now", "who"]}
+WORLD: dict[str, Any] = {
+    "level": "standard",
+    "turns": 8,
+    "facts": 2.0,
+    "overwrite": 0.4,
+    "asks": ["now", "who"],
+}
 ARMS: dict[str, tuple[float, tuple[int, ...]]] = {
     "session": (0.0, (8,)),
     "logo": (0.5, (8,)),
@@ -30,7 +39,9 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     from train.run.warmup import bf16_works
 
     probability, lengths = ARMS[arm]
-    values = base_settings(args, seed, sessions=lengths[0], credit="session", local_probability=probability)
+    values = base_settings(
+        args, seed, sessions=lengths[0], credit="session", local_probability=probability
+    )
     values["environment"] = {**WORLD, "episodes": 2_000}
     values["trainer"] |= {
         "max_completion_length": 256,
@@ -42,7 +53,8 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     }
     values["model"] = {"context_tokens": 2_048}
     values["stage"] = [
-        {"sessions": length, "steps": 10_000, "tokens": args.tokens // len(lengths)} for length in lengths
+        {"sessions": length, "steps": 10_000, "tokens": args.tokens // len(lengths)}
+        for length in lengths
     ]
     values["validation"] |= {"test_split": "test", "test_sessions": [8, 32]}
     return values

@@ -1,8 +1,10 @@
 """The command line: one Typer app, one function a command.
 
-A command reads its arguments, calls a verb of the library and hands the result to `emit`. What all of them share is in `cli_frame`, what a
-person sees in `cli_views`. Commands that only read open the store for reading, so they work while another process writes.
-The surprise: nearly everything is imported inside the commands, so that `memagent --help` starts at once and `list` never loads a graph.
+A command reads its arguments, calls a verb of the library and hands the result to
+`emit`. What all of them share is in `cli_frame`, what a person sees in `cli_views`.
+Commands that only read open the store for reading, so they work while another process
+writes. The surprise: nearly everything is imported inside the commands, so that
+`memagent --help` starts at once and `list` never loads a graph.
 """
 
 from __future__ import annotations
@@ -45,19 +47,35 @@ app = typer.Typer(
 
 Format = Literal["auto", "locomo", "longmemeval", "messages", "text"]
 GraphFile = Literal["auto", "html", "json", "graphml"]
-ItemId = Annotated[str, Argument(metavar="ID", help="Id of a memory, or the first 8 characters of it or more.")]
-AsOfSaid = Annotated[str | None, Option(metavar="DATE", help="Use only what had been said by then.")]
+ItemId = Annotated[
+    str, Argument(metavar="ID", help="Id of a memory, or the first 8 characters of it or more.")
+]
+AsOfSaid = Annotated[
+    str | None, Option(metavar="DATE", help="Use only what had been said by then.")
+]
 AsOfValid = Annotated[str | None, Option(metavar="DATE", help="Use what held at that time.")]
-AsOfRecorded = Annotated[str | None, Option(metavar="DATE|SEQ", help="Use the memory as it was recorded then.")]
+AsOfRecorded = Annotated[
+    str | None, Option(metavar="DATE|SEQ", help="Use the memory as it was recorded then.")
+]
 Why = Annotated[
-    bool, Option("--why", "--explain", help="Show with every hit what its score is made of and what led to it.")
+    bool,
+    Option(
+        "--why",
+        "--explain",
+        help="Show with every hit what its score is made of and what led to it.",
+    ),
 ]
 RecipeName = Annotated[
-    str | None, Option("--recipe", metavar="NAME", help="How to search: fast, balanced, deep or plain.")
+    str | None,
+    Option("--recipe", metavar="NAME", help="How to search: fast, balanced, deep or plain."),
 ]
-Speaker = Annotated[list[str] | None, Option(metavar="NAME", help="Only of this speaker; repeatable.")]
+Speaker = Annotated[
+    list[str] | None, Option(metavar="NAME", help="Only of this speaker; repeatable.")
+]
 Kind = Annotated[list[str] | None, Option(metavar="KIND", help="Only of this kind; repeatable.")]
-InSession = Annotated[list[str] | None, Option("--session", metavar="ID", help="Only of this session; repeatable.")]
+InSession = Annotated[
+    list[str] | None, Option("--session", metavar="ID", help="Only of this session; repeatable.")
+]
 Limit = Annotated[int | None, Option(min=1, metavar="N", help="At most this many.")]
 
 
@@ -76,13 +94,15 @@ def _root(  # pyright: ignore[reportUnusedFunction]
         raise typer.Exit
 
 
-# -- setting up ----------------------------------------------------------------------------------------------------
+# -- setting up ------------------------------------------------------------------------
 
 
 @command(app)
 def init(
     options: Options,
-    force: Annotated[bool, Option("--force", help="Replace a settings file that is there.")] = False,
+    force: Annotated[
+        bool, Option("--force", help="Replace a settings file that is there.")
+    ] = False,
 ) -> None:
     """Write a commented settings file (./memagent.toml, or --config) and make the store."""
     from memagent.cli.setup import make_settings
@@ -94,12 +114,15 @@ def init(
     emit(options, done, lambda: views.pairs(done))
 
 
-# -- talking -------------------------------------------------------------------------------------------------------
+# -- talking ---------------------------------------------------------------------------
 
 
 @command(app)
 def chat(options: Options) -> int:
-    """Talk with the agent: it answers from memory and remembers what you say. Also reads messages from a pipe, one a line."""
+    """Talk with the agent: it answers from memory and remembers what you say.
+
+    Also reads messages from a pipe, one a line.
+    """
     from memagent.cli.chat import talk
 
     return talk(options)
@@ -108,14 +131,30 @@ def chat(options: Options) -> int:
 @command(app)
 async def ingest(
     options: Options,
-    file: Annotated[Path, Argument(metavar="FILE", help="Conversations: LoCoMo, LongMemEval, message JSONL, or text.")],
+    file: Annotated[
+        Path,
+        Argument(
+            metavar="FILE", help="Conversations: LoCoMo, LongMemEval, message JSONL, or text."
+        ),
+    ],
     format: Annotated[Format, Option(help="How to read the file.")] = "auto",
-    conversation: Annotated[str | None, Option(metavar="ID", help="Of several conversations, only this one.")] = None,
-    limit_sessions: Annotated[int | None, Option(min=1, metavar="N", help="Only the first N sessions.")] = None,
-    prefix: Annotated[str, Option(metavar="TEXT", help="Put before session and turn ids, against clashes.")] = "",
-    keep_going: Annotated[bool, Option("--keep-going", help="Go on after a chunk that failed.")] = False,
+    conversation: Annotated[
+        str | None, Option(metavar="ID", help="Of several conversations, only this one.")
+    ] = None,
+    limit_sessions: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only the first N sessions.")
+    ] = None,
+    prefix: Annotated[
+        str, Option(metavar="TEXT", help="Put before session and turn ids, against clashes.")
+    ] = "",
+    keep_going: Annotated[
+        bool, Option("--keep-going", help="Go on after a chunk that failed.")
+    ] = False,
 ) -> int:
-    """Remember conversations from a file. What was remembered before is skipped, so a stopped run can be made again."""
+    """Remember conversations from a file.
+
+    What was remembered before is skipped, so a stopped run can be made again.
+    """
     from memagent.cli.ingest import ingest_file
 
     return await ingest_file(
@@ -133,9 +172,13 @@ async def ingest(
 async def ask(
     options: Options,
     question: Annotated[str, Argument(metavar="QUESTION", help="The question.")],
-    k: Annotated[int, Option("--k", "-k", min=1, max=1000, metavar="N", help="How many memories to look at.")] = 30,
+    k: Annotated[
+        int, Option("--k", "-k", min=1, max=1000, metavar="N", help="How many memories to look at.")
+    ] = 30,
     recipe: RecipeName = None,
-    at: Annotated[str | None, Option(metavar="DATE", help="When it is asked; 'last week' is read from there.")] = None,
+    at: Annotated[
+        str | None, Option(metavar="DATE", help="When it is asked; 'last week' is read from there.")
+    ] = None,
     as_of_said: AsOfSaid = None,
     as_of_valid: AsOfValid = None,
     as_of_recorded: AsOfRecorded = None,
@@ -172,7 +215,7 @@ def _as_of(said: str | None, valid: str | None, recorded: str | None) -> AsOf:
     )
 
 
-# -- looking -------------------------------------------------------------------------------------------------------
+# -- looking ---------------------------------------------------------------------------
 
 
 @command(app)
@@ -203,7 +246,9 @@ async def search(
         await tell_if_empty(bank, store)
         memory = Memory(bank, recipe=store.settings.recipe or BALANCED)
         where = _where(speaker, kind, session)
-        hits = await memory.search(text, k=k, where=where, as_of=when, recipe=chosen, max_tokens=max_tokens)
+        hits = await memory.search(
+            text, k=k, where=where, as_of=when, recipe=chosen, max_tokens=max_tokens
+        )
     emit(options, hits, lambda: views.hits_table(hits, why=why))
 
 
@@ -222,15 +267,21 @@ async def list_(
     with opened(options) as store:
         bank = store.bank(options.scope)
         await tell_if_empty(bank, store)
-        items = await Memory(bank).get_all(where=_where(speaker, kind, session), include_deleted=deleted, limit=limit)
+        items = await Memory(bank).get_all(
+            where=_where(speaker, kind, session), include_deleted=deleted, limit=limit
+        )
     emit(options, items, lambda: views.items_table(items))
 
 
-def _where(speakers: list[str] | None, kinds: list[str] | None, sessions: list[str] | None) -> Filter:
+def _where(
+    speakers: list[str] | None, kinds: list[str] | None, sessions: list[str] | None
+) -> Filter:
     from memagent.core.answers import Filter
 
     return Filter(
-        speakers=frozenset(speakers or ()), kinds=frozenset(kinds or ()), session_ids=frozenset(sessions or ())
+        speakers=frozenset(speakers or ()),
+        kinds=frozenset(kinds or ()),
+        session_ids=frozenset(sessions or ()),
     )
 
 
@@ -241,8 +292,15 @@ async def show(options: Options, item_id: ItemId) -> None:
         state = await bank.sync()
         item = state.items[find_id(state.items, item_id, user_id=options.user_id)]
         versions, stats = state.versions(item.id), state.stats.get(item.id)
-        turns = [found for turn_id in item.source_turn_ids if (found := bank.turn_with_session(turn_id)) is not None]
-    sources = [{"session_id": session.id, "said_at": session.date_of(turn), "turn": turn} for turn, session in turns]
+        turns = [
+            found
+            for turn_id in item.source_turn_ids
+            if (found := bank.turn_with_session(turn_id)) is not None
+        ]
+    sources = [
+        {"session_id": session.id, "said_at": session.date_of(turn), "turn": turn}
+        for turn, session in turns
+    ]
     document = {"item": item, "versions": versions, "sources": sources, "stats": stats}
     emit(options, document, lambda: views.item_view(versions, turns, stats))
 
@@ -250,9 +308,13 @@ async def show(options: Options, item_id: ItemId) -> None:
 @command(app)
 async def stats(
     options: Options,
-    graph: Annotated[bool, Option("--graph", help="Count the nodes and edges of the event graph too.")] = False,
+    graph: Annotated[
+        bool, Option("--graph", help="Count the nodes and edges of the event graph too.")
+    ] = False,
 ) -> None:
-    """How much is remembered, and with --graph what the event graph holds and how it hangs together."""
+    """How much is remembered, and with --graph what the event graph holds and how it
+    hangs together.
+    """
     from memagent.events.stats import graph_stats
 
     with opened(options) as store:
@@ -260,13 +322,17 @@ async def stats(
         await tell_if_empty(bank, store)
         state = await bank.sync()
     active = sum(1 for _ in state.active())
-    counts = {"memories": active, "deleted": len(state.items) - active, "sessions": len(state.sessions)}
+    counts = {
+        "memories": active,
+        "deleted": len(state.items) - active,
+        "sessions": len(state.sessions),
+    }
     counts |= {"turns": len(state.turns), "entries": state.seq}
     found = graph_stats(state) if graph else None
     emit(options, {**counts, "graph": found}, lambda: views.stats_view(counts, found))
 
 
-# -- changing and looking back -------------------------------------------------------------------------------------
+# -- changing and looking back ---------------------------------------------------------
 
 
 @command(app)
@@ -274,7 +340,9 @@ async def edit(
     options: Options,
     item_id: ItemId,
     text: Annotated[str, Option(metavar="TEXT", help="The new text.")],
-    version: Annotated[int | None, Option(min=1, metavar="N", help="Only if this is still the latest version.")] = None,
+    version: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only if this is still the latest version.")
+    ] = None,
 ) -> None:
     """Write a new version of a memory; the old one stays readable."""
     from memagent.memory.facade import Memory
@@ -288,8 +356,12 @@ async def edit(
 @command(app)
 async def rm(
     options: Options,
-    item_ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Memories to delete.")] = None,
-    all_: Annotated[bool, Option("--all", help="Delete everything --user remembers; asks first.")] = False,
+    item_ids: Annotated[
+        list[str] | None, Argument(metavar="[ID]...", help="Memories to delete.")
+    ] = None,
+    all_: Annotated[
+        bool, Option("--all", help="Delete everything --user remembers; asks first.")
+    ] = False,
     yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete memories. They can be brought back with `memagent undo`."""
@@ -297,20 +369,34 @@ async def rm(
         raise typer.BadParameter("give the ids of memories, or --all with --user")
     if all_ and options.user is None:
         raise typer.BadParameter("--all needs --user: say whose memories")
-    if all_ and not yes and not _confirmed(f"Delete everything that user {options.user_id!r} remembers?"):
+    if (
+        all_
+        and not yes
+        and not _confirmed(f"Delete everything that user {options.user_id!r} remembers?")
+    ):
         raise InputError("nothing was deleted; --yes answers the question beforehand")
     from memagent.core.ops import Delete, OpBatch
     from memagent.core.records import SourceRef
 
     with opened_bank(options, write=True) as bank:
         active = {item.id: item for item in (await bank.sync()).active()}
-        doomed = sorted(active) if all_ else [find_id(active, one, user_id=options.user_id) for one in item_ids or ()]
+        doomed = (
+            sorted(active)
+            if all_
+            else [find_id(active, one, user_id=options.user_id) for one in item_ids or ()]
+        )
         batch = OpBatch(accepted=tuple(Delete(id=one) for one in dict.fromkeys(doomed)))
-        commit = await bank.commit(batch, source=SourceRef(actor="user")) if batch.accepted else None
+        commit = (
+            await bank.commit(batch, source=SourceRef(actor="user")) if batch.accepted else None
+        )
     if commit is not None and commit.rejected:
         raise StoreError(f"{len(commit.rejected)} not deleted: {commit.rejected[0].detail}")
     gone = [active[one] for one in dict.fromkeys(doomed)]
-    emit(options, {"commit": commit.id if commit is not None else None, "deleted": gone}, lambda: views.deleted(gone))
+    emit(
+        options,
+        {"commit": commit.id if commit is not None else None, "deleted": gone},
+        lambda: views.deleted(gone),
+    )
 
 
 def _confirmed(question: str) -> bool:
@@ -320,8 +406,12 @@ def _confirmed(question: str) -> bool:
 @command(app)
 async def history(
     options: Options,
-    item_id: Annotated[str | None, Argument(metavar="ID", help="A memory; without it, all that was done.")] = None,
-    limit: Annotated[int | None, Option(min=1, metavar="N", help="Only the last N entries.")] = None,
+    item_id: Annotated[
+        str | None, Argument(metavar="ID", help="A memory; without it, all that was done.")
+    ] = None,
+    limit: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only the last N entries.")
+    ] = None,
 ) -> None:
     """Every change of one memory, or the log of all changes with what was refused and why."""
     from memagent.memory import timetravel
@@ -341,7 +431,9 @@ async def history(
 @command(app)
 async def undo(
     options: Options,
-    commit_id: Annotated[str | None, Argument(metavar="COMMIT", help="A commit; the last one when left out.")] = None,
+    commit_id: Annotated[
+        str | None, Argument(metavar="COMMIT", help="A commit; the last one when left out.")
+    ] = None,
 ) -> None:
     """Take back a change. An undo can be undone too."""
     from memagent.memory import timetravel
@@ -354,8 +446,12 @@ async def undo(
 @command(app)
 async def diff(
     options: Options,
-    start: Annotated[str, Option("--from", metavar="DATE|SEQ", help="The earlier point; of a day its beginning.")],
-    end: Annotated[str | None, Option("--to", metavar="DATE|SEQ", help="The later point; now when left out.")] = None,
+    start: Annotated[
+        str, Option("--from", metavar="DATE|SEQ", help="The earlier point; of a day its beginning.")
+    ],
+    end: Annotated[
+        str | None, Option("--to", metavar="DATE|SEQ", help="The later point; now when left out.")
+    ] = None,
 ) -> None:
     """What changed in memory between two points of its recording."""
     from memagent.memory import timetravel
@@ -364,9 +460,18 @@ async def diff(
         before = await _recorded(bank, point_of(start, option="--from", end=False))
         after = await _recorded(bank, point_of(end, option="--to") if end is not None else None)
     found = timetravel.diff(before, after)
-    document = {"from": {"seq": before.seq, "digest": before.digest}, "to": {"seq": after.seq, "digest": after.digest}}
-    title = f"from entry {before.seq} ({before.digest[:12]}) to entry {after.seq} ({after.digest[:12]})"
-    emit(options, document | found.model_dump(mode="json"), lambda: views.diff_view(found, title=title))
+    document = {
+        "from": {"seq": before.seq, "digest": before.digest},
+        "to": {"seq": after.seq, "digest": after.digest},
+    }
+    title = (
+        f"from entry {before.seq} ({before.digest[:12]}) to entry {after.seq} ({after.digest[:12]})"
+    )
+    emit(
+        options,
+        document | found.model_dump(mode="json"),
+        lambda: views.diff_view(found, title=title),
+    )
 
 
 async def _recorded(bank: MemoryBank, point: object) -> MemorySnapshot:
@@ -376,7 +481,7 @@ async def _recorded(bank: MemoryBank, point: object) -> MemorySnapshot:
     return (await timetravel.as_of(bank, AsOf.model_validate({"recorded": point}))).snapshot()
 
 
-# -- moving --------------------------------------------------------------------------------------------------------
+# -- moving ----------------------------------------------------------------------------
 
 
 @command(app)
@@ -412,7 +517,9 @@ async def graph(
     ] = False,
     force: Annotated[bool, Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
-    """Write the event graph with the turns it rests on: a page for the browser, JSON, or GraphML for other programs."""
+    """Write the event graph with the turns it rests on: a page for the browser, JSON,
+    or GraphML for other programs.
+    """
     from memagent.cli.graph import write_graph
 
     when = _as_of(as_of_said, as_of_valid, as_of_recorded)
@@ -424,7 +531,8 @@ async def graph(
 
 @command(app, "import")
 async def import_(
-    options: Options, file: Annotated[Path, Argument(metavar="FILE", help="What `memagent export` wrote.")]
+    options: Options,
+    file: Annotated[Path, Argument(metavar="FILE", help="What `memagent export` wrote.")],
 ) -> None:
     """Read an export into the memory of a user who has none yet."""
     from memagent.memory.transfer import import_bank
@@ -437,9 +545,13 @@ async def import_(
 @command(app, "import-mem0")
 async def import_mem0(
     options: Options,
-    source: Annotated[Path, Argument(metavar="PATH", help="A folder of qdrant's local mode, or a JSON export.")],
+    source: Annotated[
+        Path, Argument(metavar="PATH", help="A folder of qdrant's local mode, or a JSON export.")
+    ],
 ) -> None:
-    """Read the memories of a mem0 store, each into the memory of its user; what was read before is skipped."""
+    """Read the memories of a mem0 store, each into the memory of its user; what was
+    read before is skipped.
+    """
     from memagent.cli.integrations import take_over_mem0
 
     report = await take_over_mem0(options, source)
@@ -448,25 +560,33 @@ async def import_mem0(
 
 @command(app)
 async def reembed(options: Options) -> None:
-    """Embed every memory of the store anew, with the embedder of --embedder or the settings, and use that one from now on."""
+    """Embed every memory of the store anew, with the embedder of --embedder or the
+    settings, and use that one from now on.
+    """
     from memagent.cli.setup import embed_again
 
     done = await embed_again(options)
     emit(options, done, lambda: views.pairs(done))
 
 
-# -- serving -------------------------------------------------------------------------------------------------------
+# -- serving ---------------------------------------------------------------------------
 
 
 @command(app)
 async def mcp(
     options: Options,
     http: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve HTTP on this machine; port 0 takes a free one.")
+        str | None,
+        Option(metavar="HOST:PORT", help="Serve HTTP on this machine; port 0 takes a free one."),
     ] = None,
-    read_only: Annotated[bool, Option("--read-only", help="Offer only the tools that read.")] = False,
+    read_only: Annotated[
+        bool, Option("--read-only", help="Offer only the tools that read.")
+    ] = False,
 ) -> None:
-    """Serve the memory to MCP clients, over standard input and output or over HTTP. The user is --user, whatever a client asks for."""
+    """Serve the memory to MCP clients, over standard input and output or over HTTP.
+
+    The user is --user, whatever a client asks for.
+    """
     from memagent.cli.integrations import serve_mcp
 
     await serve_mcp(options, http=http, read_only=read_only)
@@ -474,7 +594,9 @@ async def mcp(
 
 @command(app)
 async def doctor(options: Options) -> int:
-    """Look for what is wrong with the installation, the settings and the store; exit code 1 if something is."""
+    """Look for what is wrong with the installation, the settings and the store; exit
+    code 1 if something is.
+    """
     from memagent.cli.doctor import examine
 
     found = await examine(options)
@@ -482,25 +604,32 @@ async def doctor(options: Options) -> int:
     return int(bool(found.problems))
 
 
-# -- serving -------------------------------------------------------------------------------------------------------
+# -- serving ---------------------------------------------------------------------------
 
 
 @command(app)
 def serve(
     options: Options,
-    host: Annotated[str, Option(metavar="ADDRESS", help="Where to listen; beyond loopback an API key is needed.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8377,
+    host: Annotated[
+        str,
+        Option(metavar="ADDRESS", help="Where to listen; beyond loopback an API key is needed."),
+    ] = ("127.0.0.1"),
+    port: Annotated[
+        int, Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")
+    ] = 8377,
     db: Annotated[str | None, Option(metavar="FILE", help="The store; the same as --path.")] = None,
-    workers: Annotated[int, Option(min=1, metavar="N", help="Processes; a SQLite store takes one.")] = 1,
+    workers: Annotated[
+        int, Option(min=1, metavar="N", help="Processes; a SQLite store takes one.")
+    ] = 1,
 ) -> None:
     """Serve the memory over HTTP, for any number of users; made when it is not there."""
     from dataclasses import replace
 
     from memagent.cli.serve import run_service
 
-    run_service(options if db is None else replace(options, path=db), host=host, port=port, workers=workers)
+    run_service(
+        options if db is None else replace(options, path=db), host=host, port=port, workers=workers
+    )
 
 
 keys = typer.Typer(cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True)
@@ -511,11 +640,13 @@ app.add_typer(keys, name="keys")
 def create_key(
     options: Options,
     bound_to: Annotated[
-        str | None, Option("--for", metavar="USER", help="Bind it to one user; it reaches no other.")
+        str | None,
+        Option("--for", metavar="USER", help="Bind it to one user; it reaches no other."),
     ] = None,
     name: Annotated[str, Option(metavar="TEXT", help="What it is for.")] = "",
     scope: Annotated[
-        list[str] | None, Option(metavar="SCOPE", help="memory:read, memory:write, memory:delete, chat or admin.")
+        list[str] | None,
+        Option(metavar="SCOPE", help="memory:read, memory:write, memory:delete, chat or admin."),
     ] = None,
 ) -> None:
     """Make a key and show it, this once; without --scope it may do everything but admin."""
@@ -531,11 +662,15 @@ def list_keys(options: Options) -> None:
     from memagent.cli.serve import list_keys as listed
 
     found = listed(options)
-    emit(options, found, lambda: views.stack([views.pairs(one) for one in found] or ["no API keys"]))
+    emit(
+        options, found, lambda: views.stack([views.pairs(one) for one in found] or ["no API keys"])
+    )
 
 
 @command(keys, "revoke")
-def revoke_key(options: Options, key_id: Annotated[str, Argument(metavar="ID", help="The key's id.")]) -> None:
+def revoke_key(
+    options: Options, key_id: Annotated[str, Argument(metavar="ID", help="The key's id.")]
+) -> None:
     """Make a key useless, at once."""
     from memagent.cli.serve import revoke_key as revoke
 

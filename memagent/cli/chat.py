@@ -1,6 +1,8 @@
-"""`memagent chat`: a conversation with the agent in the terminal, or from a pipe, one message a line.
+"""`memagent chat`: a conversation with the agent in the terminal, or from a pipe, one
+message a line.
 
-Each message is answered from memory and then remembered with its answer in the background. A line that begins with a slash is a command.
+Each message is answered from memory and then remembered with its answer in the
+background. A line that begins with a slash is a command.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ COMMANDS = "/undo takes back the last change, /forget ID deletes a memory, /quit
 
 
 def talk(options: Options) -> int:
-    """Answer messages until the input ends or says /quit; gives the exit code. Raises what opening the store raises."""
+    """Answer messages until the input ends or says /quit; gives the exit code.
+
+    Raises what opening the store raises.
+    """
     from memagent.agent import Agent
 
     settings = settings_of(options)
@@ -68,7 +73,11 @@ def _answer(agent: Agent, options: Options, message: str) -> None:
     _tell_unfinished(agent.flush())  # so that what was said a moment ago counts
     if not message.startswith("/"):
         answer = agent.chat(message)
-        emit(options, {"answer": answer.model_dump(mode="json", exclude={"hits"})}, lambda: views.answer_view(answer))
+        emit(
+            options,
+            {"answer": answer.model_dump(mode="json", exclude={"hits"})},
+            lambda: views.answer_view(answer),
+        )
         return
     word, _, rest = message.partition(" ")
     match word:
@@ -87,4 +96,6 @@ def _answer(agent: Agent, options: Options, message: str) -> None:
 def _tell_unfinished(reports: Sequence[IngestReport]) -> None:
     for report in reports:
         for chunk in report.failed_chunks:
-            tell(f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again")
+            tell(
+                f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again"
+            )

@@ -1,7 +1,9 @@
-"""What `memagent doctor` looks at: the installation, the extras, the settings, the store and every chain of hashes in it.
+"""What `memagent doctor` looks at: the installation, the extras, the settings, the
+store and every chain of hashes in it.
 
-Nothing here writes. A finding that keeps memagent from working is a problem and makes the command fail; the rest is information. Each part
-is looked at even when the one before it is broken, because that is when the doctor is asked.
+Nothing here writes. A finding that keeps memagent from working is a problem and makes
+the command fail; the rest is information. Each part is looked at even when the one
+before it is broken, because that is when the doctor is asked.
 """
 
 from __future__ import annotations
@@ -53,25 +55,50 @@ class Examination:
 
     def document(self) -> dict[str, Any]:
         """Everything, for JSON."""
-        parts = {"versions": self.versions, "packages": self.packages, "extras": self.extras, "settings": self.settings}
-        return {"ok": not self.problems, "problems": self.problems, **parts, "store": self.store, "users": self.users}
+        parts = {
+            "versions": self.versions,
+            "packages": self.packages,
+            "extras": self.extras,
+            "settings": self.settings,
+        }
+        return {
+            "ok": not self.problems,
+            "problems": self.problems,
+            **parts,
+            "store": self.store,
+            "users": self.users,
+        }
 
     def view(self) -> RenderableType:
         """Everything, for people."""
         parts: list[RenderableType] = []
         sections = (self.versions, self.packages, self.extras, self.settings, self.store)
-        for title, values in zip(("versions", "packages", "extras", "settings", "store"), sections, strict=True):
+        for title, values in zip(
+            ("versions", "packages", "extras", "settings", "store"), sections, strict=True
+        ):
             parts += [views.pairs(values, title=title), views.plain("")]
         if self.users:
-            rows = views.table("user", "memories", "deleted", "sessions", "turns", "entries", "chain")
+            rows = views.table(
+                "user", "memories", "deleted", "sessions", "turns", "entries", "chain"
+            )
             for one in self.users:
-                figures = (one["memories"], one["deleted"], one["sessions"], one["turns"], one["entries"])
+                figures = (
+                    one["memories"],
+                    one["deleted"],
+                    one["sessions"],
+                    one["turns"],
+                    one["entries"],
+                )
                 rows.add_row(
-                    views.plain(str(one["user"])), *(str(figure) for figure in figures), views.plain(str(one["chain"]))
+                    views.plain(str(one["user"])),
+                    *(str(figure) for figure in figures),
+                    views.plain(str(one["chain"])),
                 )
             parts += [rows, views.plain("")]
         parts += [views.line(("problem  ", "bold red"), problem) for problem in self.problems]
-        return views.stack([*parts, *([] if self.problems else [views.plain("all is well", "green")])])
+        return views.stack(
+            [*parts, *([] if self.problems else [views.plain("all is well", "green")])]
+        )
 
 
 async def examine(options: Options) -> Examination:
@@ -104,7 +131,7 @@ async def examine(options: Options) -> Examination:
     return found
 
 
-# -- installation --------------------------------------------------------------------------------------------------
+# -- installation ----------------------------------------------------------------------
 
 
 def _look_at_installation(found: Examination) -> None:
@@ -140,7 +167,9 @@ def _look_at_installation(found: Examination) -> None:
             )
     for name, missing in _extras(installed):
         found.extras[name] = (
-            "installed" if not missing else f'pip install "memagent[{name}]"  (lacks {", ".join(missing)})'
+            "installed"
+            if not missing
+            else f'pip install "memagent[{name}]"  (lacks {", ".join(missing)})'
         )
     for name in ("pydantic", "numpy", "langgraph", "sqlalchemy", "networkx", "typer", "rich"):
         try:
@@ -150,7 +179,9 @@ def _look_at_installation(found: Examination) -> None:
 
 
 def _home(installed: Distribution) -> Path | None:
-    """The folder that holds the three packages of the distribution, an editable install's checkout included."""
+    """The folder that holds the three packages of the distribution, an editable
+    install's checkout included.
+    """
     import json
     from urllib.request import url2pathname
 
@@ -169,7 +200,12 @@ def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
     wanted: dict[str, list[str]] = {name: [] for name in declared if name != "all"}
     for requirement in installed.requires or []:
         match = _REQUIREMENT.match(requirement)
-        if match is not None and match.group(2) in wanted and match.group(1) != "memagent" and _applies(requirement):
+        if (
+            match is not None
+            and match.group(2) in wanted
+            and match.group(1) != "memagent"
+            and _applies(requirement)
+        ):
             wanted[match.group(2)].append(match.group(1))
     for name, needed in wanted.items():
         if needed:
@@ -178,7 +214,9 @@ def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
 
 def _applies(requirement: str) -> bool:
     """Whether a requirement is for this platform; of all markers ours use `sys_platform` only."""
-    return not (sys.platform == "win32" and re.search(r"sys_platform\s*!=\s*['\"]win32", requirement))
+    return not (
+        sys.platform == "win32" and re.search(r"sys_platform\s*!=\s*['\"]win32", requirement)
+    )
 
 
 def _is_installed(name: str) -> bool:
@@ -189,7 +227,7 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-# -- settings and store --------------------------------------------------------------------------------------------
+# -- settings and store ----------------------------------------------------------------
 
 
 def _look_at_settings(found: Examination, options: Options, settings: AgentSettings) -> None:
@@ -198,7 +236,9 @@ def _look_at_settings(found: Examination, options: Options, settings: AgentSetti
     file = settings_file(options)
     model = options.model or (settings.model.model if settings.model is not None else None)
     found.settings = {
-        "file": str(file.resolve()) if file is not None else "none; defaults and MEMAGENT_* variables",
+        "file": str(file.resolve())
+        if file is not None
+        else "none; defaults and MEMAGENT_* variables",
         "model": model or "none",
     }
     variables = sorted(name for name in os.environ if name.startswith("MEMAGENT_"))
@@ -216,12 +256,20 @@ def _look_at_settings(found: Examination, options: Options, settings: AgentSetti
 
 
 def _look_at_file(found: Examination, path: Path) -> None:
-    files = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
+    files = [
+        one
+        for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm")))
+        if one.exists()
+    ]
     found.store["size_bytes"] = sum(one.stat().st_size for one in files)
     found.store["writer"] = _writer(path)
     try:
-        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)) as connection:
-            (revision,) = connection.execute("SELECT version_num FROM memagent_version").fetchone() or ("none",)
+        with closing(
+            sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
+        ) as connection:
+            (revision,) = connection.execute(
+                "SELECT version_num FROM memagent_version"
+            ).fetchone() or ("none",)
     except sqlite3.Error as exc:
         revision = f"not readable ({exc})"
     found.store["schema_revision"] = revision
@@ -256,7 +304,9 @@ def _writer(path: Path) -> str:
 def _look_at_embedder(found: Examination, store: Store) -> None:
     from memagent.journal.database import DatabaseJournal
 
-    claimed = store.journal.claimed_embedder() if isinstance(store.journal, DatabaseJournal) else None
+    claimed = (
+        store.journal.claimed_embedder() if isinstance(store.journal, DatabaseJournal) else None
+    )
     if claimed is None:
         return
     found.store["embedder"] = _embedder_label(*claimed)
@@ -277,7 +327,10 @@ async def _look_at_users(found: Examination, store: Store) -> None:
         wrong = _wrong_in_chain(store, scope)
         label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
         found.problems += [f"history of {label}: {one}" for one in wrong]
-        one: dict[str, Any] = {"user": label, "chain": f"{len(wrong)} faults" if wrong else "intact"}
+        one: dict[str, Any] = {
+            "user": label,
+            "chain": f"{len(wrong)} faults" if wrong else "intact",
+        }
         try:
             state = await store.bank(scope).sync()
         except MemAgentError as exc:
@@ -286,7 +339,11 @@ async def _look_at_users(found: Examination, store: Store) -> None:
             one |= dict.fromkeys(("memories", "deleted", "sessions", "turns", "entries"), "?")
         else:
             active = sum(1 for _ in state.active())
-            one |= {"memories": active, "deleted": len(state.items) - active, "sessions": len(state.sessions)}
+            one |= {
+                "memories": active,
+                "deleted": len(state.items) - active,
+                "sessions": len(state.sessions),
+            }
             one |= {"turns": len(state.turns), "entries": state.seq}
         found.users.append(one)
 

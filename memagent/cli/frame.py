@@ -1,8 +1,11 @@
-"""The frame every command runs in: the common options, the settings they lead to, the open store, output, errors and exit codes.
+"""The frame every command runs in: the common options, the settings they lead to, the
+open store, output, errors and exit codes.
 
-Standard output carries results only: what a person reads, or with `--json` one JSON document. Progress, notes and errors go to standard
-error. Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted.
-Importing this loads typer and rich alone. Everything that costs time (pydantic, numpy, the store) is imported by the command that needs it.
+Standard output carries results only: what a person reads, or with `--json` one JSON
+document. Progress, notes and errors go to standard error. Exit codes: 0 done, 1 it
+failed, 2 wrong usage, 130 interrupted. Importing this loads typer and rich alone.
+Everything that costs time (pydantic, numpy, the store) is imported by the command that
+needs it.
 """
 
 from __future__ import annotations
@@ -41,31 +44,56 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _COMMON = "Common options"
 _SHORTEST_PREFIX = 8
-_USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__bases__[0])  # its home differs between versions of typer
+_USAGE_ERROR = cast(
+    "type[Exception]", typer.BadParameter.__bases__[0]
+)  # its home differs between versions of typer
 
 
 def _common(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_COMMON, show_default=False)
+    return typer.Option(
+        *names, help=help, metavar=metavar, rich_help_panel=_COMMON, show_default=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options that every command takes. Arguments win over variables, and those over the settings file."""
+    """The options that every command takes.
 
-    user: Annotated[str | None, _common("--user", help="Whose memory; 'default' when left out.", metavar="ID")] = None
+    Arguments win over variables, and those over the settings file.
+    """
+
+    user: Annotated[
+        str | None, _common("--user", help="Whose memory; 'default' when left out.", metavar="ID")
+    ] = None
     path: Annotated[
-        str | None, _common("--path", "--db", help="The store: a SQLite file, or a postgresql:// URL.", metavar="FILE")
+        str | None,
+        _common(
+            "--path",
+            "--db",
+            help="The store: a SQLite file, or a postgresql:// URL.",
+            metavar="FILE",
+        ),
     ] = None
     config: Annotated[
-        Path | None, _common("--config", help="Settings; ./memagent.toml when there is one.", metavar="FILE")
+        Path | None,
+        _common("--config", help="Settings; ./memagent.toml when there is one.", metavar="FILE"),
     ] = None
-    model: Annotated[str | None, _common("--model", help="Language model, by litellm's name.", metavar="NAME")] = None
+    model: Annotated[
+        str | None, _common("--model", help="Language model, by litellm's name.", metavar="NAME")
+    ] = None
     design: Annotated[str | None, _common("--design", help="Memory design.", metavar="NAME")] = None
     embedder: Annotated[
-        str | None, _common("--embedder", help="Embedder: static, minilm, hashing, or a plug-in.", metavar="NAME")
+        str | None,
+        _common(
+            "--embedder", help="Embedder: static, minilm, hashing, or a plug-in.", metavar="NAME"
+        ),
     ] = None
-    json: Annotated[bool, _common("--json", help="Print JSON on standard output and nothing else.")] = False
-    verbose: Annotated[bool, _common("--verbose", help="Say more on standard error; show tracebacks.")] = False
+    json: Annotated[
+        bool, _common("--json", help="Print JSON on standard output and nothing else.")
+    ] = False
+    verbose: Annotated[
+        bool, _common("--verbose", help="Say more on standard error; show tracebacks.")
+    ] = False
 
     @property
     def user_id(self) -> str:
@@ -82,14 +110,16 @@ class Options:
         return Scope(user_id=self.user_id)
 
 
-# -- commands ------------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------
 
 Outcome = int | None
 Body = TypeVar("Body", bound=Callable[..., Outcome | Coroutine[Any, Any, Outcome]])
 
 
 class CommandGroup(TyperGroup):
-    """The app: wrong usage is one line on standard error (and JSON where it was asked for), whatever starts it."""
+    """The app: wrong usage is one line on standard error (and JSON where it was asked
+    for), whatever starts it.
+    """
 
     def main(
         self,
@@ -124,13 +154,19 @@ class CommandGroup(TyperGroup):
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
-    """Make a function a command: it gets `Options` and its own parameters, and gives its exit code (None is 0). It may be a coroutine."""
+    """Make a function a command: it gets `Options` and its own parameters, and gives its exit code (None is 0).
+
+    It may be a coroutine.
+    """
 
     def register(body: Body) -> Body:
         hints = get_type_hints(Options, include_extras=True)
         common = [
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=hints[field.name],
             )
             for field in fields(Options)
         ]
@@ -161,7 +197,9 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
     if options.verbose:
         import logging
 
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s"
+        )
         logging.getLogger("memagent").setLevel(logging.INFO)
     try:
         outcome = body(options, **given)
@@ -172,7 +210,9 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
         sys.stdout.flush()
         return outcome or 0
     except KeyboardInterrupt:
-        say_error("Interrupted", "interrupted; what was written before is kept", as_json=options.json)
+        say_error(
+            "Interrupted", "interrupted; what was written before is kept", as_json=options.json
+        )
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -183,7 +223,7 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
         return failed(options, exc)
 
 
-# -- output --------------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------
 
 
 def emit(options: Options, document: object, view: Callable[[], RenderableType]) -> None:
@@ -232,11 +272,14 @@ def message_of(exc: Exception) -> str:
     from pydantic import ValidationError
 
     if isinstance(exc, ValidationError):
-        return "; ".join(f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}" for error in exc.errors())
+        return "; ".join(
+            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+            for error in exc.errors()
+        )
     return f"unexpected {type(exc).__name__}: {exc} (run again with --verbose to see where)"
 
 
-# -- settings and store --------------------------------------------------------------------------------------------
+# -- settings and store ----------------------------------------------------------------
 
 
 def settings_file(options: Options) -> Path | None:
@@ -249,7 +292,11 @@ def settings_of(options: Options) -> AgentSettings:
     from memagent.config import load_settings
 
     settings = load_settings(settings_file(options))
-    return settings if options.design is None else settings.model_copy(update={"design": options.design})
+    return (
+        settings
+        if options.design is None
+        else settings.model_copy(update={"design": options.design})
+    )
 
 
 def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
@@ -261,7 +308,9 @@ def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
         return options.path
     if options.path is None and isinstance(settings.store, PostgresSettings):
         return settings.store.url
-    if options.path == ":memory:" or (options.path is None and isinstance(settings.store, MemoryStoreSettings)):
+    if options.path == ":memory:" or (
+        options.path is None and isinstance(settings.store, MemoryStoreSettings)
+    ):
         return None
     named = options.path if options.path is not None else getattr(settings.store, "path", None)
     return (Path(named) if named is not None else default_path()).expanduser()
@@ -269,13 +318,20 @@ def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
 
 @contextmanager
 def opened(
-    options: Options, *, write: bool = False, make: bool = False, vectors: bool = False, any_embedder: bool = False
+    options: Options,
+    *,
+    write: bool = False,
+    make: bool = False,
+    vectors: bool = False,
+    any_embedder: bool = False,
 ) -> Generator[Store]:
     """The store the options lead to, closed on leaving.
 
-    Without `write` it is opened for reading, which works beside a running writer. `make` allows to make a store that is not there.
-    Without `vectors` nothing will be searched, so it is no matter by which embedder the store goes and none is loaded; `any_embedder`
-    takes the one asked for although the store goes by another. Raises `ConfigError`, `StoreLocked`, `StoreError`.
+    Without `write` it is opened for reading, which works beside a running writer.
+    `make` allows to make a store that is not there. Without `vectors` nothing will be
+    searched, so it is no matter by which embedder the store goes and none is loaded;
+    `any_embedder` takes the one asked for although the store goes by another. Raises
+    `ConfigError`, `StoreLocked`, `StoreError`.
     """
     from memagent.build import open_store
 
@@ -300,7 +356,9 @@ def opened(
 
 
 @contextmanager
-def opened_bank(options: Options, *, write: bool = False, make: bool = False) -> Generator[MemoryBank]:
+def opened_bank(
+    options: Options, *, write: bool = False, make: bool = False
+) -> Generator[MemoryBank]:
     """The user's memory in the store, for verbs that search nothing; see `opened`."""
     scope = options.scope
     with opened(options, write=write, make=make) as store:
@@ -312,30 +370,44 @@ async def tell_if_empty(bank: MemoryBank, store: Store) -> None:
     if (await bank.sync()).seq == 0:
         others = [scope.user_id for scope in await store.journal.scopes()]
         known = (
-            f"; users of this store: {', '.join(others[:10])}{', ...' if len(others) > 10 else ''}" if others else ""
+            f"; users of this store: {', '.join(others[:10])}{', ...' if len(others) > 10 else ''}"
+            if others
+            else ""
         )
         tell(f"nothing is stored for user {bank.scope.user_id!r}{known}")
 
 
-# -- what people type ----------------------------------------------------------------------------------------------
+# -- what people type ------------------------------------------------------------------
 
 
 def find_id(known: Mapping[str, object], given: str, *, user_id: str) -> str:
-    """The known id that was given in full or by its beginning (8 characters or more). Raises `MemoryNotFound`, `InputError`."""
+    """The known id that was given in full or by its beginning (8 characters or more).
+
+    Raises `MemoryNotFound`, `InputError`.
+    """
     if given in known:
         return given
-    found = sorted(one for one in known if one.startswith(given)) if len(given) >= _SHORTEST_PREFIX else []
+    found = (
+        sorted(one for one in known if one.startswith(given))
+        if len(given) >= _SHORTEST_PREFIX
+        else []
+    )
     if len(found) > 1:
         raise InputError(
             f"{given!r} begins the ids of {len(found)} memories ({', '.join(found[:3])}, ...); give more of it"
         )
     if not found:
-        raise MemoryNotFound(f"no memory {given!r} for user {user_id!r}; `memagent list` shows the ids")
+        raise MemoryNotFound(
+            f"no memory {given!r} for user {user_id!r}; `memagent list` shows the ids"
+        )
     return found[0]
 
 
 def moment_of(text: str, *, option: str, end: bool = False) -> datetime:
-    """The moment a date or phrase names: of a day or longer its first moment, or with `end` its last. Raises `InputError`."""
+    """The moment a date or phrase names: of a day or longer its first moment, or with `end` its last.
+
+    Raises `InputError`.
+    """
     from memagent.core.records import as_utc
     from memagent.memory.bank import system_clock
     from memagent.timex.resolve import resolve_time

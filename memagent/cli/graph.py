@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from memagent.core.answers import AsOf
     from memagent.core.graph_document import GraphFormat
 
-_ENDINGS: dict[str, GraphFormat] = {".html": "html", ".htm": "html", ".json": "json", ".graphml": "graphml"}
+_ENDINGS: dict[str, GraphFormat] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".graphml": "graphml",
+}
 
 
 async def write_graph(
@@ -24,7 +29,10 @@ async def write_graph(
     include_hidden: bool,
     force: bool,
 ) -> dict[str, object]:
-    """Write the graph and say what is in the file. Raises `InputError` for a file that is there or whose name tells no format."""
+    """Write the graph and say what is in the file.
+
+    Raises `InputError` for a file that is there or whose name tells no format.
+    """
     from memagent.memory.graph_export import export_graph
 
     chosen = _format_of(file) if format == "auto" else format
@@ -32,14 +40,18 @@ async def write_graph(
     with opened(options, vectors=True) as store:
         bank = store.bank(options.scope)
         await tell_if_empty(bank, store)
-        done = await export_graph(bank, file, format=chosen, as_of=as_of, include_hidden=include_hidden)
+        done = await export_graph(
+            bank, file, format=chosen, as_of=as_of, include_hidden=include_hidden
+        )
     return done.model_dump(exclude={"text"})
 
 
 def _format_of(file: Path) -> GraphFormat:
     found = _ENDINGS.get(file.suffix.lower())
     if found is None:
-        raise InputError(f"{file} ends in none of {', '.join(_ENDINGS)}; say the format with --format")
+        raise InputError(
+            f"{file} ends in none of {', '.join(_ENDINGS)}; say the format with --format"
+        )
     return found
 
 

@@ -1,7 +1,10 @@
-"""`memagent ingest`: conversations from a file into memory, with progress, a summary, and a way to go on after a stop.
+"""`memagent ingest`: conversations from a file into memory, with progress, a summary,
+and a way to go on after a stop.
 
-What has been remembered is skipped, so running the same command again goes on where the last run stopped. Sessions are taken in order,
-because what is remembered of one depends on those before; a chunk that fails stops its conversation unless the caller wants to go on.
+What has been remembered is skipped, so running the same command again goes on where the
+last run stopped. Sessions are taken in order, because what is remembered of one depends
+on those before; a chunk that fails stops its conversation unless the caller wants to go
+on.
 """
 
 from __future__ import annotations
@@ -85,11 +88,19 @@ class Tally:
             self.rejected.update(one.reason.value for one in chunk.rejected)
         self.usage = report.usage if self.usage is None else self.usage + report.usage
         for chunk in report.failed_chunks:
-            self.fail(chunk.failure or "", user=user, session=report.session_id, chunk=chunk.chunk_id)
+            self.fail(
+                chunk.failure or "", user=user, session=report.session_id, chunk=chunk.chunk_id
+            )
 
-    def fail(self, why: str, *, user: str, session: str, chunk: str | None = None, retry: bool = True) -> None:
-        """Note a session or chunk that could not be remembered, and whether another run may do better."""
-        self.failures.append({"user": user, "session": session, "chunk": chunk, "why": why, "retry": retry})
+    def fail(
+        self, why: str, *, user: str, session: str, chunk: str | None = None, retry: bool = True
+    ) -> None:
+        """Note a session or chunk that could not be remembered, and whether another run
+        may do better.
+        """
+        self.failures.append(
+            {"user": user, "session": session, "chunk": chunk, "why": why, "retry": retry}
+        )
 
     @property
     def tokens(self) -> int:
@@ -143,7 +154,9 @@ class Tally:
             "ops": ", ".join(f"{name} {self.ops[name]:,}" for name in OPS),
             "refused": refused or "none",
             "time": f"{self.seconds:.1f} s, {self.turns_per_s:,.0f} turns/s",
-            "model": f"{self.tokens:,} tokens, {_money(self.cost_usd)}" if self.tokens else "not asked",
+            "model": f"{self.tokens:,} tokens, {_money(self.cost_usd)}"
+            if self.tokens
+            else "not asked",
         }
         if self.failures:
             rows["failed"] = f"{len(self.failures)} sessions"
@@ -164,7 +177,10 @@ async def ingest_file(
     prefix: str,
     keep_going: bool,
 ) -> int:
-    """Read the file and remember it; gives the exit code. Raises what reading the first conversation and opening the store raise."""
+    """Read the file and remember it; gives the exit code.
+
+    Raises what reading the first conversation and opening the store raise.
+    """
     import asyncio
 
     from memagent.core.records import Scope
@@ -195,7 +211,9 @@ async def ingest_file(
     for failure in tally.failures:
         tell(f"memagent: {failure['session'] or file}: {failure['why']}")
     if tally.interrupted or any(failure["retry"] for failure in tally.failures):
-        tell("memagent: not everything was remembered; run the same command again to go on from there")
+        tell(
+            "memagent: not everything was remembered; run the same command again to go on from there"
+        )
     return INTERRUPTED if tally.interrupted else int(not tally.complete)
 
 
@@ -203,7 +221,10 @@ async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
     """Remember one session and count what came of it; what goes wrong is counted too."""
     from memagent.memory.chunking import split_session
 
-    user, chunks = agent.bank.scope.user_id, split_session(session, chunk_turns=agent.design.chunk_turns)
+    user, chunks = (
+        agent.bank.scope.user_id,
+        split_session(session, chunk_turns=agent.design.chunk_turns),
+    )
     try:
         report = await agent.remember(session)
     except InputError as exc:
@@ -215,15 +236,17 @@ async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
         tally.count(report, {chunk.index: len(chunk.turns) for chunk in chunks}, user=user)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 def read_file(
     file: Path, options: Options, *, format: str, conversation: str | None
 ) -> Iterable[tuple[str, Conversation]]:
-    """(user, conversation) of a file: one goes to `--user`, several go to users of their own names, read one by one.
+    """(user, conversation) of a file: one goes to `--user`, several go to users of
+    their own names, read one by one.
 
-    Raises `InputError` for a file that cannot be read, and when one user is named for several conversations.
+    Raises `InputError` for a file that cannot be read, and when one user is named for
+    several conversations.
     """
     from memagent.readers import iter_conversations
 
@@ -234,7 +257,9 @@ def read_file(
             names.append(one.id)
             if one.id == conversation:
                 return [(options.scope.user_id, one)]
-        raise InputError(f"{file} holds no conversation {conversation!r}; it holds {', '.join(names[:20])}")
+        raise InputError(
+            f"{file} holds no conversation {conversation!r}; it holds {', '.join(names[:20])}"
+        )
     first, second = next(found), next(found, None)
     if second is None:
         return [(options.scope.user_id, first)]
@@ -254,7 +279,7 @@ def _prefixed(session: Session, prefix: str) -> Session:
     return session.model_copy(update={"id": f"{prefix}{session.id}", "turns": turns})
 
 
-# -- progress ------------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------
 
 
 class Advance(Protocol):
@@ -266,7 +291,13 @@ class Advance(Protocol):
 @contextmanager
 def progress(total: int, unit: str) -> Generator[Advance]:
     """A bar on standard error, if that is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     screen = views.console(stderr=True)
     columns = (

@@ -1,4 +1,6 @@
-"""`memagent mcp` and `memagent import-mem0`: the memory as an MCP server, and memories of mem0 taken over."""
+"""`memagent mcp` and `memagent import-mem0`: the memory as an MCP server, and memories
+of mem0 taken over.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ async def serve_mcp(options: Options, *, http: str | None, read_only: bool) -> N
             await serve_stdio(agent, read_only=read_only)
             return
         host, port = listening.getsockname()[:2]
-        tell(f"memory of {options.user_id!r} at http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
+        tell(
+            f"memory of {options.user_id!r} at http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+        )
         await serve_http(agent, listening, read_only=read_only)
 
 
 async def take_over_mem0(options: Options, path: Path) -> ImportReport:
-    """Read a mem0 store or export into the store the options lead to; with `--user` only that user's memories."""
+    """Read a mem0 store or export into the store the options lead to; with `--user`
+    only that user's memories.
+    """
     from memagent.integrations.mem0_import import import_mem0, read_mem0
 
     rows = read_mem0(path)

@@ -43,15 +43,25 @@ def _keys_database(options: Options) -> Generator[ServiceDatabase]:
         database.close()
 
 
-def create_key(options: Options, *, name: str, scopes: list[str] | None, bound_to: str | None) -> dict[str, object]:
+def create_key(
+    options: Options, *, name: str, scopes: list[str] | None, bound_to: str | None
+) -> dict[str, object]:
     """A new key; the only time it is shown."""
     from memagent.memory.bank import system_clock
     from memagent.service.data.keys import SCOPES, KeyRing
 
     chosen = scopes or [scope for scope in SCOPES if scope != "admin"]
     with _keys_database(options) as database:
-        key_id, key = KeyRing(database).create(name=name, scopes=chosen, user_id=bound_to, at=system_clock())
-    return {"id": key_id, "key": key, "name": name, "user": bound_to or "any", "scopes": sorted(set(chosen))}
+        key_id, key = KeyRing(database).create(
+            name=name, scopes=chosen, user_id=bound_to, at=system_clock()
+        )
+    return {
+        "id": key_id,
+        "key": key,
+        "name": name,
+        "user": bound_to or "any",
+        "scopes": sorted(set(chosen)),
+    }
 
 
 def list_keys(options: Options) -> list[dict[str, object]]:

@@ -1,4 +1,6 @@
-"""Setting a store up: `memagent init` writes its settings file, `memagent reembed` changes the embedder of a store that exists."""
+"""Setting a store up: `memagent init` writes its settings file, `memagent reembed`
+changes the embedder of a store that exists.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ design = {design}
 
 
 def make_settings(options: Options, file: Path) -> dict[str, str]:
-    """Make the store the options name, then write the settings file that leads to it. Raises what opening raises; writes nothing then."""
+    """Make the store the options name, then write the settings file that leads to it.
+
+    Raises what opening raises; writes nothing then.
+    """
     from memagent.build import build_design, build_embedder, open_store
     from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
 
@@ -47,7 +52,9 @@ def make_settings(options: Options, file: Path) -> dict[str, str]:
         raise InputError("a memory in memory needs no settings; give --path a file")
     settings = AgentSettings(
         design=options.design or "auto",
-        store=SqliteSettings(path=path.absolute()) if isinstance(path, Path) else PostgresSettings(url=path),
+        store=SqliteSettings(path=path.absolute())
+        if isinstance(path, Path)
+        else PostgresSettings(url=path),
         model=ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
@@ -56,7 +63,11 @@ def make_settings(options: Options, file: Path) -> dict[str, str]:
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
-    return {"settings": str(file.absolute()), "store": _place(settings.store), "embedder": embedder.id}
+    return {
+        "settings": str(file.absolute()),
+        "store": _place(settings.store),
+        "embedder": embedder.id,
+    }
 
 
 def _embedder_settings(name: str) -> EmbedderSettings:
@@ -75,7 +86,10 @@ def _settings_text(settings: AgentSettings) -> str:
         else '# [model]\n# model = "openai/gpt-4o-mini"'
     )
     return _TEMPLATE.format(
-        design=_toml(settings.design), store=_store_lines(settings.store), embedder="\n".join(lines), model=model
+        design=_toml(settings.design),
+        store=_store_lines(settings.store),
+        embedder="\n".join(lines),
+        model=model,
     )
 
 
@@ -106,7 +120,7 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-# -- another embedder ----------------------------------------------------------------------------------------------
+# -- another embedder ------------------------------------------------------------------
 
 _TEXTS_AT_ONCE = 128
 
@@ -114,8 +128,8 @@ _TEXTS_AT_ONCE = 128
 async def embed_again(options: Options) -> dict[str, Any]:
     """Let the store go by the embedder the options lead to, and embed every memory with it.
 
-    Vectors are kept as they come, so a run that was stopped can be made again. Raises `EmbeddingError`; an embedder that cannot embed a
-    single text is not taken.
+    Vectors are kept as they come, so a run that was stopped can be made again. Raises
+    `EmbeddingError`; an embedder that cannot embed a single text is not taken.
     """
     from memagent.journal.database import DatabaseJournal
 
@@ -130,15 +144,23 @@ async def embed_again(options: Options) -> dict[str, Any]:
                 part = texts[start : start + _TEXTS_AT_ONCE]
                 await _embed(store, store.journal.cache, part, options)
                 advance("", len(part))
-        done: dict[str, Any] = {"embedder": store.embedder.id, "dimensions": store.embedder.dim, "texts": len(texts)}
+        done: dict[str, Any] = {
+            "embedder": store.embedder.id,
+            "dimensions": store.embedder.dim,
+            "texts": len(texts),
+        }
         settings = store.settings.embedder
     if options.embedder is not None and _embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
     return done
 
 
-async def _embed(store: Store, kept: EmbeddingCache, texts: Sequence[str], options: Options) -> None:
-    """Make vectors that are not kept yet; where what is kept is of no use, make them all and overwrite it."""
+async def _embed(
+    store: Store, kept: EmbeddingCache, texts: Sequence[str], options: Options
+) -> None:
+    """Make vectors that are not kept yet; where what is kept is of no use, make them
+    all and overwrite it.
+    """
     from memagent.build import build_embedder
     from memagent.core.errors import boundary
     from memagent.embed.vectors import checked_rows, readable, text_digest

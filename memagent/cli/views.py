@@ -1,7 +1,8 @@
 """What a person reads: records as Rich tables and lines.
 
-Stored text is data, never markup: it is shown through `Text`, with control characters, terminal escapes and bidirectional overrides
-spelled out, so nothing that was once said can colour, move or hide what the terminal shows.
+Stored text is data, never markup: it is shown through `Text`, with control characters,
+terminal escapes and bidirectional overrides spelled out, so nothing that was once said
+can colour, move or hide what the terminal shows.
 """
 
 from __future__ import annotations
@@ -26,18 +27,24 @@ if TYPE_CHECKING:
     from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
 
 _PIPE_COLUMNS = 160
-_BIDI = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BIDI = frozenset(
+    "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on the present standard output or error; wide where nobody's terminal sets the width."""
+    """A console on the present standard output or error; wide where nobody's terminal
+    sets the width.
+    """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def neutral(text: str) -> str:
-    """The text with every character that a terminal would act on spelled out; line feeds and tabs stay."""
+    """The text with every character that a terminal would act on spelled out; line
+    feeds and tabs stay.
+    """
     if text.isprintable():
         return text
     return "".join(_spelled(char) if _acts(char) else char for char in text.expandtabs(4))
@@ -64,7 +71,10 @@ def plain(text: str, style: str = "") -> Text:
 def line(*parts: str | tuple[str, str]) -> Text:
     """One line of parts, each a string or (string, style)."""
     return Text.assemble(
-        *((neutral(part), "") if isinstance(part, str) else (neutral(part[0]), part[1]) for part in parts)
+        *(
+            (neutral(part), "") if isinstance(part, str) else (neutral(part[0]), part[1])
+            for part in parts
+        )
     )
 
 
@@ -80,7 +90,11 @@ def day(moment: datetime | None) -> str:
     """A moment to the minute; a bare date at midnight."""
     if moment is None:
         return "-"
-    return f"{moment:%Y-%m-%d}" if (moment.hour, moment.minute) == (0, 0) else f"{moment:%Y-%m-%d %H:%M}"
+    return (
+        f"{moment:%Y-%m-%d}"
+        if (moment.hour, moment.minute) == (0, 0)
+        else f"{moment:%Y-%m-%d %H:%M}"
+    )
 
 
 def when(span: TimeSpan | None) -> str:
@@ -92,7 +106,7 @@ def when(span: TimeSpan | None) -> str:
     return format_span(span)
 
 
-# -- items and hits ------------------------------------------------------------------------------------------------
+# -- items and hits --------------------------------------------------------------------
 
 
 def items_table(items: Sequence[MemoryItem]) -> RenderableType:
@@ -160,7 +174,9 @@ def _reasons(hit: Hit) -> list[str]:
 
 def _path(hit: Hit) -> str:
     """The edges by which a walk reached a hit, seed first."""
-    steps = (f"{node} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via)
+    steps = (
+        f"{node} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via
+    )
     return " ".join((*steps, hit.id))
 
 
@@ -173,7 +189,9 @@ def item_view(
         (latest.id, "bold"),
         f"  {_kind(latest)}, version {latest.version}, {latest.status.value}, trust {latest.trust.value}",
     )
-    rows = table("v", "said", "valid", "speaker", "subject", "op", "text", fixed=("v", "said", "op"))
+    rows = table(
+        "v", "said", "valid", "speaker", "subject", "op", "text", fixed=("v", "said", "op")
+    )
     for item in versions:
         rows.add_row(
             str(item.version),
@@ -189,22 +207,31 @@ def item_view(
         known = [*latest.tags, *(f"{key}={value}" for key, value in latest.metadata.items())]
         parts += [plain(""), line(("tags and metadata  ", "bold"), ", ".join(known))]
     if stats is not None:
-        parts += [plain(""), line(("use  ", "bold"), f"value {stats.q_value:.3f}, used {stats.uses} times")]
+        parts += [
+            plain(""),
+            line(("use  ", "bold"), f"value {stats.q_value:.3f}, used {stats.uses} times"),
+        ]
     if turns:
         said = table("turn", "session", "said", "speaker", "words", fixed=("turn", "said"))
         for turn, session in turns:
             said.add_row(
-                plain(turn.id), plain(session.id), day(session.date_of(turn)), plain(turn.speaker), plain(turn.said)
+                plain(turn.id),
+                plain(session.id),
+                day(session.date_of(turn)),
+                plain(turn.speaker),
+                plain(turn.said),
             )
         parts += [plain(""), said]
     return Group(*parts)
 
 
-# -- answers -------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------
 
 
 def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
-    """An answer with its verdict, its citations and notes; with `why` everything the answerer was shown."""
+    """An answer with its verdict, its citations and notes; with `why` everything the
+    answerer was shown.
+    """
     colour = {"supported": "green", "unsupported": "yellow"}.get(answer.verdict.value, "red")
     parts: list[RenderableType] = [
         plain(answer.text or "(no answer)", "bold"),
@@ -232,17 +259,23 @@ def citations_table(citations: Sequence[Citation]) -> RenderableType:
     rows = table("turn", "said", "speaker", "memory", "quote", fixed=("turn", "said", "memory"))
     for one in citations:
         rows.add_row(
-            plain(one.turn_id or "-"), day(one.said_at), plain(one.speaker or "-"), plain(one.hit_id), plain(one.quote)
+            plain(one.turn_id or "-"),
+            day(one.said_at),
+            plain(one.speaker or "-"),
+            plain(one.hit_id),
+            plain(one.quote),
         )
     return rows
 
 
-# -- history -------------------------------------------------------------------------------------------------------
+# -- history ---------------------------------------------------------------------------
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> RenderableType:
     """Every change of one item, oldest first."""
-    rows = table("seq", "recorded", "commit", "by", "op", "text", fixed=("seq", "recorded", "commit", "op"))
+    rows = table(
+        "seq", "recorded", "commit", "by", "op", "text", fixed=("seq", "recorded", "commit", "op")
+    )
     for entry in entries:
         done = entry.op.op if entry.op is not None else entry.commit_id
         gone = entry.item is None or not entry.item.active
@@ -272,7 +305,9 @@ def log_table(rows: Sequence[JournalRow]) -> RenderableType:
     shown = table("seq", "recorded", "entry", "by", "what", fixed=("seq", "recorded", "entry"))
     for row in rows:
         entry, by, what = _entry(row)
-        shown.add_row(str(row.seq), day(row.recorded_at), plain(entry), plain(by), Text("\n").join(what))
+        shown.add_row(
+            str(row.seq), day(row.recorded_at), plain(entry), plain(by), Text("\n").join(what)
+        )
     return shown
 
 
@@ -284,7 +319,11 @@ def _entry(row: JournalRow) -> tuple[str, str, list[Text]]:
             return (
                 "session",
                 session.id,
-                [plain(f"{len(session.turns)} turns of {', '.join(session.speakers)}, {day(session.at)}")],
+                [
+                    plain(
+                        f"{len(session.turns)} turns of {', '.join(session.speakers)}, {day(session.at)}"
+                    )
+                ],
             )
         case "commit":
             return entry.id, _by(entry.source), commit_lines(entry)
@@ -298,7 +337,11 @@ def _entry(row: JournalRow) -> tuple[str, str, list[Text]]:
         case "stats":
             return "stats", "", [plain(f"statistics of {len(entry.updates)} memories")]
         case "restored":
-            return "restored", "", [plain(f"{len(entry.changes)} memories changed, now {entry.digest[:12]}")]
+            return (
+                "restored",
+                "",
+                [plain(f"{len(entry.changes)} memories changed, now {entry.digest[:12]}")],
+            )
         case _:
             return "erased", "", [plain(f"everything before was erased ({entry.reason})")]
 
@@ -312,10 +355,17 @@ def commit_lines(commit: Commit) -> list[Text]:
             present = change.after is not None and change.after.active
             lines.append(
                 line(
-                    ("  now ", "dim"), change.id, ": ", change.after.text if change.after and present else "(taken out)"
+                    ("  now ", "dim"),
+                    change.id,
+                    ": ",
+                    change.after.text if change.after and present else "(taken out)",
                 )
             )
-    deleted = {change.id: change.after.text for change in commit.changes if change.after and not change.after.active}
+    deleted = {
+        change.id: change.after.text
+        for change in commit.changes
+        if change.after and not change.after.active
+    }
     lines += [_op_line(applied.op, applied.item_id, deleted) for applied in commit.ops]
     lines += [_rejected_line(one) for one in commit.rejected]
     return lines or [plain("nothing worth keeping", "dim")]
@@ -351,7 +401,9 @@ def _op_text(op: MemoryOp) -> str:
 def _rejected_line(one: Rejected) -> Text:
     tried = f"{one.op.op} {_op_text(one.op)}" if one.op is not None else one.raw
     return line(
-        ("refused ", "yellow"), f"{one.reason.value}: {one.detail or '-'}", (f"  ({tried})" if tried else "", "dim")
+        ("refused ", "yellow"),
+        f"{one.reason.value}: {one.detail or '-'}",
+        (f"  ({tried})" if tried else "", "dim"),
     )
 
 
@@ -364,13 +416,18 @@ def diff_view(diff: SnapshotDiff, *, title: str) -> RenderableType:
         lines.append(line(("~ ", "cyan"), f"{after.id}  v{before.version} {before.text}"))
         lines.append(line(("  ", ""), f"{' ' * len(after.id)}  v{after.version} {after.text}"))
     if diff.edges_added or diff.edges_removed:
-        lines.append(plain(f"event graph: {len(diff.edges_added)} edges more, {len(diff.edges_removed)} fewer", "dim"))
+        lines.append(
+            plain(
+                f"event graph: {len(diff.edges_added)} edges more, {len(diff.edges_removed)} fewer",
+                "dim",
+            )
+        )
     if diff.empty:
         lines.append(plain("no difference"))
     return Group(*lines)
 
 
-# -- key and value -------------------------------------------------------------------------------------------------
+# -- key and value ---------------------------------------------------------------------
 
 
 def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
@@ -390,7 +447,9 @@ def stats_view(counts: Mapping[str, int], graph: GraphStats | None) -> Renderabl
     told = list(graph.events_per_session.values())
     few, most = (min(told), max(told)) if told else (0, 0)
     alone = sum(size == 1 for size in graph.components)
-    parts = ", ".join(str(size) for size in graph.components[:10]) + (", ..." if len(graph.components) > 10 else "")
+    parts = ", ".join(str(size) for size in graph.components[:10]) + (
+        ", ..." if len(graph.components) > 10 else ""
+    )
     shape = {
         "events": f"{graph.events}, of these {graph.merged_events} told more than once",
         "events a session": f"{sum(told) / len(told):.1f} ({few} to {most}), in {len(told)} of {graph.sessions} sessions"

@@ -1,1 +1,3 @@
-"""The typed HTTP client of the REST service, and the bodies and problems that both sides speak (`wire`, `faults`)."""
+"""The typed HTTP client of the REST service, and the bodies and problems that both
+sides speak (`wire`, `faults`).
+"""

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """A client for coroutines; use it as a context manager or call `close()`. Belongs to one event loop.
+    """A client for coroutines; use it as a context manager or call `close()`.
 
-    `user_id` names the memory where the API key is bound to no user (or where there is no key at all); `agent_id` and `run_id` name
-    another memory of that user. Needs the extra `client`.
+    Belongs to one event loop.
+
+    `user_id` names the memory where the API key is bound to no user (or where there is
+    no key at all); `agent_id` and `run_id` name another memory of that user. Needs the
+    extra `client`.
     """
 
     def __init__(
@@ -42,7 +45,11 @@ class AsyncClient:
         attempts: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Opens no connection yet. `attempts` is how often a request is made at most. Raises `ConfigError`, `MissingExtra`."""
+        """Opens no connection yet.
+
+        `attempts` is how often a request is made at most. Raises `ConfigError`,
+        `MissingExtra`.
+        """
         named = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         terms = {name: value for name, value in named.items() if value is not None}
         try:
@@ -50,7 +57,12 @@ class AsyncClient:
         except ValidationError as exc:
             raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
         self._connection = Connection(
-            url, api_key=api_key, terms=terms, timeout_s=timeout_s, attempts=attempts, transport=transport
+            url,
+            api_key=api_key,
+            terms=terms,
+            timeout_s=timeout_s,
+            attempts=attempts,
+            transport=transport,
         )
 
     @property
@@ -59,7 +71,10 @@ class AsyncClient:
         return RemoteMemory(self._connection)
 
     async def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
-        """Answer from memory, with citations; abstains when nothing fits. Raises `ModelError`."""
+        """Answer from memory, with citations; abstains when nothing fits.
+
+        Raises `ModelError`.
+        """
         asked = as_question(question)
         if as_of is not None:
             asked = asked.model_copy(update={"as_of": as_of})
@@ -71,14 +86,21 @@ class AsyncClient:
             yield event
 
     async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory and have the exchange remembered. Raises `ModelError`; what was said is stored then too."""
+        """Answer from memory and have the exchange remembered.
+
+        Raises `ModelError`; what was said is stored then too.
+        """
         body = wire.ChatRequest(text=as_question(text).text, speaker=speaker)
         return await self._connection.read(Answer, "POST", path_of("chat"), body=body)
 
-    async def remember(self, what: Said, *, at: datetime | None = None, session_id: str | None = None) -> IngestReport:
+    async def remember(
+        self, what: Said, *, at: datetime | None = None, session_id: str | None = None
+    ) -> IngestReport:
         """Store turns and wait until they are remembered. Raises `InputError`."""
         body = _session_body(what, at, session_id)
-        return await self._connection.read(IngestReport, "POST", path_of("sessions"), body=body, params={"wait": True})
+        return await self._connection.read(
+            IngestReport, "POST", path_of("sessions"), body=body, params={"wait": True}
+        )
 
     async def remember_later(
         self, what: Said, *, at: datetime | None = None, session_id: str | None = None
@@ -98,7 +120,9 @@ class AsyncClient:
         max_tokens: int | None = None,
     ) -> list[Hit]:
         """At most k memories for a text, best first."""
-        return await self.memory.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
+        return await self.memory.search(
+            text, k=k, where=where, recipe=recipe, max_tokens=max_tokens
+        )
 
     async def job(self, job_id: str) -> wire.Job:
         """How far a job is. Raises `MemoryNotFound`."""
@@ -123,5 +147,7 @@ def _session_body(what: Said, at: datetime | None, session_id: str | None) -> wi
     session: Session = as_session(what, at=at, session_id=session_id, now=system_clock())
     turns: Sequence[Turn] = session.turns
     return wire.NewSession(
-        id=session.id, at=session.at, turns=tuple(wire.NewTurn(**turn.model_dump()) for turn in turns)
+        id=session.id,
+        at=session.at,
+        turns=tuple(wire.NewTurn(**turn.model_dump()) for turn in turns),
     )

@@ -1,7 +1,9 @@
-"""One table between memagent's errors and the problems of the REST service (RFC 9457), read from both sides.
+"""One table between memagent's errors and the problems of the REST service (RFC 9457),
+read from both sides.
 
-The service looks an error up by its class, most derived first, and sends status and code; the client looks the code up and raises the
-same class again. What only HTTP knows (no key, too large, too many) has codes of its own and becomes a `ServiceError`.
+The service looks an error up by its class, most derived first, and sends status and
+code; the client looks the code up and raises the same class again. What only HTTP knows
+(no key, too large, too many) has codes of its own and becomes a `ServiceError`.
 """
 
 from __future__ import annotations
@@ -17,9 +19,18 @@ from memagent.core.records import Record
 
 
 class ServiceError(MemAgentError):
-    """The service refused a request, or could not be reached, for a reason that is no error of the library."""
+    """The service refused a request, or could not be reached, for a reason that is no
+    error of the library.
+    """
 
-    def __init__(self, message: str, *, status: int | None = None, code: str = "unreachable", retryable: bool = False):
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str = "unreachable",
+        retryable: bool = False,
+    ):
         super().__init__(message)
         self.status = status
         """HTTP status; None when no answer came."""
@@ -86,7 +97,9 @@ class FieldFault(Record):
     """One wrong field of a request."""
 
     pointer: str
-    """JSON Pointer into the body, or `?name` for a query parameter and `name:` for a header."""
+    """JSON Pointer into the body, or `?name` for a query parameter and `name:` for a
+    header.
+    """
     code: str
     message: str
 
@@ -113,12 +126,16 @@ class Problem(Record):
 def problem_of(error: MemAgentError, *, request_id: str = "") -> Problem:
     """How an error of the library is told."""
     if isinstance(error, ServiceError):
-        return plain_problem(error.code, str(error), request_id=request_id, retryable=error.retryable)
+        return plain_problem(
+            error.code, str(error), request_id=request_id, retryable=error.retryable
+        )
     fault = next(one for one in FAULTS if isinstance(error, one.kind))
     numbers: dict[str, Any] = {}
     if isinstance(error, errors.VersionConflict):
         numbers = {"expected": error.expected, "actual": error.actual}
-    detail = str(error) if fault.status < 500 or fault.code not in {"internal", "wrong_loop"} else ""
+    detail = (
+        str(error) if fault.status < 500 or fault.code not in {"internal", "wrong_loop"} else ""
+    )
     return Problem(
         title=HTTPStatus(fault.status).phrase,
         status=fault.status,
@@ -158,12 +175,16 @@ def error_of(problem: Problem) -> MemAgentError:
     if problem.errors:
         message += ": " + "; ".join(f"{one.pointer}: {one.message}" for one in problem.errors)
     if problem.code in {"version_conflict", "precondition_failed"}:
-        return errors.VersionConflict(message, expected=problem.expected or 0, actual=problem.actual or 0)
+        return errors.VersionConflict(
+            message, expected=problem.expected or 0, actual=problem.actual or 0
+        )
     if problem.code in {"invalid_request", "too_large"}:
         return errors.InputError(message)
     kind = next((one.kind for one in FAULTS if one.code == problem.code), None)
     if kind is None or kind in {MemAgentError, errors.WrongLoop}:
-        return ServiceError(message, status=problem.status, code=problem.code, retryable=problem.retryable)
+        return ServiceError(
+            message, status=problem.status, code=problem.code, retryable=problem.retryable
+        )
     if kind is errors.StoreLocked:
         return errors.StoreLocked(message, pid=None)
     if kind is errors.EmbeddingError:

@@ -1,7 +1,8 @@
 """Requests to the service: keys, repetitions, problems turned back into errors.
 
-Every request that writes carries an idempotency key of its own, so it may be made again after a lost answer without a second effect; what
-is made again are lost connections, 429, 502 to 504 where the service calls it retryable, and `request_in_progress`.
+Every request that writes carries an idempotency key of its own, so it may be made again
+after a lost answer without a second effect; what is made again are lost connections,
+429, 502 to 504 where the service calls it retryable, and `request_in_progress`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def path_of(*parts: str) -> str:
 
 
 class Connection:
-    """The connections to one service, on behalf of one memory. Used from one event loop."""
+    """The connections to one service, on behalf of one memory.
+
+    Used from one event loop.
+    """
 
     def __init__(
         self,
@@ -56,7 +60,11 @@ class Connection:
             raise ConfigError(f"url {url!r}: give the service's address, such as {DEFAULT_URL}")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx.AsyncClient(
-            base_url=url.rstrip("/"), headers=headers, timeout=timeout_s, transport=transport, trust_env=False
+            base_url=url.rstrip("/"),
+            headers=headers,
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=False,
         )
         self._attempts = max(1, attempts)
         self.terms = terms
@@ -84,10 +92,15 @@ class Connection:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """A good response. Raises the library's errors, and `ServiceError` for what is none of them."""
+        """A good response.
+
+        Raises the library's errors, and `ServiceError` for what is none of them.
+        """
         import httpx
 
-        request = self._request(method, path, body=body, content=content, params=params, headers=headers)
+        request = self._request(
+            method, path, body=body, content=content, params=params, headers=headers
+        )
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._attempts + 1):
             wait_s: float | None = None
@@ -95,7 +108,8 @@ class Connection:
                 response = await self._http.send(request)
             except (httpx.TransportError, httpx.InvalidURL) as exc:
                 error: Exception = ServiceError(
-                    f"the service at {self._http.base_url} cannot be reached: {exc!r}", retryable=True
+                    f"the service at {self._http.base_url} cannot be reached: {exc!r}",
+                    retryable=True,
                 )
                 error.__cause__ = exc
             else:
@@ -123,7 +137,10 @@ class Connection:
             ) from exc
 
     async def events(self, path: str, body: BaseModel) -> AsyncGenerator[tuple[str, str]]:
-        """(name, data) of server-sent events as they come. Raises the error that a `problem` event tells of."""
+        """(name, data) of server-sent events as they come.
+
+        Raises the error that a `problem` event tells of.
+        """
         import httpx
 
         request = self._request("POST", path, body=body, headers={"Accept": "text/event-stream"})
@@ -165,7 +182,11 @@ class Connection:
             sent["Content-Type"] = "application/json"
         if method != "GET":
             sent.setdefault("Idempotency-Key", uuid.uuid4().hex)
-        terms = {name: value for name, value in {**self.terms, **(params or {})}.items() if value is not None}
+        terms = {
+            name: value
+            for name, value in {**self.terms, **(params or {})}.items()
+            if value is not None
+        }
         return self._http.build_request(method, path, params=terms, content=content, headers=sent)
 
     @staticmethod
@@ -175,8 +196,12 @@ class Connection:
             problem = Problem.model_validate_json(response.content)
         except ValidationError:
             message = f"HTTP {response.status_code} from something that is no memagent service"
-            return ServiceError(message, status=response.status_code, code="no_service"), response.status_code in _AGAIN
-        again = problem.code == "request_in_progress" or (problem.retryable and problem.status in _AGAIN)
+            return ServiceError(
+                message, status=response.status_code, code="no_service"
+            ), response.status_code in _AGAIN
+        again = problem.code == "request_in_progress" or (
+            problem.retryable and problem.status in _AGAIN
+        )
         return error_of(problem), again
 
 

@@ -1,7 +1,9 @@
-"""The verbs of a memory over HTTP: the same names and results as `memagent.memory.facade.Memory`, the rules all in the service.
+"""The verbs of a memory over HTTP: the same names and results as
+`memagent.memory.facade.Memory`, the rules all in the service.
 
-A snapshot taken here is a `RemoteSnapshot`: its digest and place are known, its content stays with the service. A view of the past reads
-as of that point and refuses to write, as a local one does.
+A snapshot taken here is a `RemoteSnapshot`: its digest and place are known, its content
+stays with the service. A view of the past reads as of that point and refuses to write,
+as a local one does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from pydantic import BaseModel, ValidationError
 from memagent.client import wire
 from memagent.client.http import Connection, path_of
 from memagent.core.answers import AsOf, Filter, Hit
-from memagent.core.errors import ConfigError, InputError, ModelError, StoreError, StoreReadOnly, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    ModelError,
+    StoreError,
+    StoreReadOnly,
+    fault_in,
+)
 from memagent.core.graph_document import GraphFormat
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
@@ -34,7 +43,10 @@ _PAGE = {"limit": wire.MAX_PAGE}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RemoteSnapshot(MemorySnapshot):
-    """A snapshot that the service keeps; equal to any other of the same digest. Its mappings are empty here."""
+    """A snapshot that the service keeps; equal to any other of the same digest.
+
+    Its mappings are empty here.
+    """
 
     id: str = ""
     name: str = ""
@@ -42,13 +54,16 @@ class RemoteSnapshot(MemorySnapshot):
 
 
 class RemoteMemory:
-    """The verbs. Cheap to make; holds its connection and the point in time it reads at."""
+    """The verbs.
+
+    Cheap to make; holds its connection and the point in time it reads at.
+    """
 
     def __init__(self, connection: Connection, *, as_of: AsOf = _NOW) -> None:
         self._connection = connection
         self._as_of = as_of
 
-    # -- writing -----------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------
 
     async def add(
         self,
@@ -91,37 +106,58 @@ class RemoteMemory:
         if not texts:
             return []
         body = _body(wire.NewMemories, texts=tuple(texts), kind=kind, subject=subject)
-        return list((await self._write(wire.MemoryList, "POST", path_of("memories", "batch"), body=body)).items)
+        return list(
+            (
+                await self._write(wire.MemoryList, "POST", path_of("memories", "batch"), body=body)
+            ).items
+        )
 
     async def update(
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
-        """Write a new version. Raises `MemoryNotFound`, `VersionConflict`, `InputError`."""
+        """Write a new version.
+
+        Raises `MemoryNotFound`, `VersionConflict`, `InputError`.
+        """
         body = _body(wire.MemoryChange, text=text, version=version, valid=valid)
         return await self._write(MemoryItem, "PATCH", path_of("memories", item_id), body=body)
 
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
         """Take an item out; restorable. Raises `MemoryNotFound`, `VersionConflict`."""
         self._check_writable()
-        await self._connection.send("DELETE", path_of("memories", item_id), params={"version": version})
+        await self._connection.send(
+            "DELETE", path_of("memories", item_id), params={"version": version}
+        )
 
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item of this memory; `user_id` must name its user."""
-        return (await self._write(wire.Deleted, "DELETE", path_of("memories"), params={"confirm": user_id})).deleted
+        return (
+            await self._write(
+                wire.Deleted, "DELETE", path_of("memories"), params={"confirm": user_id}
+            )
+        ).deleted
 
     async def reset(self, *, user_id: str) -> None:
-        """Erase this memory with its history and turns, beyond recovery, and wait for it; `user_id` must name its user."""
+        """Erase this memory with its history and turns, beyond recovery, and wait for
+        it; `user_id` must name its user.
+        """
         known = self._connection.user_id
         if known not in (None, user_id):
-            raise ConfigError(f"this memory belongs to user {known!r}, not to {user_id!r}; nothing was deleted")
+            raise ConfigError(
+                f"this memory belongs to user {known!r}, not to {user_id!r}; nothing was deleted"
+            )
         params = {"memory_only": True}
-        await self.finish(await self._write(wire.Job, "POST", path_of("users", user_id, "erase"), params=params))
+        await self.finish(
+            await self._write(wire.Job, "POST", path_of("users", user_id, "erase"), params=params)
+        )
 
     async def undo(self, commit_id: str | None = None) -> Commit:
         """Take back a commit, by default the last."""
-        return await self._write(Commit, "POST", path_of("undo"), body=_body(wire.UndoRequest, commit_id=commit_id))
+        return await self._write(
+            Commit, "POST", path_of("undo"), body=_body(wire.UndoRequest, commit_id=commit_id)
+        )
 
-    # -- reading -----------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------
 
     async def search(
         self,
@@ -144,7 +180,9 @@ class RemoteMemory:
             max_tokens=max_tokens,
             explain=True,
         )
-        return list((await self._connection.read(wire.Hits, "POST", path_of("search"), body=body)).hits)
+        return list(
+            (await self._connection.read(wire.Hits, "POST", path_of("search"), body=body)).hits
+        )
 
     async def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> wire.Context:
         """A block for a prompt, within a budget of tokens."""
@@ -153,12 +191,21 @@ class RemoteMemory:
 
     async def get(self, item_id: str) -> MemoryItem:
         """An item. Raises `MemoryNotFound`."""
-        return await self._connection.read(MemoryItem, "GET", path_of("memories", item_id), params=self._past())
+        return await self._connection.read(
+            MemoryItem, "GET", path_of("memories", item_id), params=self._past()
+        )
 
     async def get_all(
-        self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
+        self,
+        *,
+        where: Filter | None = None,
+        include_deleted: bool = False,
+        limit: int | None = None,
     ) -> list[MemoryItem]:
-        """Items that pass the filter, oldest said first, page by page. A filter on spans of time raises `ConfigError`."""
+        """Items that pass the filter, oldest said first, page by page.
+
+        A filter on spans of time raises `ConfigError`.
+        """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         terms = {**_filter_terms(where), "include_deleted": include_deleted, **self._past()}
@@ -167,7 +214,10 @@ class RemoteMemory:
         while limit is None or len(found) < limit:
             room = wire.MAX_PAGE if limit is None else min(wire.MAX_PAGE, limit - len(found))
             page = await self._connection.read(
-                wire.MemoryPage, "GET", path_of("memories"), params={**terms, "limit": room, "cursor": cursor}
+                wire.MemoryPage,
+                "GET",
+                path_of("memories"),
+                params={**terms, "limit": room, "cursor": cursor},
             )
             found += page.items
             cursor = page.next_cursor
@@ -190,13 +240,17 @@ class RemoteMemory:
 
     async def history(self, item_id: str) -> tuple[HistoryEntry, ...]:
         """Every change of an item, oldest first."""
-        return (await self._connection.read(wire.History, "GET", path_of("memories", item_id, "history"))).entries
+        return (
+            await self._connection.read(
+                wire.History, "GET", path_of("memories", item_id, "history")
+            )
+        ).entries
 
     async def graph_stats(self) -> GraphStats:
         """Figures of the event graph."""
         return await self._connection.read(GraphStats, "GET", path_of("graph", "stats"))
 
-    # -- time --------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------
 
     async def as_of(self, when: AsOf) -> RemoteMemory:
         """A read-only view of the memory at a point in time."""
@@ -205,8 +259,12 @@ class RemoteMemory:
     async def snapshot(self) -> RemoteSnapshot:
         """Have the service remember this point."""
         self._check_writable()
-        info = await self._write(wire.SnapshotInfo, "POST", path_of("snapshots"), body=wire.NewSnapshot())
-        return RemoteSnapshot(digest=info.digest, seq=info.seq, id=info.id, name=info.name, created_at=info.created_at)
+        info = await self._write(
+            wire.SnapshotInfo, "POST", path_of("snapshots"), body=wire.NewSnapshot()
+        )
+        return RemoteSnapshot(
+            digest=info.digest, seq=info.seq, id=info.id, name=info.name, created_at=info.created_at
+        )
 
     async def fork(self) -> RemoteMemory:
         """A private copy of the memory as it is; its writes never reach this one."""
@@ -220,41 +278,60 @@ class RemoteMemory:
         if isinstance(what, str):
             await self._write(MemoryItem, "POST", path_of("memories", what, "restore"))
         else:
-            await self._write(wire.SnapshotInfo, "POST", path_of("snapshots", _id_of(what), "restore"))
+            await self._write(
+                wire.SnapshotInfo, "POST", path_of("snapshots", _id_of(what), "restore")
+            )
 
-    async def diff(self, before: MemorySnapshot, after: MemorySnapshot | None = None) -> SnapshotDiff:
+    async def diff(
+        self, before: MemorySnapshot, after: MemorySnapshot | None = None
+    ) -> SnapshotDiff:
         """What changed between two snapshots; `after` defaults to now."""
         params = {"to": _id_of(after) if after is not None else None}
         return await self._connection.read(
             SnapshotDiff, "GET", path_of("snapshots", _id_of(before), "diff"), params=params
         )
 
-    # -- moving ------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------
 
     async def export(self, path: str | Path) -> ExportReport:
         """Have everything exported and write this memory's file."""
         user_id = self._connection.user_id
         if user_id is None:
-            raise ConfigError("an export needs to know whose memory it is; give the client its user_id")
-        job = await self.finish(await self._write(wire.Job, "POST", path_of("users", user_id, "export")))
+            raise ConfigError(
+                "an export needs to know whose memory it is; give the client its user_id"
+            )
+        job = await self.finish(
+            await self._write(wire.Job, "POST", path_of("users", user_id, "export"))
+        )
         files: list[dict[str, Any]] = (job.result or {}).get("files", [])
         mine = {name: self._connection.terms.get(name) for name in ("agent_id", "run_id")}
-        found = next((one for one in files if all(one[name] == value for name, value in mine.items())), None)
+        found = next(
+            (one for one in files if all(one[name] == value for name, value in mine.items())), None
+        )
         if found is None:
             raise InputError("there is nothing to export: the memory is empty")
-        response = await self._connection.send("GET", path_of("jobs", job.id, "files", str(found["number"])))
+        response = await self._connection.send(
+            "GET", path_of("jobs", job.id, "files", str(found["number"]))
+        )
         place = Path(path)
         try:
             await asyncio.to_thread(place.write_bytes, response.content)
         except OSError as exc:
-            raise InputError(f"{place} cannot be written: {exc.strerror}; nothing was exported") from exc
-        return ExportReport(path=str(place), **{name: found[name] for name in ("rows", "items", "sessions", "digest")})
+            raise InputError(
+                f"{place} cannot be written: {exc.strerror}; nothing was exported"
+            ) from exc
+        return ExportReport(
+            path=str(place),
+            **{name: found[name] for name in ("rows", "items", "sessions", "digest")},
+        )
 
     async def import_(self, path: str | Path) -> ExportReport:
         """Read an export into this memory, which must be empty."""
         user_id = self._connection.user_id
         if user_id is None:
-            raise ConfigError("an import needs to know whose memory it is; give the client its user_id")
+            raise ConfigError(
+                "an import needs to know whose memory it is; give the client its user_id"
+            )
         try:
             content = await asyncio.to_thread(Path(path).read_bytes)
         except OSError as exc:
@@ -276,7 +353,9 @@ class RemoteMemory:
         as_of: AsOf | None = None,
         include_hidden: bool = True,
     ) -> GraphExport:
-        """The event graph as a self-contained page, node-link JSON or GraphML; also written to `path`."""
+        """The event graph as a self-contained page, node-link JSON or GraphML; also
+        written to `path`.
+        """
         params = {**_past(as_of or self._as_of), "format": format, "include_hidden": include_hidden}
         response = await self._connection.send("GET", path_of("graph"), params=params)
         if path is not None:
@@ -284,13 +363,21 @@ class RemoteMemory:
                 await asyncio.to_thread(Path(path).write_bytes, response.content)
             except OSError as exc:
                 raise InputError(f"{path} cannot be written: {exc.strerror}") from exc
-        figures = {name: response.headers[f"x-graph-{name}"] for name in ("nodes", "edges", "turns", "digest")}
+        figures = {
+            name: response.headers[f"x-graph-{name}"]
+            for name in ("nodes", "edges", "turns", "digest")
+        }
         return GraphExport.model_validate(
-            {**figures, "path": str(path) if path is not None else None, "format": format, "text": response.text},
+            {
+                **figures,
+                "path": str(path) if path is not None else None,
+                "format": format,
+                "text": response.text,
+            },
             strict=False,
         )
 
-    # -- jobs --------------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------
 
     async def finish(self, job: wire.Job, *, poll_s: float = 0.05) -> wire.Job:
         """Wait for a job. Raises `StoreError` or `ModelError` when it failed."""
@@ -299,8 +386,14 @@ class RemoteMemory:
             poll_s = min(2 * poll_s, 2.0)
             job = await self._connection.read(wire.Job, "GET", path_of("jobs", job.id))
         if job.state is wire.JobState.FAILED:
-            kind = ModelError if (job.error or "").startswith(("model", "context", "budget")) else StoreError
-            raise kind(f"job {job.id} ({job.kind.value}) failed after {job.attempts} tries: {job.error}")
+            kind = (
+                ModelError
+                if (job.error or "").startswith(("model", "context", "budget"))
+                else StoreError
+            )
+            raise kind(
+                f"job {job.id} ({job.kind.value}) failed after {job.attempts} tries: {job.error}"
+            )
         return job
 
     async def _write(self, model: Any, method: str, path: str, **given: Any) -> Any:
@@ -332,14 +425,24 @@ def _filter_terms(where: Filter | None) -> dict[str, Any]:
         return {}
     if where.valid is not None or where.said is not None:
         raise ConfigError("a list over HTTP takes no filter on spans of time; use search, or as_of")
-    names = {"speakers": "speaker", "subjects": "subject", "kinds": "kind", "tags": "tag", "ids": "id"}
+    names = {
+        "speakers": "speaker",
+        "subjects": "subject",
+        "kinds": "kind",
+        "tags": "tag",
+        "ids": "id",
+    }
     names["session_ids"] = "session_id"
-    return {term: sorted(getattr(where, name)) for name, term in names.items() if getattr(where, name)}
+    return {
+        term: sorted(getattr(where, name)) for name, term in names.items() if getattr(where, name)
+    }
 
 
 def _id_of(snapshot: MemorySnapshot) -> str:
     if not isinstance(snapshot, RemoteSnapshot):
-        raise ConfigError("the service knows only snapshots that were taken with this client's memory.snapshot()")
+        raise ConfigError(
+            "the service knows only snapshots that were taken with this client's memory.snapshot()"
+        )
     return snapshot.id
 
 

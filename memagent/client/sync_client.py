@@ -1,7 +1,8 @@
 """`Client`: `AsyncClient` for synchronous code, as `Agent` is `AsyncAgent` for it.
 
-One event loop in a background thread runs the very same coroutines. The verbs on the memory are the synchronous ones of `memagent.agent`,
-carried out on a `RemoteMemory`: there is no second list of them to keep in step.
+One event loop in a background thread runs the very same coroutines. The verbs on the
+memory are the synchronous ones of `memagent.agent`, carried out on a `RemoteMemory`:
+there is no second list of them to keep in step.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client for synchronous code; use it as a context manager or call `close()`. Safe to share between threads.
+    """A client for synchronous code; use it as a context manager or call `close()`.
 
-    Arguments are those of `AsyncClient`; `client.memory` has the verbs of `agent.memory`.
+    Safe to share between threads.
+
+    Arguments are those of `AsyncClient`; `client.memory` has the verbs of
+    `agent.memory`.
     """
 
     def __init__(
@@ -62,7 +66,10 @@ class Client:
         return ClientMemory(self, self._client.memory)
 
     def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
-        """Answer from memory, with citations; abstains when nothing fits. Raises `ModelError`."""
+        """Answer from memory, with citations; abstains when nothing fits.
+
+        Raises `ModelError`.
+        """
         return self.run(self._client.ask(question, as_of=as_of))
 
     def stream(self, question: Question | str) -> Generator[tuple[str, str]]:
@@ -81,11 +88,15 @@ class Client:
         """Answer from memory and have the exchange remembered."""
         return self.run(self._client.chat(text, speaker=speaker))
 
-    def remember(self, what: Said, *, at: datetime | None = None, session_id: str | None = None) -> IngestReport:
+    def remember(
+        self, what: Said, *, at: datetime | None = None, session_id: str | None = None
+    ) -> IngestReport:
         """Store turns and wait until they are remembered. Raises `InputError`."""
         return self.run(self._client.remember(what, at=at, session_id=session_id))
 
-    def remember_later(self, what: Said, *, at: datetime | None = None, session_id: str | None = None) -> Job:
+    def remember_later(
+        self, what: Said, *, at: datetime | None = None, session_id: str | None = None
+    ) -> Job:
         """Store turns durably and leave the rest to a job."""
         return self.run(self._client.remember_later(what, at=at, session_id=session_id))
 
@@ -99,7 +110,9 @@ class Client:
         max_tokens: int | None = None,
     ) -> list[Hit]:
         """At most k memories for a text, best first."""
-        return self.run(self._client.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens))
+        return self.run(
+            self._client.search(text, k=k, where=where, recipe=recipe, max_tokens=max_tokens)
+        )
 
     def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> Context:
         """A block for a prompt, within a budget of tokens."""
@@ -142,7 +155,9 @@ class ClientMemory(SyncMemory):
         self._memory = memory
 
     def _do(self, make: Callable[[Memory], Coroutine[Any, Any, T]]) -> T:
-        return self._client.run(make(cast("Memory", self._memory)))  # the same verbs under the same names
+        return self._client.run(
+            make(cast("Memory", self._memory))
+        )  # the same verbs under the same names
 
     def as_of(self, when: AsOf) -> ClientMemory:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A read-only view of the memory at a point in time."""

@@ -1,7 +1,8 @@
-"""What goes over the wire: bodies of requests and answers of the REST service, shared by the service and the client.
+"""What goes over the wire: bodies of requests and answers of the REST service, shared
+by the service and the client.
 
-Answers are the records of `memagent.core` wherever one fits; here stands only what HTTP adds. Times are RFC 3339 in UTC, names in
-snake_case, ids opaque.
+Answers are the records of `memagent.core` wherever one fits; here stands only what HTTP
+adds. Times are RFC 3339 in UTC, names in snake_case, ids opaque.
 """
 
 from __future__ import annotations
@@ -224,7 +225,10 @@ class Deleted(Record):
 
 
 class SnapshotInfo(Record):
-    """A named point of the journal, and the digest of the memory there. It holds no words itself."""
+    """A named point of the journal, and the digest of the memory there.
+
+    It holds no words itself.
+    """
 
     id: Id
     name: Text = ""
@@ -268,7 +272,9 @@ class JobState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    """Given up after several tries, or cancelled; what it is about is stored, and `POST /v1/jobs/{id}/retry` tries again."""
+    """Given up after several tries, or cancelled; what it is about is stored, and `POST
+    /v1/jobs/{id}/retry` tries again.
+    """
 
 
 class Job(Record):

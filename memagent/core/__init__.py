@@ -1,1 +1,4 @@
-"""Pure records and rules: standard library and pydantic only. Import the module you need; nothing is re-exported here."""
+"""Pure records and rules: standard library and pydantic only.
+
+Import the module you need; nothing is re-exported here.
+"""

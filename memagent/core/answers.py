@@ -9,7 +9,17 @@ from pydantic import Field
 
 from memagent.core.exchange import Usage
 from memagent.core.recipes import RecipeField
-from memagent.core.records import Event, Id, MemoryItem, Moment, NodeKind, Record, Relation, Text, TimeSpan
+from memagent.core.records import (
+    Event,
+    Id,
+    MemoryItem,
+    Moment,
+    NodeKind,
+    Record,
+    Relation,
+    Text,
+    TimeSpan,
+)
 
 MAX_QUESTION_CHARS = 20_000
 """Longest question, in characters."""
@@ -18,8 +28,8 @@ MAX_QUESTION_CHARS = 20_000
 class AsOf(Record):
     """A point on each time axis, all optional and composable.
 
-    `recorded` shows what the journal held then; `said` what had been said by then; `valid` what held at that moment of the
-    told world.
+    `recorded` shows what the journal held then; `said` what had been said by then;
+    `valid` what held at that moment of the told world.
     """
 
     recorded: int | Moment | None = None
@@ -34,7 +44,9 @@ class AsOf(Record):
 
 
 class Filter(Record):
-    """Which items may be found; every given field must match (an item matches a set if it has one of its members)."""
+    """Which items may be found; every given field must match (an item matches a set if
+    it has one of its members).
+    """
 
     speakers: frozenset[str] = frozenset()
     subjects: frozenset[str] = frozenset()
@@ -74,30 +86,42 @@ class Question(Record):
     text: Annotated[Text, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
     id: Text | None = None
     asked_at: Moment | None = None
-    """When it is asked; relative phrases in the question resolve against it. Defaults to the agent's clock."""
+    """When it is asked; relative phrases in the question resolve against it. Defaults to
+    the agent's clock.
+    """
     where: Filter = Filter()
     as_of: AsOf = AsOf()
     k: Annotated[int, Field(ge=1, le=1_000)] = 30
     recipe: RecipeField | None = None
-    """How to search, a `Recipe` or the name of one; None leaves it to the agent and its design."""
+    """How to search, a `Recipe` or the name of one; None leaves it to the agent and its
+    design.
+    """
 
 
 class Relevance(Record):
-    """Why a hit is there: its rank and score in each arm, what weighed it up or down, and what led to it.
+    """Why a hit is there: its rank and score in each arm, what weighed it up or down,
+    and what led to it.
 
-    A search's score is `fused` times all `factors`; with a `rerank` score it is 1 plus that score's logistic.
+    A search's score is `fused` times all `factors`; with a `rerank` score it is 1 plus
+    that score's logistic.
     """
 
     arms: dict[str, float] = Field(default_factory=dict[str, float])
-    """Raw score per arm (`dense` and `session` are cosines, `lexical` a BM25 score, `graph` a share of a walk)."""
+    """Raw score per arm (`dense` and `session` are cosines, `lexical` a BM25 score,
+    `graph` a share of a walk).
+    """
     ranks: dict[str, int] = Field(default_factory=dict[str, int])
     """Rank per arm from 1."""
     via: tuple[tuple[str, Relation, bool], ...] = ()
     """Path of (node id, relation, forward?) by which a walk reached it, seed first."""
     fused: float | None = None
-    """Weighted sum over the arms, or for an added neighbour its share of the score of the hit beside it."""
+    """Weighted sum over the arms, or for an added neighbour its share of the score of the
+    hit beside it.
+    """
     factors: dict[str, float] = Field(default_factory=dict[str, float])
-    """What the score was multiplied by: `time`, `recency`, `importance`, `names`, `asking`, `length`; a factor of 1 is left out."""
+    """What the score was multiplied by: `time`, `recency`, `importance`, `names`,
+    `asking`, `length`; a factor of 1 is left out.
+    """
     expanded_from: Id | None = None
     """The hit beside which, or in whose session, this one was found."""
     collapsed: tuple[Id, ...] = ()
@@ -109,7 +133,9 @@ class Relevance(Record):
 
 
 class Hit(Record):
-    """One item or event found, with its score (higher is better; comparable within one search only)."""
+    """One item or event found, with its score (higher is better; comparable within one
+    search only).
+    """
 
     id: Id
     kind: NodeKind = NodeKind.ITEM
@@ -163,11 +189,15 @@ class Answer(Record):
     when: TimeSpan | None = None
     """The time the answer names, for questions about time."""
     notes: tuple[Text, ...] = ()
-    """What the reader should know: no model configured, citations dropped, contradictions and their dates."""
+    """What the reader should know: no model configured, citations dropped, contradictions
+    and their dates.
+    """
     hits: tuple[Hit, ...] = ()
     """What the answerer was shown, in the order shown."""
     evidence_sessions: tuple[Text, ...] = ()
-    """Sessions the answerer named as its evidence, for designs that ask for them; only such as it was shown."""
+    """Sessions the answerer named as its evidence, for designs that ask for them; only
+    such as it was shown.
+    """
     usage: Usage = Usage()
     response_ids: tuple[str, ...] = ()
     question: Question | None = None

@@ -1,7 +1,9 @@
-"""Named places at which a test process can kill itself, to prove that a crash anywhere loses nothing acknowledged.
+"""Named places at which a test process can kill itself, to prove that a crash anywhere
+loses nothing acknowledged.
 
-The stores and the bank call `reach(name)` as they pass each place; unless `kill_at` was called in this very process that is one comparison.
-Nothing but the function call arms a point: no environment variable, no setting.
+The stores and the bank call `reach(name)` as they pass each place; unless `kill_at` was
+called in this very process that is one comparison. Nothing but the function call arms a
+point: no environment variable, no setting.
 """
 
 from __future__ import annotations
@@ -34,8 +36,16 @@ CRASH_POINTS: Final = (
     "lock.releasing",
 )
 """Every name that the stores call `reach` with, in the order of a journal's life."""
-BANK_CRASH_POINTS: Final = ("bank.planned", "bank.appended", "refresh.begun", "refresh.caught_up", "export.written")
-"""Those of the memory bank: before and after an append, around the catch-up of the search view, before an export takes its place."""
+BANK_CRASH_POINTS: Final = (
+    "bank.planned",
+    "bank.appended",
+    "refresh.begun",
+    "refresh.caught_up",
+    "export.written",
+)
+"""Those of the memory bank: before and after an append, around the catch-up of the search
+view, before an export takes its place.
+"""
 
 _hook: Callable[[str], None] | None = None
 
@@ -47,13 +57,19 @@ def reach(name: str) -> None:
 
 
 def watch(hook: Callable[[str], None] | None) -> None:
-    """Call `hook` at every place from now on in this process; None ends it. It runs in whichever thread gets there."""
+    """Call `hook` at every place from now on in this process; None ends it.
+
+    It runs in whichever thread gets there.
+    """
     global _hook
     _hook = hook
 
 
 def kill_at(name: str, *, visit: int = 1) -> None:
-    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1). Raises `ValueError` for an unknown name."""
+    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1).
+
+    Raises `ValueError` for an unknown name.
+    """
     known = CRASH_POINTS + BANK_CRASH_POINTS
     if name not in known:
         raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")

@@ -1,6 +1,7 @@
 """The error tree.
 
-What a model did is data (`Rejected`, `ParseStatus`, an abstained `Answer`); what the world did is one of these errors.
+What a model did is data (`Rejected`, `ParseStatus`, an abstained `Answer`); what the
+world did is one of these errors.
 
     MemAgentError
     +-- ConfigError(ValueError)       wrong or conflicting settings; names the field and the fix
@@ -48,7 +49,9 @@ class MissingExtra(ConfigError):
     def __init__(self, extra: str, *, needed_for: str, cause: str = "") -> None:
         self.extra = extra
         reason = f" ({cause})" if cause else ""
-        super().__init__(f'{needed_for} needs an optional dependency: run  pip install "memagent[{extra}]"{reason}')
+        super().__init__(
+            f'{needed_for} needs an optional dependency: run  pip install "memagent[{extra}]"{reason}'
+        )
 
 
 class InputError(MemAgentError, ValueError):
@@ -56,7 +59,10 @@ class InputError(MemAgentError, ValueError):
 
 
 class ModelError(MemAgentError):
-    """A model provider failed. `retryable` says whether the same call may succeed later."""
+    """A model provider failed.
+
+    `retryable` says whether the same call may succeed later.
+    """
 
     retry_after: float | None = None
     """Seconds the provider asked to wait, if it said so."""
@@ -105,7 +111,9 @@ class StoreError(MemAgentError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached or written now (disk full, server down); nothing was acknowledged."""
+    """The database cannot be reached or written now (disk full, server down); nothing
+    was acknowledged.
+    """
 
     retryable = True
 
@@ -119,7 +127,9 @@ class StoreReadOnly(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Another writer appended first: `expected` is the sequence we built on, `actual` the one found."""
+    """Another writer appended first: `expected` is the sequence we built on, `actual`
+    the one found.
+    """
 
     retryable = True
 
@@ -156,7 +166,8 @@ class WrongLoop(StoreError):
 
 @contextmanager
 def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
-    """Attribute whatever extension code raises to `kind`, naming `where` it happened and keeping the cause.
+    """Attribute whatever extension code raises to `kind`, naming `where` it happened
+    and keeping the cause.
 
     Errors of our own tree pass unchanged; so do cancellation and keyboard interrupts.
     """
@@ -169,8 +180,12 @@ def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
 
 
 def fault_in(exc: ValidationError) -> str:
-    """What a record refused first, in one line: the field and the reason, without pydantic's links and internals."""
+    """What a record refused first, in one line: the field and the reason, without
+    pydantic's links and internals.
+    """
     first = exc.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    reason = re.sub(r" items? after validation", " characters", first["msg"].removeprefix("Value error, "))
+    reason = re.sub(
+        r" items? after validation", " characters", first["msg"].removeprefix("Value error, ")
+    )
     return f"{field}: {reason}" if field else reason

@@ -1,7 +1,8 @@
 """What goes to a model and what comes back.
 
-The same two records serve a hosted provider, a scripted fake and a policy whose token ids are recorded: only the model object
-differs. `tokens` is None unless the model kept the sampler's ids.
+The same two records serve a hosted provider, a scripted fake and a policy whose token
+ids are recorded: only the model object differs. `tokens` is None unless the model kept
+the sampler's ids.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ class ToolSpec(Record):
 
 
 class Message(Record):
-    """One chat message. `tool_call_id` is set on tool results, `tool_calls` on assistant messages that ask for tools."""
+    """One chat message.
+
+    `tool_call_id` is set on tool results, `tool_calls` on assistant messages that ask
+    for tools.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: Text = ""
@@ -100,7 +105,10 @@ class FinishReason(StrEnum):
 
 
 class Usage(Record):
-    """Tokens, money and time of one call or of many added up. `cost_usd` is None when the price is unknown."""
+    """Tokens, money and time of one call or of many added up.
+
+    `cost_usd` is None when the price is unknown.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -120,7 +128,9 @@ class Usage(Record):
 
 
 class TokenTrace(Record):
-    """The sampler's own ids, never re-tokenised: prompt (P,), completion (C,), and the C log-probabilities in nats."""
+    """The sampler's own ids, never re-tokenised: prompt (P,), completion (C,), and the
+    C log-probabilities in nats.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]

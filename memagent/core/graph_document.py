@@ -1,8 +1,10 @@
-"""The event graph of one memory as a document that can leave the house: nodes, edges, and the turns they rest on.
+"""The event graph of one memory as a document that can leave the house: nodes, edges,
+and the turns they rest on.
 
-What files and pages are written from. Topics are nodes here like any other, although the journal holds none. Nodes come in the order of
-their kinds and stories, edges by their ends, so equal memories give equal documents. Every turn that a node or an edge names and the
-memory has is in `turns`.
+What files and pages are written from. Topics are nodes here like any other, although
+the journal holds none. Nodes come in the order of their kinds and stories, edges by
+their ends, so equal memories give equal documents. Every turn that a node or an edge
+names and the memory has is in `turns`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class NodeState(StrEnum):
     CLOSED = "closed"
     """A tombstone: deleted, expired, or an old version of something rewritten."""
     OUTDATED = "outdated"
-    """An event whose memory was deleted or rewritten since; the journal says nothing about it."""
+    """An event whose memory was deleted or rewritten since; the journal says nothing about
+    it.
+    """
 
 
 class GraphNode(Record):

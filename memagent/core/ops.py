@@ -1,7 +1,9 @@
-"""What a manager may do to memory, as values: ADD, UPDATE, DELETE, NOOP, and the verdict of validation.
+"""What a manager may do to memory, as values: ADD, UPDATE, DELETE, NOOP, and the
+verdict of validation.
 
-A `MemoryOp` is what a model or a caller *proposes*. `validate_ops` turns proposals into an `OpBatch`; nothing else writes.
-The empty batch is legal and is still journalled, so a chunk in which nothing was worth keeping is known to be done.
+A `MemoryOp` is what a model or a caller *proposes*. `validate_ops` turns proposals into
+an `OpBatch`; nothing else writes. The empty batch is legal and is still journalled, so
+a chunk in which nothing was worth keeping is known to be done.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class RejectReason(StrEnum):
 
 
 class Rejected(Record):
-    """A proposed op that was not carried out, with the reason; kept in the journal beside the accepted ones."""
+    """A proposed op that was not carried out, with the reason; kept in the journal
+    beside the accepted ones.
+    """
 
     reason: RejectReason
     detail: Text = ""
@@ -131,16 +135,22 @@ class OpLimits(Record):
     """Ops taken from one batch; the rest are rejected."""
     max_text_chars: Annotated[int, Field(ge=1)] = 2_000
     """Longest item text."""
-    allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset({"ADD", "UPDATE", "DELETE", "NOOP"})
+    allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset(
+        {"ADD", "UPDATE", "DELETE", "NOOP"}
+    )
     """Kinds of ops a design may use."""
     allow_explicit_ids: bool = False
     """Whether ADD may name its own id (direct callers only)."""
     require_sources: bool = True
-    """Whether ADD and UPDATE must cite at least one turn of the chunk; a missing citation is filled only when unambiguous."""
+    """Whether ADD and UPDATE must cite at least one turn of the chunk; a missing citation
+    is filled only when unambiguous.
+    """
 
 
 class OpBatch(Record):
-    """The verdict on one chunk's proposals: what will be written and what will not, each with its reason."""
+    """The verdict on one chunk's proposals: what will be written and what will not,
+    each with its reason.
+    """
 
     accepted: tuple[MemoryOp, ...] = ()
     rejected: tuple[Rejected, ...] = ()

@@ -1,8 +1,10 @@
 """Recipes: how a search goes about it, as a value.
 
-A recipe names the arms that take part, what is added to their hits (neighbouring turns, sessions, the event graph), what weighs a hit
-up or down (the time asked about, age, importance, a named person), whether a reranker has the last word, and what is cut at the end.
-Nothing here searches. `Recipe()` is plain search: all arms, and who is named weighs more. Whatever a recipe adds counts in k.
+A recipe names the arms that take part, what is added to their hits (neighbouring turns,
+sessions, the event graph), what weighs a hit up or down (the time asked about, age,
+importance, a named person), whether a reranker has the last word, and what is cut at
+the end. Nothing here searches. `Recipe()` is plain search: all arms, and who is named
+weighs more. Whatever a recipe adds counts in k.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from memagent.core.errors import ConfigError
 from memagent.core.records import Record
 
 Arm = Literal["dense", "dense_context", "lexical", "lexical_context"]
-"""A ranking: by cosine or by BM25, over an item's own text or over its turns with their neighbours."""
+"""A ranking: by cosine or by BM25, over an item's own text or over its turns with their
+neighbours.
+"""
 TimeUse = Literal["off", "soft", "hard"]
-"""What is done when a question names a time: nothing; what is near it counts more; nothing else is shown."""
+"""What is done when a question names a time: nothing; what is near it counts more; nothing
+else is shown.
+"""
 
 
 class Recipe(Record):
@@ -31,7 +37,9 @@ class Recipe(Record):
     half_life_days: Annotated[float, Field(gt=0)] | None = None
     """After so many days since it was said a hit counts half; None for no decay."""
     importance: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """How much an item's importance (`metadata["importance"]`, else its learned value, 0 to 1) adds to its weight."""
+    """How much an item's importance (`metadata["importance"]`, else its learned value, 0
+    to 1) adds to its weight.
+    """
     names: Annotated[float, Field(ge=0, le=10)] = 0.4
     """How much is added to the weight of what is by or about somebody the question names."""
     neighbours: Annotated[int, Field(ge=0, le=5)] = 0
@@ -41,36 +49,58 @@ class Recipe(Record):
     graph: Annotated[int, Field(ge=0, le=200)] = 0
     """Most items that the event graph's links lead to from the best hits."""
     rerank: Annotated[int, Field(ge=0, le=200)] = 0
-    """Best candidates that the agent's reranker puts in order; it has no effect without a reranker."""
+    """Best candidates that the agent's reranker puts in order; it has no effect without a
+    reranker.
+    """
     collapse: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Cosine (share of words where one has no vector) from which two hits are one; speaker, numbers and names must agree."""
+    """Cosine (share of words where one has no vector) from which two hits are one;
+    speaker, numbers and names must agree.
+    """
     per_session: Annotated[int, Field(ge=1)] | None = None
     """Most hits of one session."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Most tokens of all hits together, estimated from their texts; what does not fit is passed over."""
+    """Most tokens of all hits together, estimated from their texts; what does not fit is
+    passed over.
+    """
 
 
 PLAIN: Final = Recipe()
-"""All four arms, and who is named; no use of times: what designs search with when no recipe is named."""
+"""All four arms, and who is named; no use of times: what designs search with when no
+recipe is named.
+"""
 FAST: Final = Recipe(arms=frozenset[Arm](("dense", "lexical_context")), pool=30)
 """Two arms, and who is named: the least time."""
 BALANCED: Final = Recipe(time="soft")
-"""All four arms; who and what time is named weigh in. What `search` does when nothing else is said."""
+"""All four arms; who and what time is named weigh in. What `search` does when nothing else
+is said.
+"""
 DEEP: Final = Recipe(time="soft", neighbours=1, sessions=2, graph=20, rerank=30, collapse=0.95)
-"""Everything that a search can follow without a language model, and a reranker where there is one."""
-RECIPES: Final[dict[str, Recipe]] = {"fast": FAST, "balanced": BALANCED, "deep": DEEP, "plain": PLAIN}
+"""Everything that a search can follow without a language model, and a reranker where there
+is one.
+"""
+RECIPES: Final[dict[str, Recipe]] = {
+    "fast": FAST,
+    "balanced": BALANCED,
+    "deep": DEEP,
+    "plain": PLAIN,
+}
 """The named recipes."""
 
 
 def recipe_of(choice: Recipe | str) -> Recipe:
-    """A recipe by its name, or the recipe itself. Raises `ConfigError` for a name that is none."""
+    """A recipe by its name, or the recipe itself.
+
+    Raises `ConfigError` for a name that is none.
+    """
     if not isinstance(choice, str):
         return choice
     found = RECIPES.get(choice)
     if found is None:
         near = get_close_matches(choice, RECIPES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"no recipe is named {choice!r}{hint} (there are {', '.join(RECIPES)}; or give a Recipe)")
+        raise ConfigError(
+            f"no recipe is named {choice!r}{hint} (there are {', '.join(RECIPES)}; or give a Recipe)"
+        )
     return found
 
 

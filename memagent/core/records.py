@@ -1,10 +1,12 @@
-"""The records that cross every boundary: turns, sessions, chunks, facts, items, events, edges, spans of time.
+"""The records that cross every boundary: turns, sessions, chunks, facts, items, events,
+edges, spans of time.
 
 All are frozen pydantic models that refuse unknown fields. Three axes of time never mix:
-`valid` is when something happened (a half-open span with a granularity), `said_at` is the date of the turn that told it,
-`recorded_at` is when the journal wrote it. Every datetime is aware; readers turn naive ones into UTC.
-The surprise: text is kept as given except for lone surrogates, which no database can hold; `clean_text` replaces them once, at
-the border, so that digests agree everywhere.
+`valid` is when something happened (a half-open span with a granularity), `said_at` is
+the date of the turn that told it, `recorded_at` is when the journal wrote it. Every
+datetime is aware; readers turn naive ones into UTC. The surprise: text is kept as given
+except for lone surrogates, which no database can hold; `clean_text` replaces them once,
+at the border, so that digests agree everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from pydantic import (
 )
 
 MAX_TURN_CHARS = 200_000
-"""Longest text of one turn, in characters; a longer one is refused with a hint to split it."""
+"""Longest text of one turn, in characters; a longer one is refused with a hint to split
+it.
+"""
 
 
 class Record(BaseModel):
@@ -38,7 +42,8 @@ class Record(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        ser_json_inf_nan="constants",  # what slipped past validation shows in the JSON instead of turning into null
+        # what slipped past validation shows in the JSON instead of turning into null
+        ser_json_inf_nan="constants",
         use_attribute_docstrings=True,
     )
 
@@ -47,14 +52,19 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
-    """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD; anything else stays as it is."""
+    """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD;
+    anything else stays as it is.
+    """
     if text.isascii() and "\x00" not in text:
         return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def as_utc(moment: datetime) -> datetime:
-    """The same moment in UTC; a naive datetime is taken to be UTC already. Raises `ValueError` when UTC has no such year."""
+    """The same moment in UTC; a naive datetime is taken to be UTC already.
+
+    Raises `ValueError` when UTC has no such year.
+    """
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)
     try:
@@ -85,7 +95,9 @@ Metadata = dict[Text, Text | int | float | bool | None]
 
 
 def content_id(prefix: str, *parts: str) -> str:
-    """`prefix` + `_` + 20 hex digits of the SHA-256 over length-prefixed parts: equal parts give equal ids anywhere."""
+    """`prefix` + `_` + 20 hex digits of the SHA-256 over length-prefixed parts: equal
+    parts give equal ids anywhere.
+    """
     digest = hashlib.sha256(prefix.encode())
     for part in parts:
         data = part.encode("utf-8", "replace")
@@ -110,7 +122,10 @@ class Granularity(StrEnum):
 
 
 class TimeSpan(Record):
-    """A half-open span `[start, end)`; a missing bound is open. `text` is the phrase it was read from, if any."""
+    """A half-open span `[start, end)`; a missing bound is open.
+
+    `text` is the phrase it was read from, if any.
+    """
 
     start: Moment | None = None
     end: Moment | None = None
@@ -120,12 +135,16 @@ class TimeSpan(Record):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.start is not None and self.end is not None and self.end <= self.start:
-            raise ValueError(f"a span must end after it starts: {self.start.isoformat()} .. {self.end.isoformat()}")
+            raise ValueError(
+                f"a span must end after it starts: {self.start.isoformat()} .. {self.end.isoformat()}"
+            )
         return self
 
     def contains(self, moment: datetime) -> bool:
         """Whether the moment lies in the span."""
-        return (self.start is None or self.start <= moment) and (self.end is None or moment < self.end)
+        return (self.start is None or self.start <= moment) and (
+            self.end is None or moment < self.end
+        )
 
     def overlaps(self, other: TimeSpan) -> bool:
         """Whether the two spans share any moment."""
@@ -139,7 +158,10 @@ class TimeSpan(Record):
 
 
 class Scope(Record):
-    """Whose memory: a user, optionally narrowed to one agent and one run. Every journal row belongs to exactly one scope."""
+    """Whose memory: a user, optionally narrowed to one agent and one run.
+
+    Every journal row belongs to exactly one scope.
+    """
 
     user_id: Id = "default"
     agent_id: Id | None = None
@@ -162,7 +184,10 @@ _SEPARATOR = "\x1f"
 
 
 class Trust(StrEnum):
-    """Where a record's words come from; a derived record has the lowest trust of its inputs. Highest first."""
+    """Where a record's words come from; a derived record has the lowest trust of its inputs.
+
+    Highest first.
+    """
 
     SYSTEM = "system"
     USER = "user"
@@ -196,12 +221,18 @@ class Turn(Record):
     """What an attached image shows, as the source describes it."""
     trust: Trust = Trust.USER
     recalled: bool = False
-    """True for words made from recalled memory (an assistant's answer): kept for the record, never read as new facts."""
+    """True for words made from recalled memory (an assistant's answer): kept for the
+    record, never read as new facts.
+    """
 
     @property
     def said(self) -> str:
         """Text and image caption in one string."""
-        return self.text if not self.image_caption else f"{self.text} [image: {self.image_caption}]".strip()
+        return (
+            self.text
+            if not self.image_caption
+            else f"{self.text} [image: {self.image_caption}]".strip()
+        )
 
 
 class Session(Record):
@@ -217,7 +248,9 @@ class Session(Record):
         seen: set[str] = set()
         for turn in self.turns:
             if turn.id in seen:
-                raise ValueError(f"turn id {turn.id!r} occurs twice in session {self.id!r}; turn ids must be unique")
+                raise ValueError(
+                    f"turn id {turn.id!r} occurs twice in session {self.id!r}; turn ids must be unique"
+                )
             seen.add(turn.id)
         return self
 
@@ -260,7 +293,9 @@ class Fact(Record):
     """When it happened or began to hold."""
     said_at: Moment | None = None
     kind: Text = "fact"
-    """`fact`, `event`, `preference`, `plan`, `turn` (a verbatim turn), or a design's own word."""
+    """`fact`, `event`, `preference`, `plan`, `turn` (a verbatim turn), or a design's own
+    word.
+    """
     trust: Trust = Trust.USER
     expires_at: Moment | None = None
     """From when on it is no longer found; None for never."""
@@ -274,7 +309,10 @@ class ItemStatus(StrEnum):
 
 
 class MemoryItem(Record):
-    """One remembered statement at one version. Old versions stay readable; a deleted item is a restorable tombstone."""
+    """One remembered statement at one version.
+
+    Old versions stay readable; a deleted item is a restorable tombstone.
+    """
 
     id: Id
     version: Annotated[int, Field(ge=1)] = 1
@@ -297,13 +335,19 @@ class MemoryItem(Record):
     metadata: Metadata = Field(default_factory=dict[str, str | int | float | bool | None])
     """The caller's own keys; keys starting with `_` are reserved for the system."""
     embedding_missing: bool = False
-    """True when the embedder failed: the item is found by keyword only until it is embedded again."""
+    """True when the embedder failed: the item is found by keyword only until it is
+    embedded again.
+    """
     expires_at: Moment | None = None
-    """From when on it is no longer found; None for never. Past that moment it is still in history."""
+    """From when on it is no longer found; None for never. Past that moment it is still in
+    history.
+    """
 
     @property
     def active(self) -> bool:
-        """Whether the item is part of the memory (not deleted); whether it has expired is a question of the clock."""
+        """Whether the item is part of the memory (not deleted); whether it has expired
+        is a question of the clock.
+        """
         return self.status is ItemStatus.ACTIVE
 
     def expired(self, now: datetime) -> bool:
@@ -312,7 +356,9 @@ class MemoryItem(Record):
 
 
 class ItemStats(Record):
-    """What use has taught about one item; changed only through a journalled `StatsDelta`, never by reading."""
+    """What use has taught about one item; changed only through a journalled
+    `StatsDelta`, never by reading.
+    """
 
     q_value: float = 0.0
     uses: int = 0
@@ -334,7 +380,10 @@ class SourceRef(Record):
 
 
 class Relation(StrEnum):
-    """Kinds of edges of the event graph. Inverses are derived, so a walk can go both ways."""
+    """Kinds of edges of the event graph.
+
+    Inverses are derived, so a walk can go both ways.
+    """
 
     CAUSES = "causes"
     MOTIVATES = "motivates"
@@ -386,7 +435,9 @@ class Event(Record):
 
 
 class EventEdge(Record):
-    """A typed, directed edge; (source, target, relation, label) is its identity and `count` how often it was stated."""
+    """A typed, directed edge; (source, target, relation, label) is its identity and
+    `count` how often it was stated.
+    """
 
     source: Id
     target: Id

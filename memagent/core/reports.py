@@ -25,7 +25,9 @@ class ChunkReport(Record):
     commit_id: Text | None = None
     usage: Usage = Usage()
     failure: Text | None = None
-    """Why the chunk was not processed (a model failure); its turns are stored and it is retried by the next `remember`."""
+    """Why the chunk was not processed (a model failure); its turns are stored and it is
+    retried by the next `remember`.
+    """
 
 
 class IngestReport(Record):
@@ -55,7 +57,9 @@ class IngestReport(Record):
 
 
 class GraphStats(Record):
-    """Figures of an event graph; counts leave closed nodes (deleted and replaced ones) out unless they say so."""
+    """Figures of an event graph; counts leave closed nodes (deleted and replaced ones)
+    out unless they say so.
+    """
 
     nodes: dict[str, int]
     """Open nodes by kind, most first."""
@@ -69,7 +73,9 @@ class GraphStats(Record):
     sessions: int
     """Sessions stored."""
     components: tuple[int, ...]
-    """Sizes in events of the parts of the graph that edges between events hold together, largest first; 1 is an event by itself."""
+    """Sizes in events of the parts of the graph that edges between events hold together,
+    largest first; 1 is an event by itself.
+    """
     merged_events: int
     """Events that unite several tellings: of several sessions, or in several wordings."""
 

@@ -1,12 +1,16 @@
 """What the journal holds and what a snapshot is.
 
-Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that follows from them), `GraphDelta` (what a design's
-own calls add to the event graph), `StatsDelta`, `Restored`, `Erased`. Each carries the *effects* it had, so replay is a fold of plain
-assignments and needs no model, no clock and no rule that may change later.
+Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
+follows from them), `GraphDelta` (what a design's own calls add to the event graph),
+`StatsDelta`, `Restored`, `Erased`. Each carries the *effects* it had, so replay is a
+fold of plain assignments and needs no model, no clock and no rule that may change
+later.
 
-The digest is a SHA-256 over four roots: items, graph, statistics, id counter. Each root is an additive multiset hash (Bellare and
-Micciancio's AdHash with a 4,096-bit modulus: elements are expanded by SHAKE-256 and added), so it is kept per edit in constant time
-and cannot depend on insertion order. It leaves out scope, journal sequence, wall clock, usage, op ids and embedding state.
+The digest is a SHA-256 over four roots: items, graph, statistics, id counter. Each root
+is an additive multiset hash (Bellare and Micciancio's AdHash with a 4,096-bit modulus:
+elements are expanded by SHAKE-256 and added), so it is kept per edit in constant time
+and cannot depend on insertion order. It leaves out scope, journal sequence, wall clock,
+usage, op ids and embedding state.
 """
 
 from __future__ import annotations
@@ -19,21 +23,40 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from memagent.core.ops import MemoryOp, Rejected
-from memagent.core.records import Event, EventEdge, Id, ItemStats, MemoryItem, Moment, Record, Session, SourceRef, Text
+from memagent.core.records import (
+    Event,
+    EventEdge,
+    Id,
+    ItemStats,
+    MemoryItem,
+    Moment,
+    Record,
+    Session,
+    SourceRef,
+    Text,
+)
 
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
 _NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
 _UNDATED = _NOT_CONTENT | {"expires_at"}
-"""Fields left out of the hash of an item that never expires, whose digest is the one it had before items could expire."""
+"""Fields left out of the hash of an item that never expires, whose digest is the one it
+had before items could expire.
+"""
 
 
 class ItemChange(Record):
-    """One item's new state. `archive` None pushes the present version onto the item's past; otherwise the past is set exactly."""
+    """One item's new state.
+
+    `archive` None pushes the present version onto the item's past; otherwise the past
+    is set exactly.
+    """
 
     id: Id
     after: MemoryItem | None
-    """The item after the change; None takes it out altogether (only when an ADD is undone)."""
+    """The item after the change; None takes it out altogether (only when an ADD is
+    undone).
+    """
     archive: tuple[MemoryItem, ...] | None = None
     """Older versions, oldest first."""
 
@@ -48,7 +71,9 @@ class AppliedOp(Record):
 
 
 class GraphDelta(Record):
-    """Assignments to the event graph: nodes and edges as they are afterwards, and what is taken out (undo only)."""
+    """Assignments to the event graph: nodes and edges as they are afterwards, and what
+    is taken out (undo only).
+    """
 
     kind: Literal["graph"] = "graph"
     nodes: tuple[Event, ...] = ()
@@ -74,7 +99,9 @@ class SessionStored(Record):
 
 
 class Commit(Record):
-    """One chunk's (or one direct edit's) ops with their effects on items and graph, written in one append."""
+    """One chunk's (or one direct edit's) ops with their effects on items and graph,
+    written in one append.
+    """
 
     kind: Literal["commit"] = "commit"
     id: Id
@@ -83,7 +110,9 @@ class Commit(Record):
     changes: tuple[ItemChange, ...] = ()
     graph: GraphDelta = GraphDelta()
     ordinals: tuple[tuple[str, int], ...] = ()
-    """Id counter after the commit, for the source keys that changed; 0 clears one (undo only)."""
+    """Id counter after the commit, for the source keys that changed; 0 clears one (undo
+    only).
+    """
     source: SourceRef = SourceRef()
     undoes: Text | None = None
     """Id of the commit whose effects this one takes back."""
@@ -97,7 +126,9 @@ class StatsDelta(Record):
 
 
 class Restored(Record):
-    """The memory was set back (or forward) to a snapshot; carries the difference, so replay needs no older state."""
+    """The memory was set back (or forward) to a snapshot; carries the difference, so
+    replay needs no older state.
+    """
 
     kind: Literal["restored"] = "restored"
     digest: Text
@@ -112,7 +143,9 @@ class Restored(Record):
 
 
 class Erased(Record):
-    """Everything before this entry was erased: the scope starts anew and older payloads are gone from the store."""
+    """Everything before this entry was erased: the scope starts anew and older payloads
+    are gone from the store.
+    """
 
     kind: Literal["erased"] = "erased"
     reason: Text = ""
@@ -154,7 +187,9 @@ class SnapshotDiff(Record):
     @property
     def empty(self) -> bool:
         """Whether the two memories hold the same."""
-        return not (self.added or self.removed or self.changed or self.edges_added or self.edges_removed)
+        return not (
+            self.added or self.removed or self.changed or self.edges_added or self.edges_removed
+        )
 
 
 class JournalRow(Record):
@@ -184,7 +219,9 @@ def sub_hash(root: int, element: int) -> int:
 def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
     """Hash of an item with its past; two lists of versions that differ in any content differ here."""
     body = b"\x1e".join(
-        one.model_dump_json(exclude=set(_UNDATED if one.expires_at is None else _NOT_CONTENT)).encode()
+        one.model_dump_json(
+            exclude=set(_UNDATED if one.expires_at is None else _NOT_CONTENT)
+        ).encode()
         for one in (*archive, item)
     )
     return element_hash("item", item.id, body)
@@ -197,7 +234,9 @@ def node_hash(node: Event) -> int:
 
 def edge_hash(edge: EventEdge) -> int:
     """Hash of one edge of the event graph."""
-    return element_hash("edge", f"{edge.source}\x1f{edge.target}\x1f{edge.key}", edge.model_dump_json().encode())
+    return element_hash(
+        "edge", f"{edge.source}\x1f{edge.target}\x1f{edge.key}", edge.model_dump_json().encode()
+    )
 
 
 def stats_hash(item_id: str, stats: ItemStats) -> int:
@@ -228,7 +267,9 @@ class Roots:
             ("stats", self.stats),
             ("ordinals", self.ordinals),
         ):
-            outer.update(hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest())
+            outer.update(
+                hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest()
+            )
         return outer.hexdigest()
 
 
@@ -262,15 +303,20 @@ class PlainGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemorySnapshot:
-    """An immutable, content-addressed value of one memory. Equal digests mean equal content.
+    """An immutable, content-addressed value of one memory.
 
-    The mappings are shared with the bank it came from (persistent maps), so taking one costs nothing. `live` is an opaque handle
-    that lets a bank of the same process search it at once; it is None for snapshots read from a file.
+    Equal digests mean equal content.
+
+    The mappings are shared with the bank it came from (persistent maps), so taking one
+    costs nothing. `live` is an opaque handle that lets a bank of the same process
+    search it at once; it is None for snapshots read from a file.
     """
 
     digest: str
     items: Mapping[str, MemoryItem] = field(default_factory=dict[str, MemoryItem])
-    archive: Mapping[str, tuple[MemoryItem, ...]] = field(default_factory=dict[str, tuple[MemoryItem, ...]])
+    archive: Mapping[str, tuple[MemoryItem, ...]] = field(
+        default_factory=dict[str, tuple[MemoryItem, ...]]
+    )
     sessions: Mapping[str, Session] = field(default_factory=dict[str, Session])
     graph: GraphContent = field(default_factory=PlainGraph)
     stats: Mapping[str, ItemStats] = field(default_factory=dict[str, ItemStats])
@@ -288,7 +334,9 @@ class MemorySnapshot:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"MemorySnapshot(digest={self.digest[:12]!r}, items={len(self.items)}, seq={self.seq})"
+        return (
+            f"MemorySnapshot(digest={self.digest[:12]!r}, items={len(self.items)}, seq={self.seq})"
+        )
 
 
 EMPTY = MemorySnapshot(digest=Roots().digest())

@@ -1,1 +1,3 @@
-"""Memory designs: slot protocols in `base`, reusable fillings in `parts`, one short file for each design."""
+"""Memory designs: slot protocols in `base`, reusable fillings in `parts`, one short
+file for each design.
+"""

@@ -1,8 +1,8 @@
-"""The ADD-only control: facts are extracted as in Memory-R2 and all of them are kept; only exact repeats are passed
-over.
+"""The ADD-only control: facts are extracted as in Memory-R2 and all of them are kept;
+only exact repeats are passed over.
 
-Nothing is ever updated or deleted, so what it scores beside Memory-R1 and Memory-R2 is what a learned manager adds.
-Retrieval and answering are those of Memory-R2.
+Nothing is ever updated or deleted, so what it scores beside Memory-R1 and Memory-R2 is
+what a learned manager adds. Retrieval and answering are those of Memory-R2.
 
     Agent(design="add_only", model=...)
 """

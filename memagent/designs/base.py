@@ -1,9 +1,11 @@
 """The slots of a memory design, as protocols, and the design itself, as a value.
 
-A design is a filling of seven slots; a new paper is a new filling, never a new branch. Slots are plain async callables: they get records
-and a `SlotContext`, and give records back. They never write: only the bank commits, after `validate_ops`.
-Called once a chunk: extractor, then manager. Called once a session after its last chunk: indexer. Called once a question: retriever,
-then answerer. An empty proposal is a legal answer ("nothing worth keeping").
+A design is a filling of seven slots; a new paper is a new filling, never a new branch.
+Slots are plain async callables: they get records and a `SlotContext`, and give records
+back. They never write: only the bank commits, after `validate_ops`. Called once a
+chunk: extractor, then manager. Called once a session after its last chunk: indexer.
+Called once a question: retriever, then answerer. An empty proposal is a legal answer
+("nothing worth keeping").
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ T = TypeVar("T")
 
 
 class Proposal(Record, Generic[T]):
-    """What a slot proposes: values in order, entries that could not be read, and the model calls behind them."""
+    """What a slot proposes: values in order, entries that could not be read, and the
+    model calls behind them.
+    """
 
     values: tuple[T, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -54,7 +58,9 @@ class ToolsWanted(Exception):
 
 
 class Related(Record):
-    """What memory already holds that bears on one fact: vector and lexical hits, then their one-hop graph neighbours."""
+    """What memory already holds that bears on one fact: vector and lexical hits, then
+    their one-hop graph neighbours.
+    """
 
     fact: Fact
     hits: tuple[Hit, ...] = ()
@@ -102,14 +108,18 @@ class SlotContext:
         call: int = 0,
         prompt_digest: str = "",
     ) -> ModelResponse:
-        """Ask the model in a role; the step names session, chunk and `call` (0 for the first call of a role in a chunk).
+        """Ask the model in a role; the step names session, chunk and `call` (0 for the
+        first call of a role in a chunk).
 
-        The answerer's calls carry the context's tools and transcript; when the model asks for tools, `ToolsWanted` hands them to the
-        answer graph, which runs them and calls the answerer again.
+        The answerer's calls carry the context's tools and transcript; when the model
+        asks for tools, `ToolsWanted` hands them to the answer graph, which runs them
+        and calls the answerer again.
         """
         answering = role is Role.ANSWERER
         step = StepRef(
-            session_id=self.chunk.session_id if self.chunk else (self.session.id if self.session else None),
+            session_id=self.chunk.session_id
+            if self.chunk
+            else (self.session.id if self.session else None),
             chunk_index=self.chunk.index if self.chunk else None,
             question_id=question_id,
             call=call,
@@ -141,11 +151,15 @@ class Extractor(Protocol):
 class Manager(Protocol):
     """Facts, with what memory holds about each, to ops."""
 
-    async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]: ...
+    async def __call__(
+        self, related: Sequence[Related], ctx: SlotContext, /
+    ) -> Proposal[MemoryOp]: ...
 
 
 class Indexer(Protocol):
-    """A session's commits to what its own calls add to the event graph; called once, after the last chunk."""
+    """A session's commits to what its own calls add to the event graph; called once,
+    after the last chunk.
+    """
 
     async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta: ...
 
@@ -157,13 +171,20 @@ class Retriever(Protocol):
 
 
 class Answerer(Protocol):
-    """Question and hits to an answer. Citations to hits that were not given are dropped by the `cite` step."""
+    """Question and hits to an answer.
 
-    async def __call__(self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /) -> Answer: ...
+    Citations to hits that were not given are dropped by the `cite` step.
+    """
+
+    async def __call__(
+        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
+    ) -> Answer: ...
 
 
 class Feedback(Protocol):
-    """Hits used for an answer and its reward to new item statistics; () for designs that do not learn from use."""
+    """Hits used for an answer and its reward to new item statistics; () for designs
+    that do not learn from use.
+    """
 
     def __call__(
         self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
@@ -207,6 +228,15 @@ class MemoryDesign:
 
     @property
     def prompt_digests(self) -> dict[str, str]:
-        """SHA-256 (64 hex digits) of every prompt file the slots use, by prompt name in order; {} when none asks a model."""
-        slots = (self.extractor, self.manager, self.indexer, self.retriever, self.answerer, self.feedback)
+        """SHA-256 (64 hex digits) of every prompt file the slots use, by prompt name in
+        order; {} when none asks a model.
+        """
+        slots = (
+            self.extractor,
+            self.manager,
+            self.indexer,
+            self.retriever,
+            self.answerer,
+            self.feedback,
+        )
         return dict(sorted((prompt.name, prompt.digest) for prompt in prompts_of(*slots)))

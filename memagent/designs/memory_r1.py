@@ -1,13 +1,15 @@
-"""Memory-R1 (arXiv 2508.19828): a memory manager and an answer agent that learn their work by outcome rewards.
+"""Memory-R1 (arXiv 2508.19828): a memory manager and an answer agent that learn their
+work by outcome rewards.
 
-Claimed: a manager that chooses ADD, UPDATE, DELETE or NOOP for each new fact against the memories retrieved for it,
-and an answer agent that first distils about 60 retrieved memories to the useful ones and then answers, both trained
-by reinforcement learning on the answers' exact match, beat hand-written memory rules (LoCoMo with Qwen2.5-7B: F1
-43.14, judge 61.51).
-Here: one manager call a fact over its own related memories, each call seeing what the earlier ones of the chunk
-decided; 60 candidates, selected first and cited. Changed: facts carry their turn and resolved dates; ops are
-validated and a wrong one is rejected with a reason; one item is changed at most once a chunk, so consecutive changes
-are merged. The number of memories shown for a fact is our choice.
+Claimed: a manager that chooses ADD, UPDATE, DELETE or NOOP for each new fact against
+the memories retrieved for it, and an answer agent that first distils about 60 retrieved
+memories to the useful ones and then answers, both trained by reinforcement learning on
+the answers' exact match, beat hand-written memory rules (LoCoMo with Qwen2.5-7B: F1
+43.14, judge 61.51). Here: one manager call a fact over its own related memories, each
+call seeing what the earlier ones of the chunk decided; 60 candidates, selected first
+and cited. Changed: facts carry their turn and resolved dates; ops are validated and a
+wrong one is rejected with a reason; one item is changed at most once a chunk, so
+consecutive changes are merged. The number of memories shown for a fact is our choice.
 
     Agent(design="memory_r1", model=...)
 """

@@ -1,12 +1,15 @@
-"""Memory-R2 (arXiv 2605.21768): one chunk, two manager calls, and fair credit for both through shared memory snapshots.
+"""Memory-R2 (arXiv 2605.21768): one chunk, two manager calls, and fair credit for both
+through shared memory snapshots.
 
-Claimed: extracting atomic facts and then deciding about all of them in one call, in a fixed order of decision,
-trained with local reruns from one shared snapshot beside the global comparison, gives a memory that answers better
-than Memory-R1's (LoCoMo with Qwen2.5-7B: F1 50.60, judge 80.99).
-Here: the manager sees the chunk's facts with at most 25 memories of the same person (5 a fact, cosine at least 0.1)
-and their graph neighbours, each with the relation that led to it, and decides in the order DELETE, NOOP, UPDATE, ADD;
-the answerer reads 30 memories a speaker in order of time. Changed: the extractor is told the session's date and time
-is kept as a span; ids, versions, speakers and source turns are checked against what was shown; an unreadable reply is
+Claimed: extracting atomic facts and then deciding about all of them in one call, in a
+fixed order of decision, trained with local reruns from one shared snapshot beside the
+global comparison, gives a memory that answers better than Memory-R1's (LoCoMo with
+Qwen2.5-7B: F1 50.60, judge 80.99). Here: the manager sees the chunk's facts with at
+most 25 memories of the same person (5 a fact, cosine at least 0.1) and their graph
+neighbours, each with the relation that led to it, and decides in the order DELETE,
+NOOP, UPDATE, ADD; the answerer reads 30 memories a speaker in order of time. Changed:
+the extractor is told the session's date and time is kept as a span; ids, versions,
+speakers and source turns are checked against what was shown; an unreadable reply is
 recorded, asked for once more, and never passes for "nothing to do".
 
     Agent(design="memory_r2", model=...)

@@ -1,8 +1,11 @@
-"""Memory-R2's flow with prompts for small models: numbers for ids, a few dozen words of instruction, one try a call.
+"""Memory-R2's flow with prompts for small models: numbers for ids, a few dozen words of
+instruction, one try a call.
 
-What differs from `memory_r2`: the wording, and that an unreadable reply is not asked for again (a policy in the making often writes some,
-and each would cost a second round). A tokenizer of its own may even drop the instructions, as that of the models which
-`memagent-train init-model` makes does: they learn the form of a reply from demonstrations.
+What differs from `memory_r2`: the wording, and that an unreadable reply is not asked
+for again (a policy in the making often writes some, and each would cost a second
+round). A tokenizer of its own may even drop the instructions, as that of the models
+which `memagent-train init-model` makes does: they learn the form of a reply from
+demonstrations.
 
     Agent(design="memory_r2_brief", model="hf:runs/first/best")
 """
@@ -31,4 +34,6 @@ DESIGN: Final = replace(
 )
 """Memory-R2 for small models."""
 ADD_ONLY: Final = replace(DESIGN, name="add_only_brief", manager=ADDS.manager, limits=ADDS.limits)
-"""Its ADD-only control: the same model takes the same facts down, and all of them are kept."""
+"""Its ADD-only control: the same model takes the same facts down, and all of them are
+kept.
+"""

@@ -1,12 +1,15 @@
-"""Prompts as versioned text files, and the fences that keep what they quote from being taken for orders.
+"""Prompts as versioned text files, and the fences that keep what they quote from being
+taken for orders.
 
-A prompt file has a header (name, version, role), the system message, a line `=== user ===`, and the user message.
-`{{slot}}` marks what is filled in; values are put in once and never searched for slots again. Its digest goes with
-every request, so a trace names the exact wording.
+A prompt file has a header (name, version, role), the system message, a line `=== user
+===`, and the user message. `{{slot}}` marks what is filled in; values are put in once
+and never searched for slots again. Its digest goes with every request, so a trace names
+the exact wording.
 
-Everything quoted (turns, facts, memories, questions) passes `quoted`: one line, and no `<` that could open a tag, so
-no text can close its own fence, open another, or write a chat template's control mark. The surprise: `<3` and `a < b`
-stay; `<b` gets a guillemet.
+Everything quoted (turns, facts, memories, questions) passes `quoted`: one line, and no
+`<` that could open a tag, so no text can close its own fence, open another, or write a
+chat template's control mark. The surprise: `<3` and `a < b` stay; `<b` gets a
+guillemet.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ _CONTROL = re.compile(r"\[(?=/?\s*(?:INST|SYS|SYSTEM)\b)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """One prompt file. `text` is the whole body, `digest` the SHA-256 of the file's text as 64 hex digits."""
+    """One prompt file.
+
+    `text` is the whole body, `digest` the SHA-256 of the file's text as 64 hex digits.
+    """
 
     name: str
     version: int
@@ -45,11 +51,19 @@ class Prompt:
         return frozenset(_SLOT.findall(self.text))
 
     def messages(self, **values: str) -> tuple[Message, ...]:
-        """System and user message with every slot filled. Raises `ConfigError` when names and slots differ."""
+        """System and user message with every slot filled.
+
+        Raises `ConfigError` when names and slots differ.
+        """
         if values.keys() != self.slots:
-            raise ConfigError(f"prompt {self.name!r} has the slots {sorted(self.slots)}, not {sorted(values)}")
+            raise ConfigError(
+                f"prompt {self.name!r} has the slots {sorted(self.slots)}, not {sorted(values)}"
+            )
         system, user = (render(part, values) for part in self.text.split(_USER))
-        return (Message(role="system", content=system.strip()), Message(role="user", content=user.strip()))
+        return (
+            Message(role="system", content=system.strip()),
+            Message(role="user", content=user.strip()),
+        )
 
 
 @runtime_checkable
@@ -69,16 +83,24 @@ def prompts_of(*parts: object) -> tuple[Prompt, ...]:
 
 @cache
 def load_prompt(name: str) -> Prompt:
-    """The prompt `name` that is shipped with the package. Raises `ConfigError` for an unknown name."""
+    """The prompt `name` that is shipped with the package.
+
+    Raises `ConfigError` for an unknown name.
+    """
     folder = files("memagent.designs") / "prompts"
-    known = sorted(entry.name.removesuffix(".md") for entry in folder.iterdir() if entry.name.endswith(".md"))
+    known = sorted(
+        entry.name.removesuffix(".md") for entry in folder.iterdir() if entry.name.endswith(".md")
+    )
     if name not in known:
         raise ConfigError(f"no prompt {name!r}; there are {', '.join(known)}")
     return parse_prompt((folder / f"{name}.md").read_text(encoding="utf-8"))
 
 
 def parse_prompt(text: str) -> Prompt:
-    """A prompt from the text of its file. Raises `ConfigError` when the header or the user part is missing or wrong."""
+    """A prompt from the text of its file.
+
+    Raises `ConfigError` when the header or the user part is missing or wrong.
+    """
     text = text.replace("\r\n", "\n")
     match = _HEADER.match(text)
     if match is None or match[2].count(_USER) != 1:
@@ -93,12 +115,18 @@ def parse_prompt(text: str) -> Prompt:
             f"a prompt's header needs name, version (a number) and role (one of {', '.join(Role)}): {error}"
         ) from error
     return Prompt(
-        name=name, version=version, role=role, text=match[2], digest=hashlib.sha256(text.encode()).hexdigest()
+        name=name,
+        version=version,
+        role=role,
+        text=match[2],
+        digest=hashlib.sha256(text.encode()).hexdigest(),
     )
 
 
 def render(template: str, values: dict[str, str]) -> str:
-    """The template with its slots filled, in one pass: a value that looks like a slot stays as it is."""
+    """The template with its slots filled, in one pass: a value that looks like a slot
+    stays as it is.
+    """
     return _SLOT.sub(lambda match: values[match[1]], template)
 
 
@@ -111,5 +139,8 @@ def quoted(text: str) -> str:
 
 
 def fence(tag: str, lines: Iterable[str]) -> str:
-    """Lines between `<tag>` and `</tag>`; `(none)` when there are none. The lines must be made of `quoted` parts."""
+    """Lines between `<tag>` and `</tag>`; `(none)` when there are none.
+
+    The lines must be made of `quoted` parts.
+    """
     return "\n".join((f"<{tag}>", *(list(lines) or ["(none)"]), f"</{tag}>"))

@@ -1,7 +1,9 @@
-"""What memory already holds about each fact: vector and keyword hits, and what the event graph links to them.
+"""What memory already holds about each fact: vector and keyword hits, and what the
+event graph links to them.
 
-One embedding batch serves all facts of a chunk. Graph neighbours are one hop from the hits, or hang on a person or name the fact
-mentions; each is shown with the relation that led to it, so a manager can find a contradiction that shares no word with the fact.
+One embedding batch serves all facts of a chunk. Graph neighbours are one hop from the
+hits, or hang on a person or name the fact mentions; each is shown with the relation
+that led to it, so a manager can find a contradiction that shares no word with the fact.
 """
 
 from __future__ import annotations
@@ -36,8 +38,12 @@ _LINKS = frozenset(
 _MENTIONS = frozenset({Relation.MENTIONS})
 
 
-async def relate(facts: Sequence[Fact], ctx: SlotContext, settings: RelateSettings) -> tuple[Related, ...]:
-    """Hits a fact, best first, then graph neighbours; at most `settings.cap` and `settings.graph_cap` distinct ones over the chunk."""
+async def relate(
+    facts: Sequence[Fact], ctx: SlotContext, settings: RelateSettings
+) -> tuple[Related, ...]:
+    """Hits a fact, best first, then graph neighbours; at most `settings.cap` and
+    `settings.graph_cap` distinct ones over the chunk.
+    """
     found = await ctx.bank.alike([fact.text for fact in facts], k=4 * settings.k)
     kept = [_fitting(fact, near, settings) for fact, near in zip(facts, found, strict=True)]
     shown = _shared_cap(kept, settings.cap)
@@ -69,7 +75,9 @@ def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) ->
 
 
 def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hit]]:
-    """Every fact's hits cut so that at most `cap` distinct items remain; facts take turns, best hits first."""
+    """Every fact's hits cut so that at most `cap` distinct items remain; facts take
+    turns, best hits first.
+    """
     kept: set[str] = set()
     for depth in range(max((len(near) for near in ranked), default=0)):
         for near in ranked:
@@ -86,7 +94,9 @@ def _neighbours(
     room: int,
     named: dict[str, list[tuple[str, Path]]],
 ) -> list[Hit]:
-    """At most `room` neighbours; `named` keeps what was found for a fact's names, which the next fact may share."""
+    """At most `room` neighbours; `named` keeps what was found for a fact's names, which
+    the next fact may share.
+    """
     linked = bank.walk([hit.id for hit in hits], hops=1, relations=_LINKS)
     names = dict.fromkeys([*(name for name in (fact.subject,) if name), *names_in(fact.text)])
     expired = bank.expired
@@ -102,7 +112,9 @@ def _neighbours(
     return list(found.values())
 
 
-def _latest(bank: MemoryBank, names: Sequence[str], known: dict[str, list[tuple[str, Path]]]) -> list[tuple[str, Path]]:
+def _latest(
+    bank: MemoryBank, names: Sequence[str], known: dict[str, list[tuple[str, Path]]]
+) -> list[tuple[str, Path]]:
     """What mentions the names, the latest first."""
     key = "\n".join(names)
     if key not in known:
@@ -113,11 +125,17 @@ def _latest(bank: MemoryBank, names: Sequence[str], known: dict[str, list[tuple[
 
 def _said(bank: MemoryBank, node_id: str) -> float:
     record = bank.state.items.get(node_id) or bank.state.graph.node(node_id)
-    return record.said_at.timestamp() if record is not None and record.said_at is not None else float("-inf")
+    return (
+        record.said_at.timestamp()
+        if record is not None and record.said_at is not None
+        else float("-inf")
+    )
 
 
 def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
-    """A node reached by a walk as a hit, with its item when it stands for one; the score is 1 / (1 + distance)."""
+    """A node reached by a walk as a hit, with its item when it stands for one; the
+    score is 1 / (1 + distance).
+    """
     node = bank.state.graph.node(node_id)
     item = bank.state.items.get(node_id)
     kind = node.kind if node is not None else NodeKind.ITEM

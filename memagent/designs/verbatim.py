@@ -1,8 +1,11 @@
-"""Verbatim, the default that needs no language model: turns are kept as they were said and quoted as they were said.
+"""Verbatim, the default that needs no language model: turns are kept as they were said
+and quoted as they were said.
 
-Each informative turn becomes an item with its speaker and the dates it tells; exact and near repeats are passed over, and a plain
-self-correction ("I've moved to Lisbon") updates what the same speaker said before. A question is answered by quoting the best evidence
-with speaker, date and turn, by rules alone, and not at all when nothing fits; every answer says that no language model is configured.
+Each informative turn becomes an item with its speaker and the dates it tells; exact and
+near repeats are passed over, and a plain self-correction ("I've moved to Lisbon")
+updates what the same speaker said before. A question is answered by quoting the best
+evidence with speaker, date and turn, by rules alone, and not at all when nothing fits;
+every answer says that no language model is configured.
 
     Agent()            # design="verbatim" is the default without a model
 """

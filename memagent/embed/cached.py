@@ -1,12 +1,14 @@
 """A cache in front of any embedder, and the gate its vectors must pass.
 
-Vectors are kept by (embedder id, text digest): first a bounded memory of the most recent ones, then, when given, a
-shared `EmbeddingCache`. A call sends each unknown text once, all of them in one request. Only proven unit rows are
-kept, so a failure is never remembered; and what the shared cache hands back is proven too, so a row of another width
-is refused with the way out instead of being compared. A shared cache that cannot be reached costs time, not the call:
-it is logged and the texts are embedded.
+Vectors are kept by (embedder id, text digest): first a bounded memory of the most
+recent ones, then, when given, a shared `EmbeddingCache`. A call sends each unknown text
+once, all of them in one request. Only proven unit rows are kept, so a failure is never
+remembered; and what the shared cache hands back is proven too, so a row of another
+width is refused with the way out instead of being compared. A shared cache that cannot
+be reached costs time, not the call: it is logged and the texts are embedded.
 
-The surprise: the inner embedder sees texts in NFC, because two spellings with one digest must have one vector.
+The surprise: the inner embedder sees texts in NFC, because two spellings with one
+digest must have one vector.
 """
 
 from __future__ import annotations
@@ -26,10 +28,17 @@ _log = logging.getLogger(__name__)
 
 
 class CachedEmbedder:
-    """An embedder that remembers; keeps the inner one's id and dim. Safe to share between tasks and threads."""
+    """An embedder that remembers; keeps the inner one's id and dim.
 
-    def __init__(self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000) -> None:
-        """`capacity` is the number of vectors kept in memory; at 256 dimensions 20,000 of them are 20 MB. 0 keeps none."""
+    Safe to share between tasks and threads.
+    """
+
+    def __init__(
+        self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000
+    ) -> None:
+        """`capacity` is the number of vectors kept in memory; at 256 dimensions 20,000
+        of them are 20 MB. 0 keeps none.
+        """
         self._inner = inner
         self._shared = shared
         self._capacity = capacity
@@ -47,10 +56,18 @@ class CachedEmbedder:
         return self._inner.dim
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32. Raises `EmbeddingError` when the inner embedder fails or answers with unusable vectors."""
+        """Unit rows (N, dim) float32.
+
+        Raises `EmbeddingError` when the inner embedder fails or answers with unusable
+        vectors.
+        """
         digests = [text_digest(text) for text in texts]
         found = self._recall(digests)
-        missing = {digest: readable(text) for digest, text in zip(digests, texts, strict=True) if digest not in found}
+        missing = {
+            digest: readable(text)
+            for digest, text in zip(digests, texts, strict=True)
+            if digest not in found
+        }
         if missing:
             with boundary(EmbeddingError, f"embedder {self.id}"):
                 answer = await self._inner.embed(list(missing.values()))
@@ -77,7 +94,11 @@ class CachedEmbedder:
             try:
                 answer = self._shared.get_many(self.id, unknown)
             except StoreError as exc:
-                _log.warning("embedding cache not readable, embedding %d texts instead: %s", len(unknown), exc)
+                _log.warning(
+                    "embedding cache not readable, embedding %d texts instead: %s",
+                    len(unknown),
+                    exc,
+                )
                 return found
             stored = {digest: self._proven(row) for digest, row in answer.items()}
             self._remember(stored)
@@ -96,7 +117,10 @@ class CachedEmbedder:
     def _proven(self, row: Vector) -> Vector:
         """A stored row, or a refusal: a cache that answers wrongly must not be compared with."""
         vector: Vector = np.asarray(row, dtype=np.float32)
-        if vector.shape == (self.dim,) and abs(float(np.sqrt(vector @ vector)) - 1.0) <= UNIT_TOLERANCE:
+        if (
+            vector.shape == (self.dim,)
+            and abs(float(np.sqrt(vector @ vector)) - 1.0) <= UNIT_TOLERANCE
+        ):
             return vector
         raise EmbeddingError(
             f"the embedding cache holds a row of shape {vector.shape} for {self.id} where a unit vector of {self.dim} was due; "

@@ -1,9 +1,12 @@
-"""Any sentence-transformers cross-encoder as a reranker: a model id of the public hub, or a local folder.
+"""Any sentence-transformers cross-encoder as a reranker: a model id of the public hub,
+or a local folder.
 
-A cross-encoder reads query and text together, which finds more than two vectors do and costs a forward pass a pair. The model loads when
-the object is made; pairs run in a worker thread, one call at a time, under the same thread limit as an embedding model. Scores are the
-model's own logits, so their sign and size depend on the model; only their order means anything.
-The surprise: a score may differ in its last digits with the other texts of its batch, because they are padded together.
+A cross-encoder reads query and text together, which finds more than two vectors do and
+costs a forward pass a pair. The model loads when the object is made; pairs run in a
+worker thread, one call at a time, under the same thread limit as an embedding model.
+Scores are the model's own logits, so their sign and size depend on the model; only
+their order means anything. The surprise: a score may differ in its last digits with the
+other texts of its batch, because they are padded together.
 """
 
 # pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class CrossEncoderReranker:
-    """A loaded cross-encoder with one output. Pairs longer than the model's limit are cut by its own tokeniser."""
+    """A loaded cross-encoder with one output.
+
+    Pairs longer than the model's limit are cut by its own tokeniser.
+    """
 
     def __init__(
         self,
@@ -40,10 +46,11 @@ class CrossEncoderReranker:
         batch_size: int = 32,
         threads: int | None = 1,
     ) -> None:
-        """Load `model`, a hub id or a folder; `offline` forbids any download, `revision` pins a hub commit.
+        """Load `model`, a hub id or a folder; `offline` forbids any download,
+        `revision` pins a hub commit.
 
-        Raises `MissingExtra` without sentence-transformers, and `ConfigError` when the model is not there, does not load, or gives more
-        than one score a pair.
+        Raises `MissingExtra` without sentence-transformers, and `ConfigError` when the
+        model is not there, does not load, or gives more than one score a pair.
         """
         name = str(model)
         source = model_source(model, what="reranking model", offline=offline, revision=revision)
@@ -83,7 +90,9 @@ class CrossEncoderReranker:
                 raise ModelError(f"reranker {self.id} failed: {type(exc).__name__}: {exc}") from exc
         scores = np.asarray(answer, dtype=np.float64).reshape(-1)
         if len(scores) != len(pairs) or not np.isfinite(scores).all():
-            raise ModelError(f"reranker {self.id} gave {len(scores)} scores for {len(pairs)} texts, or some not finite")
+            raise ModelError(
+                f"reranker {self.id} gave {len(scores)} scores for {len(pairs)} texts, or some not finite"
+            )
         return [float(score) for score in scores]
 
 
@@ -96,7 +105,9 @@ def _load(source: str | Path, *, name: str, revision: str | None, device: str) -
     try:
         from sentence_transformers import CrossEncoder
     except ImportError as exc:
-        raise MissingExtra("embeddings", needed_for=f"the reranking model {name}", cause=str(exc)) from exc
+        raise MissingExtra(
+            "embeddings", needed_for=f"the reranking model {name}", cause=str(exc)
+        ) from exc
     try:
         if isinstance(source, Path):
             return CrossEncoder(str(source), device=device, local_files_only=True)

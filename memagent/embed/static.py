@@ -1,13 +1,14 @@
 """The default embedder: a table of word-piece vectors distilled from MiniLM, summed over the text.
 
-Each piece has one vector, already weighted by how rare the piece is (`scripts/distill_static.py` makes the table and
-explains the recipe). A text is the unit sum of its pieces, so it costs look-ups and additions in numpy: about 0.1 ms,
-no model, no download. Word order is lost; a keyword search beside it and a transformer behind an extra are the ways
-to have more.
+Each piece has one vector, already weighted by how rare the piece is
+(`scripts/distill_static.py` makes the table and explains the recipe). A text is the
+unit sum of its pieces, so it costs look-ups and additions in numpy: about 0.1 ms, no
+model, no download. Word order is lost; a keyword search beside it and a transformer
+behind an extra are the ways to have more.
 
-No text is without a vector. A word the table does not know counts with a fixed random direction of its own, so equal
-unknown words still find each other, and a text with no words at all (empty, only punctuation) takes the direction of
-its whole text.
+No text is without a vector. A word the table does not know counts with a fixed random
+direction of its own, so equal unknown words still find each other, and a text with no
+words at all (empty, only punctuation) takes the direction of its whole text.
 """
 
 from __future__ import annotations
@@ -53,30 +54,52 @@ class StaticTable:
 
 @lru_cache(maxsize=4)
 def open_table(folder: Path = TABLE_FOLDER) -> StaticTable:
-    """Load a table (about 20 ms the first time). Raises `ConfigError` when a file is missing or does not fit the others."""
+    """Load a table (about 20 ms the first time).
+
+    Raises `ConfigError` when a file is missing or does not fit the others.
+    """
     try:
         about = cast(dict[str, object], json.loads((folder / "table.json").read_text("utf-8")))
         pieces = (folder / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
         vectors: npt.NDArray[np.int8] = np.load(folder / "vectors.npy", allow_pickle=False)
-        scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False).astype(np.float32)
-        table_id, dim, length = str(about["id"]), about["dim"], float(cast(float, about["unknown_length"]))
+        scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False).astype(
+            np.float32
+        )
+        table_id, dim, length = (
+            str(about["id"]),
+            about["dim"],
+            float(cast(float, about["unknown_length"])),
+        )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError(
             f"the static embedding table in {folder} cannot be read ({type(exc).__name__}: {exc}); reinstall memagent"
         ) from exc
-    if vectors.shape != (len(pieces), dim) or vectors.dtype != np.int8 or scales.shape != (len(pieces),):
+    if (
+        vectors.shape != (len(pieces), dim)
+        or vectors.dtype != np.int8
+        or scales.shape != (len(pieces),)
+    ):
         raise ConfigError(
             f"the static embedding table in {folder} is damaged: its files differ in size; reinstall memagent"
         )
     vectors.flags.writeable = scales.flags.writeable = False
-    return StaticTable(id=table_id, vectors=vectors, scales=scales, tokeniser=WordPiece(pieces), unknown_length=length)
+    return StaticTable(
+        id=table_id,
+        vectors=vectors,
+        scales=scales,
+        tokeniser=WordPiece(pieces),
+        unknown_length=length,
+    )
 
 
 class StaticEmbedder:
     """Mean of static word-piece vectors; safe to share between tasks and threads."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Use the shipped table, or another made by the same script. Raises `ConfigError` when it cannot be read."""
+        """Use the shipped table, or another made by the same script.
+
+        Raises `ConfigError` when it cannot be read.
+        """
         self._table = open_table(TABLE_FOLDER if folder is None else folder)
 
     @property
@@ -90,7 +113,10 @@ class StaticEmbedder:
         return int(self._table.vectors.shape[1])
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32; never fails. Large batches run in a worker thread."""
+        """Unit rows (N, dim) float32; never fails.
+
+        Large batches run in a worker thread.
+        """
         if sum(min(len(text), MAX_CHARS) for text in texts) <= _INLINE_CHARS:
             return self.encode(texts)
         return await asyncio.to_thread(self.encode, texts)
@@ -116,5 +142,7 @@ class StaticEmbedder:
             if known:
                 rows.extend(known)
             else:
-                unknown_sum += hashed_direction(word, self.dim) * np.float32(self._table.unknown_length)
+                unknown_sum += hashed_direction(word, self.dim) * np.float32(
+                    self._table.unknown_length
+                )
         return rows

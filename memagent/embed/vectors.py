@@ -1,7 +1,9 @@
-"""What every embedder here shares: the text it may read, the digest that names it, and the check its vectors must pass.
+"""What every embedder here shares: the text it may read, the digest that names it, and
+the check its vectors must pass.
 
-One law: a row is float32, finite and of unit length, or there is no row at all. Texts are compared in Unicode's
-composed form (NFC), so a letter typed in two ways is one text with one digest and one vector.
+One law: a row is float32, finite and of unit length, or there is no row at all. Texts
+are compared in Unicode's composed form (NFC), so a letter typed in two ways is one text
+with one digest and one vector.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _SMALLEST_LENGTH = 1e-6
 
 
 def readable(text: str) -> str:
-    """The text in NFC with each lone surrogate as U+FFFD, so that any encoder takes it; surrogate pairs become their character."""
+    """The text in NFC with each lone surrogate as U+FFFD, so that any encoder takes it;
+    surrogate pairs become their character.
+    """
     if text.isascii():
         return text
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -31,14 +35,19 @@ def readable(text: str) -> str:
 
 
 def text_digest(text: str) -> str:
-    """32 hex digits that name a text: BLAKE2b of 16 bytes over its NFC form in UTF-8 (lone surrogates kept apart, by `surrogatepass`)."""
+    """32 hex digits that name a text: BLAKE2b of 16 bytes over its NFC form in UTF-8
+    (lone surrogates kept apart, by `surrogatepass`).
+    """
     composed = text if text.isascii() else unicodedata.normalize("NFC", text)
     return hashlib.blake2b(composed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=16_384)
 def hashed_direction(key: str, dim: int) -> Vector:
-    """A unit vector (dim,) drawn from the key alone, the same on every machine; any two keys are close to orthogonal. Read-only."""
+    """A unit vector (dim,) drawn from the key alone, the same on every machine; any two keys are close to orthogonal.
+
+    Read-only.
+    """
     bits = hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest((dim + 7) // 8)
     signs = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))[:dim].astype(np.float32) * 2.0 - 1.0
     direction: Vector = (signs / np.sqrt(np.float32(dim))).astype(np.float32)
@@ -47,7 +56,9 @@ def hashed_direction(key: str, dim: int) -> Vector:
 
 
 def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
-    """Scale rows (N, D) to unit length in place; a row without a direction takes the hashed direction of its key (N,)."""
+    """Scale rows (N, D) to unit length in place; a row without a direction takes the
+    hashed direction of its key (N,).
+    """
     lengths = np.sqrt(np.vecdot(rows, rows))
     if len(lengths) and lengths.min() < _SMALLEST_LENGTH:
         for row in np.flatnonzero(lengths < _SMALLEST_LENGTH):
@@ -60,7 +71,8 @@ def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
 def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: str) -> Matrix:
     """An embedder's answer as float32 (texts, dim) after proof that it is usable.
 
-    Raises `EmbeddingError`, not retryable: the shape is wrong, a number is not finite, or a row's length is not one.
+    Raises `EmbeddingError`, not retryable: the shape is wrong, a number is not finite,
+    or a row's length is not one.
     """
     try:
         rows: Matrix = np.ascontiguousarray(answer, dtype=np.float32)
@@ -69,7 +81,9 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
             f"embedder {embedder_id} answered with something that is not a matrix of numbers: {exc}"
         ) from exc
     if rows.shape != (texts, dim):
-        raise EmbeddingError(f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due")
+        raise EmbeddingError(
+            f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.vecdot(rows, rows))
         right = np.abs(lengths - 1.0) <= UNIT_TOLERANCE
@@ -85,7 +99,8 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
 def require_same_space(embedder: Embedder, *, stored_id: str, stored_dim: int) -> None:
     """Refuse to mix two vector spaces: the store's vectors must come from this embedder.
 
-    Raises `ConfigError` that names both embedders and the command that embeds the stored texts again.
+    Raises `ConfigError` that names both embedders and the command that embeds the
+    stored texts again.
     """
     if (embedder.id, embedder.dim) == (stored_id, stored_dim):
         return

@@ -1,13 +1,15 @@
 """Uncased WordPiece in pure Python: text in, rows of a vocabulary out.
 
-A word is a run of letters and digits, or one other visible character, or one CJK ideograph. Words are lower-cased,
-stripped of their accents and cut greedily into the longest known pieces; continuation pieces are written ``##piece``.
-On prose the pieces are those of the uncased BERT tokeniser. The surprise: a symbol outside ASCII (an emoji, a
-currency sign) is always its own word here, so that it cannot make the word it touches unknown, and an unknown word
-yields no piece at all instead of a shared ``[UNK]``, so that the caller may tell unknown words apart.
+A word is a run of letters and digits, or one other visible character, or one CJK
+ideograph. Words are lower-cased, stripped of their accents and cut greedily into the
+longest known pieces; continuation pieces are written ``##piece``. On prose the pieces
+are those of the uncased BERT tokeniser. The surprise: a symbol outside ASCII (an emoji,
+a currency sign) is always its own word here, so that it cannot make the word it touches
+unknown, and an unknown word yields no piece at all instead of a shared ``[UNK]``, so
+that the caller may tell unknown words apart.
 
-Splitting a word is the slow part and texts repeat their words, so each tokeniser keeps a bounded memory of words
-already split.
+Splitting a word is the slow part and texts repeat their words, so each tokeniser keeps
+a bounded memory of words already split.
 """
 
 from __future__ import annotations
@@ -32,14 +34,18 @@ class WordPiece:
         self._split_words: dict[str, tuple[int, ...]] = {}
 
     def words(self, text: str) -> list[str]:
-        """Split text into normalised words, in order; control characters part words, accents and lone surrogates vanish."""
+        """Split text into normalised words, in order; control characters part words,
+        accents and lone surrogates vanish.
+        """
         lowered = text.lower()
         if not lowered.isascii():
             lowered = unicodedata.normalize("NFD", lowered).translate(_FOLDING)
         return _WORD.findall(lowered)
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """Rows of one normalised word's pieces, first to last; empty when any part of the word is unknown."""
+        """Rows of one normalised word's pieces, first to last; empty when any part of
+        the word is unknown.
+        """
         rows = self._split_words.get(word)
         if rows is None:
             rows = self._split(word)
@@ -67,7 +73,9 @@ class WordPiece:
 
 
 class _Folding(dict[int, str | None]):
-    """A `str.translate` table filled on demand: invisible marks go, spaces become one kind, ideographs stand apart."""
+    """A `str.translate` table filled on demand: invisible marks go, spaces become one
+    kind, ideographs stand apart.
+    """
 
     def __missing__(self, code: int) -> str | None:
         letter = chr(code)

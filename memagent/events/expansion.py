@@ -1,9 +1,11 @@
-"""Scored expansion over the event graph without a model: personalised PageRank from seeds, by push, with the path to each node.
+"""Scored expansion over the event graph without a model: personalised PageRank from
+seeds, by push, with the path to each node.
 
-The walk restarts at the seeds; an edge passes on by its kind (a cause more than a mere order in time) times its confidence, either way.
-The push method (Andersen, Chung and Lang 2006) touches only nodes that matter. Closed nodes take no part, and a node that many
-neighbours hang on is reached but not walked through.
-Invariant: the shares of all nodes add up to 1; what arrives below the tolerance stays where it arrived.
+The walk restarts at the seeds; an edge passes on by its kind (a cause more than a mere
+order in time) times its confidence, either way. The push method (Andersen, Chung and
+Lang 2006) touches only nodes that matter. Closed nodes take no part, and a node that
+many neighbours hang on is reached but not walked through. Invariant: the shares of all
+nodes add up to 1; what arrives below the tolerance stays where it arrived.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ EDGE_WEIGHTS: Final[Mapping[Relation, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A node with its share of the walk and the path by which most of it came first, seed first; () for a seed."""
+    """A node with its share of the walk and the path by which most of it came first,
+    seed first; () for a seed.
+    """
 
     id: str
     score: float
@@ -54,9 +58,11 @@ def expand(
     tolerance: float = 1e-3,
     limit: int = 50,
 ) -> list[Reached]:
-    """The `limit` open nodes with the largest share, best first, ties by id; seeds (id to weight above 0) are among them.
+    """The `limit` open nodes with the largest share, best first, ties by id; seeds (id
+    to weight above 0) are among them.
 
-    Closed nodes, unknown ones and those of `without` take no part; [] when no seed is left.
+    Closed nodes, unknown ones and those of `without` take no part; [] when no seed is
+    left.
     """
     sight = _Sight(graph, without)
     start = {one: weight for one, weight in seeds.items() if weight > 0 and sight.open(one)}
@@ -100,12 +106,18 @@ class _Sight:
         known = self._known.get(node_id)
         if known is None:
             node = self._graph.node(node_id)
-            known = self._known[node_id] = node is not None and not node.closed and node_id not in self._without
+            known = self._known[node_id] = (
+                node is not None and not node.closed and node_id not in self._without
+            )
         return known
 
 
-def _steps(graph: GraphState, node_id: str, sight: _Sight) -> dict[tuple[str, Relation, bool], float]:
-    """(other end, relation, leaving?) to its part of what the node passes on; the parts add up to 1."""
+def _steps(
+    graph: GraphState, node_id: str, sight: _Sight
+) -> dict[tuple[str, Relation, bool], float]:
+    """(other end, relation, leaving?) to its part of what the node passes on; the parts
+    add up to 1.
+    """
     if graph.degree(node_id) > HUB:
         return {}
     weights: dict[tuple[str, Relation, bool], float] = {}

@@ -1,9 +1,12 @@
-"""The event graph as a file: GraphML through networkx, and node-link JSON, both read back without loss.
+"""The event graph as a file: GraphML through networkx, and node-link JSON, both read
+back without loss.
 
-JSON is networkx's node-link form with our fields: `nx.node_link_graph(document, edges="edges")` reads it as it is, the `graph` part holds
-format, scope, digest and the turns. In GraphML every attribute is a plain text or number: a list or span is its JSON, what is empty is left
-out, and edges carry ids of their own (`e0`, ...) because other programs drop edges with equal ids.
-The surprise: XML cannot hold most control characters, so GraphML has U+FFFD in their place and a line feed for a carriage return.
+JSON is networkx's node-link form with our fields: `nx.node_link_graph(document,
+edges="edges")` reads it as it is, the `graph` part holds format, scope, digest and the
+turns. In GraphML every attribute is a plain text or number: a list or span is its JSON,
+what is empty is left out, and edges carry ids of their own (`e0`, ...) because other
+programs drop edges with equal ids. The surprise: XML cannot hold most control
+characters, so GraphML has U+FFFD in their place and a line feed for a carriage return.
 """
 
 from __future__ import annotations
@@ -24,7 +27,16 @@ FORMAT = "memagent-graph/1"
 _RETURNS = re.compile("\r\n?")
 _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _HEAD = ("scope", "digest", "seq", "as_of", "turns")
-_STRUCTURES = {"people", "aliases", "valid", "source_turn_ids", "evidence_turn_ids", "scope", "as_of", "turns"}
+_STRUCTURES = {
+    "people",
+    "aliases",
+    "valid",
+    "source_turn_ids",
+    "evidence_turn_ids",
+    "scope",
+    "as_of",
+    "turns",
+}
 
 
 def graph_to_json(document: GraphDocument) -> str:
@@ -41,13 +53,19 @@ def graph_to_json(document: GraphDocument) -> str:
 
 
 def graph_from_json(text: str) -> GraphDocument:
-    """The document that `graph_to_json` wrote. Raises `InputError` for anything else."""
+    """The document that `graph_to_json` wrote.
+
+    Raises `InputError` for anything else.
+    """
     try:
         linked: Any = json.loads(text)
         head = dict(linked["graph"])
         if head.pop("format") != FORMAT:
             raise ValueError(f"its format is {linked['graph']['format']!r}, not {FORMAT!r}")
-        edges = [{name: value for name, value in edge.items() if name != "key"} for edge in linked["edges"]]
+        edges = [
+            {name: value for name, value in edge.items() if name != "key"}
+            for edge in linked["edges"]
+        ]
         values = {**head, "nodes": linked["nodes"], "edges": edges}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise InputError(f"this is no event graph in JSON: {exc}") from exc
@@ -66,14 +84,19 @@ def graph_to_graphml(document: GraphDocument) -> str:
         graph.add_node(names[node.id], **_node_attributes(node))
     for number, edge in enumerate(document.edges):
         flat = _flat(edge.model_dump(mode="json", exclude={"source", "target"}))
-        graph.add_edge(names[edge.source], names[edge.target], key=f"e{number}", **flat, weight=edge.confidence)
+        graph.add_edge(
+            names[edge.source], names[edge.target], key=f"e{number}", **flat, weight=edge.confidence
+        )
     file = BytesIO()
     nx.write_graphml_xml(graph, file, encoding="utf-8", prettyprint=True)
     return file.getvalue().decode("utf-8").rstrip() + "\n"
 
 
 def graph_from_graphml(text: str) -> GraphDocument:
-    """The document that `graph_to_graphml` wrote, but for characters that XML cannot hold. Raises `InputError` for anything else."""
+    """The document that `graph_to_graphml` wrote, but for characters that XML cannot hold.
+
+    Raises `InputError` for anything else.
+    """
     import networkx as nx
 
     try:
@@ -82,7 +105,10 @@ def graph_from_graphml(text: str) -> GraphDocument:
         if head.get("format") != FORMAT:
             raise ValueError(f"its format is {head.get('format')!r}, not {FORMAT!r}")
         nodes = [_nested({**data, "id": name}, GraphNode) for name, data in graph.nodes(data=True)]
-        found = [(key, source, target, data) for source, target, key, data in graph.edges(keys=True, data=True)]
+        found = [
+            (key, source, target, data)
+            for source, target, key, data in graph.edges(keys=True, data=True)
+        ]
         found.sort(key=lambda edge: int(str(edge[0])[1:]))
         edges = [_nested({**data, "source": s, "target": t}, GraphEdge) for _, s, t, data in found]
         values = {**_nested(head, GraphDocument), "nodes": nodes, "edges": edges}
@@ -92,7 +118,10 @@ def graph_from_graphml(text: str) -> GraphDocument:
 
 
 def read_graph(path: str | Path) -> GraphDocument:
-    """A graph from a JSON or GraphML file, told apart by its first sign. Raises `InputError`."""
+    """A graph from a JSON or GraphML file, told apart by its first sign.
+
+    Raises `InputError`.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -114,7 +143,9 @@ def _key(edge: dict[str, Any]) -> str:
 
 def _node_attributes(node: GraphNode) -> dict[str, str | int | float]:
     flat = _flat(node.model_dump(mode="json", exclude={"id"}))
-    flat["label"] = _flat({"label": node.text[:60]}).get("label", "")  # the name that other programs show
+    flat["label"] = _flat({"label": node.text[:60]}).get(
+        "label", ""
+    )  # the name that other programs show
     if node.valid is not None:
         bounds = {"start": node.valid.start, "end": node.valid.end}
         flat |= {name: at.isoformat() for name, at in bounds.items() if at is not None}
@@ -128,12 +159,16 @@ def _flat(values: dict[str, Any]) -> dict[str, str | int | float]:
         if value is None or value in ("", [], {}):
             continue
         kept = json.dumps(value, ensure_ascii=False) if name in _STRUCTURES else value
-        flat[name] = _NOT_XML.sub("\ufffd", _RETURNS.sub("\n", kept)) if isinstance(kept, str) else kept
+        flat[name] = (
+            _NOT_XML.sub("\ufffd", _RETURNS.sub("\n", kept)) if isinstance(kept, str) else kept
+        )
     return flat
 
 
 def _nested(flat: dict[str, Any], record: type[BaseModel]) -> dict[str, Any]:
-    """The record's own fields of flat attributes, lists and spans made again; the rest was for other programs."""
+    """The record's own fields of flat attributes, lists and spans made again; the rest
+    was for other programs.
+    """
     return {
         name: json.loads(value) if name in _STRUCTURES else value
         for name, value in flat.items()

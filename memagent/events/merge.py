@@ -1,12 +1,16 @@
-"""Merging new events into the event graph, so that one thing told in several sessions becomes one node.
+"""Merging new events into the event graph, so that one thing told in several sessions
+becomes one node.
 
-Every new event is compared with those told before it: its nearest texts (summaries and aliases) above a cosine floor. Without a judge,
-0.88 and more is the same event; with one, every pair of 0.85 and more is asked about. Events that are the same become one node with the
-id and summary of the one told first, the other summaries as aliases, and the union of people and source turns; edges follow the merged
-nodes, self-loops go, equal edges become one with their counts added.
-Invariants: new events are taken in the order in which they were told, so session by session gives the same graph as all at once, as long
-as no more than `neighbours` texts are within reach of one event; ties go by text. The delta has passed `checked_delta`.
-The surprise: a new event can be the same as two old ones that were apart; these are joined too, and the later of them is removed.
+Every new event is compared with those told before it: its nearest texts (summaries and
+aliases) above a cosine floor. Without a judge, 0.88 and more is the same event; with
+one, every pair of 0.85 and more is asked about. Events that are the same become one
+node with the id and summary of the one told first, the other summaries as aliases, and
+the union of people and source turns; edges follow the merged nodes, self-loops go,
+equal edges become one with their counts added. Invariants: new events are taken in the
+order in which they were told, so session by session gives the same graph as all at
+once, as long as no more than `neighbours` texts are within reach of one event; ties go
+by text. The delta has passed `checked_delta`. The surprise: a new event can be the same
+as two old ones that were apart; these are joined too, and the later of them is removed.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class Judgement(Record):
 
 
 EventJudge = Callable[[Event, Event], Awaitable[Judgement]]
-"""Says what two events (the one told first, the later one) are to each other; each carries the summary in question."""
+"""Says what two events (the one told first, the later one) are to each other; each carries
+the summary in question.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +72,21 @@ def near_pairs(
     vectors: Mapping[str, Vector],
     settings: MergeSettings = MergeSettings(),
 ) -> list[tuple[Event, Event, float]]:
-    """(the one told first, the later one, cosine) of the pairs `merge_events` would ask a judge about, each with the summary in question.
+    """(the one told first, the later one, cosine) of the pairs `merge_events` would ask
+    a judge about, each with the summary in question.
 
-    For a judge that wants to see all pairs of a session at once; nearest first. Events known to the graph count as told.
+    For a judge that wants to see all pairs of a session at once; nearest first. Events
+    known to the graph count as told.
     """
     fresh = sorted((one for one in events if graph.node(one.id) is None), key=story_key)
     told = {event.id: event for event in (*open_events(graph), *fresh)}
     new = {event.id for event in fresh}
-    rows = [(text, event.id) for event in told.values() for text in event_texts(event) if text in vectors]
+    rows = [
+        (text, event.id)
+        for event in told.values()
+        for text in event_texts(event)
+        if text in vectors
+    ]
     if not rows:
         return []
     matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
@@ -81,12 +94,15 @@ def near_pairs(
     for at, (text, event_id) in enumerate(rows):
         if event_id not in new:
             continue
-        near = _nearest(rows[:at], matrix[:at], matrix[at], settings.asked_cosine)[: settings.neighbours]
+        near = _nearest(rows[:at], matrix[:at], matrix[at], settings.asked_cosine)[
+            : settings.neighbours
+        ]
         for minus, other_text, other_id in near:
             if other_id != event_id and not _apart(told[other_id], told[event_id]):
                 first = told[other_id].model_copy(update={"summary": other_text})
                 pairs.setdefault(
-                    (other_text, text), (first, told[event_id].model_copy(update={"summary": text}), -minus)
+                    (other_text, text),
+                    (first, told[event_id].model_copy(update={"summary": text}), -minus),
                 )
     return sorted(pairs.values(), key=lambda pair: (-pair[2], pair[0].summary, pair[1].summary))
 
@@ -98,7 +114,11 @@ def event_texts(event: Event) -> tuple[str, ...]:
 
 def open_events(graph: GraphState) -> list[Event]:
     """The graph's events that are not closed, by id."""
-    found = (node for node in graph.all_nodes() if node.kind is NodeKind.EVENT and not node.closed and node.summary)
+    found = (
+        node
+        for node in graph.all_nodes()
+        if node.kind is NodeKind.EVENT and not node.closed and node.summary
+    )
     return sorted(found, key=lambda event: event.id)
 
 
@@ -116,26 +136,44 @@ async def merge_events(
     judge: EventJudge | None = None,
     settings: MergeSettings = MergeSettings(),
 ) -> GraphDelta:
-    """The delta that brings the proposed nodes and edges into the graph, merged; what breaks a rule is told in `rejected`.
+    """The delta that brings the proposed nodes and edges into the graph, merged; what
+    breaks a rule is told in `rejected`.
 
-    `vectors` holds a unit vector (D,) for each text of `event_texts`, of the open events and the proposed ones; an event without a
-    vector is merged with nothing. Nodes whose id is in the graph already are left as they are there.
+    `vectors` holds a unit vector (D,) for each text of `event_texts`, of the open
+    events and the proposed ones; an event without a vector is merged with nothing.
+    Nodes whose id is in the graph already are left as they are there.
     """
-    fresh = [node for node in proposal.nodes if node.kind is NodeKind.EVENT and graph.node(node.id) is None]
+    fresh = [
+        node
+        for node in proposal.nodes
+        if node.kind is NodeKind.EVENT and graph.node(node.id) is None
+    ]
     fresh = sorted({event.id: event for event in fresh}.values(), key=story_key)
     groups = _Groups()
     for event in (*open_events(graph), *fresh):
         groups.add(event)
     overlaps = await _join(groups, fresh, vectors, judge, settings)
-    gone = [event_id for event_id in groups.parent if groups.root(event_id) != event_id and event_id in graph.nodes]
+    gone = [
+        event_id
+        for event_id in groups.parent
+        if groups.root(event_id) != event_id and event_id in graph.nodes
+    ]
     moved = [edge for event_id in gone for _, edge, _ in graph.edges_of(event_id)]
-    changed = {groups.root(event.id) for event in fresh} | {groups.root(event_id) for event_id in gone}
-    others = [node for node in proposal.nodes if node.kind is not NodeKind.EVENT and graph.node(node.id) is None]
+    changed = {groups.root(event.id) for event in fresh} | {
+        groups.root(event_id) for event_id in gone
+    }
+    others = [
+        node
+        for node in proposal.nodes
+        if node.kind is not NodeKind.EVENT and graph.node(node.id) is None
+    ]
     related = [_directed(edge, groups) for edge in overlaps]
     delta = proposal.model_copy(
         update={
             "nodes": (*sorted((groups.merged[one] for one in changed), key=story_key), *others),
-            "edges": _collapsed(graph, [*_each_once(moved), *proposal.edges, *related], groups, frozenset(gone)),
+            "edges": _collapsed(
+                graph, [*_each_once(moved), *proposal.edges, *related], groups, frozenset(gone)
+            ),
             "removed_nodes": (*proposal.removed_nodes, *sorted(gone)),
         }
     )
@@ -144,7 +182,9 @@ async def merge_events(
 
 @dataclass(slots=True)
 class _Groups:
-    """Events that have turned out to be one: a union-find whose root is the event told first, with the merged record of each root."""
+    """Events that have turned out to be one: a union-find whose root is the event told
+    first, with the merged record of each root.
+    """
 
     parent: dict[str, str] = field(default_factory=dict[str, str])
     merged: dict[str, Event] = field(default_factory=dict[str, Event])
@@ -159,7 +199,9 @@ class _Groups:
         return event_id
 
     def unite(self, one: str, other: str) -> None:
-        first, later = sorted((self.merged[self.root(one)], self.merged[self.root(other)]), key=story_key)
+        first, later = sorted(
+            (self.merged[self.root(one)], self.merged[self.root(other)]), key=story_key
+        )
         if first.id != later.id:
             self.parent[later.id] = first.id
             self.merged[first.id] = united(first, later)
@@ -167,7 +209,9 @@ class _Groups:
 
 
 def united(first: Event, later: Event) -> Event:
-    """Two events as one: `first` with the other's people, turns, words, and its time when that is more precise."""
+    """Two events as one: `first` with the other's people, turns, words, and its time
+    when that is more precise.
+    """
     texts = {*event_texts(first), *event_texts(later)} - {first.summary}
     timed = min((first, later), key=_vagueness)
     return first.model_copy(
@@ -185,7 +229,10 @@ def in_order(turn_ids: Iterable[str]) -> tuple[str, ...]:
     """Ids sorted with their numbers as numbers: D1:2 before D1:10."""
     parts = ((_DIGITS.split(turn_id), turn_id) for turn_id in turn_ids)
     return tuple(
-        turn_id for _, turn_id in sorted(([(len(p), p) if p.isdigit() else (0, p) for p in ps], t) for ps, t in parts)
+        turn_id
+        for _, turn_id in sorted(
+            ([(len(p), p) if p.isdigit() else (0, p) for p in ps], t) for ps, t in parts
+        )
     )
 
 
@@ -208,7 +255,12 @@ async def _join(
     """Unite what is the same, in the order told; edges for what the judge calls overlapping."""
     new = {event.id for event in fresh}
     known = [event for event in groups.merged.values() if event.id not in new]
-    rows = [(text, event.id) for event in (*known, *fresh) for text in event_texts(event) if text in vectors]
+    rows = [
+        (text, event.id)
+        for event in (*known, *fresh)
+        for text in event_texts(event)
+        if text in vectors
+    ]
     if not rows:
         return []
     matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
@@ -217,13 +269,18 @@ async def _join(
     for at, (text, event_id) in enumerate(rows):
         if event_id not in new:
             continue
-        for _, other_text, other_id in _nearest(rows[:at], matrix[:at], matrix[at], floor)[: settings.neighbours]:
+        for _, other_text, other_id in _nearest(rows[:at], matrix[:at], matrix[at], floor)[
+            : settings.neighbours
+        ]:
             old, event = (groups.merged[groups.root(one)] for one in (other_id, event_id))
             if old.id == event.id or _apart(old, event):
                 continue
             verdict = Judgement(likeness=Likeness.SAME)
             if judge is not None:
-                shown = [one.model_copy(update={"summary": words}) for one, words in ((old, other_text), (event, text))]
+                shown = [
+                    one.model_copy(update={"summary": words})
+                    for one, words in ((old, other_text), (event, text))
+                ]
                 verdict = await judge(*shown)
             if verdict.likeness is Likeness.SAME:
                 groups.unite(other_id, event_id)
@@ -246,7 +303,9 @@ def _nearest(
     vector: Vector,
     floor: float,
 ) -> list[tuple[float, str, str]]:
-    """(minus cosine, text, event id) of the rows at or above the floor, nearest first, ties by text."""
+    """(minus cosine, text, event id) of the rows at or above the floor, nearest first,
+    ties by text.
+    """
     cosines = matrix @ vector  # (R,)
     close = np.flatnonzero(cosines >= floor - 1e-6)
     found = ((-round(float(cosines[row]), 6), *rows[row]) for row in map(int, close))
@@ -272,7 +331,9 @@ def _each_once(edges: Iterable[EventEdge]) -> Iterator[EventEdge]:
 def _collapsed(
     graph: GraphState, edges: Iterable[EventEdge], groups: _Groups, gone: frozenset[str]
 ) -> tuple[EventEdge, ...]:
-    """The edges between merged nodes, equal ones counted together and with what the graph has; no self-loops."""
+    """The edges between merged nodes, equal ones counted together and with what the
+    graph has; no self-loops.
+    """
     found: dict[tuple[str, str, str], EventEdge] = {}
     for edge in edges:
         source, target = groups.root(edge.source), groups.root(edge.target)

@@ -1,7 +1,10 @@
-"""The event graph through networkx: a frozen `MultiDiGraph` laid over persistent maps, and the `EventGraph` adapter.
+"""The event graph through networkx: a frozen `MultiDiGraph` laid over persistent maps,
+and the `EventGraph` adapter.
 
-Laying the view costs microseconds at any size (a copy of 20,000 nodes costs most of a second), and networkx's own algorithms run on it.
-It reaches into networkx's private adjacency fields, so the version is bounded in `pyproject.toml` and the tests hold the contract.
+Laying the view costs microseconds at any size (a copy of 20,000 nodes costs most of a
+second), and networkx's own algorithms run on it. It reaches into networkx's private
+adjacency fields, so the version is bounded in `pyproject.toml` and the tests hold the
+contract.
 """
 
 from __future__ import annotations
@@ -29,14 +32,19 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 class FrozenEventGraph(nx.MultiDiGraph):  # pyright: ignore[reportMissingTypeArgument]  # networkx is generic in its stubs only
-    """A read-only `MultiDiGraph`. Nodes carry `event`, edges `edge`, `relation` and `weight` (the confidence)."""
+    """A read-only `MultiDiGraph`.
+
+    Nodes carry `event`, edges `edge`, `relation` and `weight` (the confidence).
+    """
 
     def copy(self, as_view: bool = False) -> nx.MultiDiGraph[str]:
         """An ordinary, mutable `MultiDiGraph` with the same nodes and edges."""
         plain: Any = cast("Any", nx.MultiDiGraph)()
         view: Any = self
         plain.add_nodes_from((node, dict(data)) for node, data in view.nodes(data=True))
-        plain.add_edges_from((u, v, key, dict(data)) for u, v, key, data in view.edges(keys=True, data=True))
+        plain.add_edges_from(
+            (u, v, key, dict(data)) for u, v, key, data in view.edges(keys=True, data=True)
+        )
         return cast("nx.MultiDiGraph[str]", plain)
 
     def reverse(self, copy: bool = True) -> nx.MultiDiGraph[str]:
@@ -74,7 +82,13 @@ def walk_hits(found: Sequence[tuple[str, Path]], graph: GraphState) -> list[Hit]
         event = graph.node(node_id)
         if event is not None:
             hits.append(
-                Hit(id=node_id, kind=event.kind, score=1.0 / (1 + len(path)), event=event, why=Relevance(via=path))
+                Hit(
+                    id=node_id,
+                    kind=event.kind,
+                    score=1.0 / (1 + len(path)),
+                    event=event,
+                    why=Relevance(via=path),
+                )
             )
     return hits
 
@@ -99,6 +113,12 @@ class NetworkxGraph:
         """Assign the delta; applying it twice is the same as once."""
         self._state = self._state.apply(delta)
 
-    async def walk(self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]) -> list[Hit]:
-        """Nodes within `hops` of the seeds along the relations, nearest first; an empty set means every relation."""
-        return walk_hits(self._state.walk(seeds, hops=hops, relations=relations or None), self._state)
+    async def walk(
+        self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]
+    ) -> list[Hit]:
+        """Nodes within `hops` of the seeds along the relations, nearest first; an empty
+        set means every relation.
+        """
+        return walk_hits(
+            self._state.walk(seeds, hops=hops, relations=relations or None), self._state
+        )

@@ -1,6 +1,8 @@
-"""What a model may add to the event graph: both ends must exist, no self-loops, and time must not run in a circle.
+"""What a model may add to the event graph: both ends must exist, no self-loops, and
+time must not run in a circle.
 
-BEFORE, the inverse of AFTER, and CAUSES together must stay acyclic; an edge that would close a circle is refused with a reason.
+BEFORE, the inverse of AFTER, and CAUSES together must stay acyclic; an edge that would
+close a circle is refused with a reason.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _SEARCH_LIMIT = 10_000
 def checked_delta(graph: GraphState, delta: GraphDelta) -> GraphDelta:
     """The delta without the edges that break a rule; each refusal is told in `rejected`."""
     work = graph.apply(
-        GraphDelta(nodes=delta.nodes, removed_edges=delta.removed_edges, removed_nodes=delta.removed_nodes)
+        GraphDelta(
+            nodes=delta.nodes, removed_edges=delta.removed_edges, removed_nodes=delta.removed_nodes
+        )
     )
     accepted: list[EventEdge] = []
     rejected = list(delta.rejected)

@@ -1,7 +1,9 @@
-"""Figures of an event graph: how much it holds, how it hangs together, and what was merged. Pure; one pass over nodes and edges.
+"""Figures of an event graph: how much it holds, how it hangs together, and what was merged.
 
-Components are counted over events and the edges between events, the ones a compass walk can follow: over people nearly everything would
-hang together.
+Pure; one pass over nodes and edges.
+
+Components are counted over events and the edges between events, the ones a compass walk
+can follow: over people nearly everything would hang together.
 """
 
 from __future__ import annotations
@@ -27,8 +29,14 @@ def graph_stats(state: BankState) -> GraphStats:
             between[edge.relation.value] += 1
             parent[_root(parent, edge.source)] = _root(parent, edge.target)
     components = sorted(Counter(_root(parent, one) for one in events).values(), reverse=True)
-    sessions: Counter[str] = Counter(event.session_id for event in events.values() if event.session_id)
-    merged = [one for one in events.values() if one.aliases or len(_sessions(state, one.source_turn_ids)) > 1]
+    sessions: Counter[str] = Counter(
+        event.session_id for event in events.values() if event.session_id
+    )
+    merged = [
+        one
+        for one in events.values()
+        if one.aliases or len(_sessions(state, one.source_turn_ids)) > 1
+    ]
     return GraphStats(
         nodes=_sorted(Counter(node.kind.value for node in nodes if not node.closed)),
         closed_nodes=sum(node.closed for node in nodes),

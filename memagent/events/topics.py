@@ -1,7 +1,9 @@
-"""Topics over events: K-means on their unit vectors, K = max(2, min(n // 5, 50)), made anew from the graph whenever they are needed.
+"""Topics over events: K-means on their unit vectors, K = max(2, min(n // 5, 50)), made
+anew from the graph whenever they are needed.
 
-A projection, not a record: topics follow from the events' vectors alone, so nothing of them is journalled. Deterministic: the first
-centre is the vector nearest to the mean, each further one the vector farthest from all chosen, ties by position.
+A projection, not a record: topics follow from the events' vectors alone, so nothing of
+them is journalled. Deterministic: the first centre is the vector nearest to the mean,
+each further one the vector farthest from all chosen, ties by position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Which events of the graph may be shown: open ones that fit the filter and still tell what memory holds.
+"""Which events of the graph may be shown: open ones that fit the filter and still tell
+what memory holds.
 
-An event rests on turns, and so do the items made from those turns (`PART_OF` leads from item to event). When such an item is deleted, or
-has since been rewritten on later turns, the event tells what no longer holds and stays out of sight; nothing is written for that, so an
-older snapshot still shows it. An item whose time to live is over counts as deleted; which those are is asked of the bank (`bank.expired`).
+An event rests on turns, and so do the items made from those turns (`PART_OF` leads from
+item to event). When such an item is deleted, or has since been rewritten on later
+turns, the event tells what no longer holds and stays out of sight; nothing is written
+for that, so an older snapshot still shows it. An item whose time to live is over counts
+as deleted; which those are is asked of the bank (`bank.expired`).
 """
 
 from __future__ import annotations
@@ -24,22 +27,34 @@ def events_in_sight(
     state: BankState, where: Filter | None = None, *, expired: Container[str] = _NONE
 ) -> dict[str, Event]:
     """Events that may be shown, by id, in the order of their ids."""
-    events = (event for event in open_events(state.graph) if not outdated(state, event, expired=expired))
-    return {event.id: event for event in events if where is None or where.empty or _fits(state, event, where)}
+    events = (
+        event for event in open_events(state.graph) if not outdated(state, event, expired=expired)
+    )
+    return {
+        event.id: event
+        for event in events
+        if where is None or where.empty or _fits(state, event, where)
+    }
 
 
 def outdated(state: BankState, event: Event, *, expired: Container[str] = _NONE) -> bool:
-    """Whether an item made from the event's turns is deleted or expired now, or says something else since."""
+    """Whether an item made from the event's turns is deleted or expired now, or says
+    something else since.
+    """
     for other, edge, leaving in state.graph.edges_of(event.id):
         item = None if leaving or edge.relation is not Relation.PART_OF else state.items.get(other)
-        if item is not None and (not item.active or item.id in expired or _rewritten(state, item, event)):
+        if item is not None and (
+            not item.active or item.id in expired or _rewritten(state, item, event)
+        ):
             return True
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfSight:
-    """The graph's item and event nodes that may not be shown, as a container of ids that looks only at what it is asked about."""
+    """The graph's item and event nodes that may not be shown, as a container of ids
+    that looks only at what it is asked about.
+    """
 
     state: BankState
     where: Filter
@@ -54,7 +69,11 @@ class OutOfSight:
         state, where = self.state, None if self.open else self.where
         item = state.items.get(str(node_id))
         if item is not None:
-            return not item.active or item.id in self.expired or (where is not None and not matches(item, where))
+            return (
+                not item.active
+                or item.id in self.expired
+                or (where is not None and not matches(item, where))
+            )
         node = state.graph.node(str(node_id))
         if node is None or node.kind is not NodeKind.EVENT:
             return False
@@ -74,4 +93,7 @@ def _fits(state: BankState, event: Event, where: Filter) -> bool:
     if plain is None:
         return False
     names = event.people or (None,)
-    return any(matches(plain.model_copy(update={"subject": name, "speaker": name}), where) for name in names)
+    return any(
+        matches(plain.model_copy(update={"subject": name, "speaker": name}), where)
+        for name in names
+    )

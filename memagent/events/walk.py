@@ -1,10 +1,14 @@
-"""The compass walk: finding evidence by following what leads to what, steered by a check-list of subgoals.
+"""The compass walk: finding evidence by following what leads to what, steered by a
+check-list of subgoals.
 
-Plan, locate, then explore along several paths that share one queue and one set of visited events, and refine: ask anew for what is still
-missing. Planner, explorer, locator and vectors come in as plain callables, so a model, a policy in training and a test fit alike.
-Paths move in step: each takes its next event, the explorer is asked about all of them at once, and the replies count in the order of the
-paths; so no event is visited twice and equal replies give equal walks.
-The surprise: priorities are cosines to the subgoals still open, so the whole queue is scored anew as soon as one is satisfied.
+Plan, locate, then explore along several paths that share one queue and one set of
+visited events, and refine: ask anew for what is still missing. Planner, explorer,
+locator and vectors come in as plain callables, so a model, a policy in training and a
+test fit alike. Paths move in step: each takes its next event, the explorer is asked
+about all of them at once, and the replies count in the order of the paths; so no event
+is visited twice and equal replies give equal walks. The surprise: priorities are
+cosines to the subgoals still open, so the whole queue is scored anew as soon as one is
+satisfied.
 """
 
 from __future__ import annotations
@@ -62,7 +66,9 @@ class Move:
 
     action: Action
     follow: tuple[str, ...] = ()
-    """Ids of neighbours to go to, best first; others are ignored, and so are all after the third."""
+    """Ids of neighbours to go to, best first; others are ignored, and so are all after the
+    third.
+    """
     proven: tuple[int, ...] = ()
     """Indexes of subgoals that are satisfied now."""
     response_id: str | None = None
@@ -113,9 +119,13 @@ class WalkSettings:
 Explorer = Callable[[WalkView], Awaitable[Move]]
 """Decides at one event."""
 Locator = Callable[[str, Sequence[str], Collection[str]], Awaitable[Sequence[Sequence[str]]]]
-"""Query, open subgoals and ids already visited to start events: groups by topic, best group first, best event first."""
+"""Query, open subgoals and ids already visited to start events: groups by topic, best
+group first, best event first.
+"""
 Closeness = Callable[[str, Sequence[str]], Awaitable[Mapping[str, float]]]
-"""A subgoal and event ids to the cosine of each event with it; events without a vector are left out."""
+"""A subgoal and event ids to the cosine of each event with it; events without a vector are
+left out.
+"""
 
 
 async def compass_walk(
@@ -131,9 +141,12 @@ async def compass_walk(
 ) -> Walk:
     """Walk the graph for a question over `events`, the ones that may be visited, by id.
 
-    An empty check-list stands for the question itself. Failures of the callables pass through.
+    An empty check-list stands for the question itself. Failures of the callables pass
+    through.
     """
-    work = _Work(question, graph, events, list(subgoals) or [question], locate, explore, closeness, settings)
+    work = _Work(
+        question, graph, events, list(subgoals) or [question], locate, explore, closeness, settings
+    )
     query = question
     for number in range(1, settings.rounds + 1):
         work.queries.append(query)
@@ -200,11 +213,15 @@ class _Work:
             if not chosen:
                 break
             left -= len(chosen)
-            moves = await asyncio.gather(*(self.explore(self._view(event)) for _, event, _ in chosen))
+            moves = await asyncio.gather(
+                *(self.explore(self._view(event)) for _, event, _ in chosen)
+            )
             for (path, event, via), move in zip(chosen, moves, strict=True):
                 self._take(number, path, event, via, move, live)
 
-    async def _choose(self, live: Mapping[int, str | None], room: int) -> list[tuple[int, Event, Path]]:
+    async def _choose(
+        self, live: Mapping[int, str | None], room: int
+    ) -> list[tuple[int, Event, Path]]:
         """The next event of each live path, taken from the queue and marked as visited."""
         chosen: list[tuple[int, Event, Path]] = []
         for path, wanted in list(live.items())[:room]:
@@ -227,7 +244,15 @@ class _Work:
                     self.scores[event_id] = max(self.scores[event_id], round(cosine, 6))
         return max(self.queue, key=lambda event_id: self.scores[event_id], default=None)
 
-    def _take(self, number: int, path: int, event: Event, via: Path, move: Move, live: dict[int, str | None]) -> None:
+    def _take(
+        self,
+        number: int,
+        path: int,
+        event: Event,
+        via: Path,
+        move: Move,
+        live: dict[int, str | None],
+    ) -> None:
         self.steps.append(WalkStep(event_id=event.id, path=path, round=number, move=move, via=via))
         if move.action is not Action.SKIP:
             self.kept[event.id] = event
@@ -239,7 +264,9 @@ class _Work:
             live.pop(path, None)
             return
         known = {one.event.id: one for one in self._neighbours(event)}
-        follow = [known[one] for one in dict.fromkeys(move.follow) if one in known][: self.settings.follow]
+        follow = [known[one] for one in dict.fromkeys(move.follow) if one in known][
+            : self.settings.follow
+        ]
         for one in follow:
             self.queue.setdefault(one.event.id, (*via, (event.id, one.relation, one.leaving)))
         live[path] = follow[0].event.id if len(follow) == 1 else None
@@ -261,7 +288,12 @@ class _Work:
         )
         for other, edge, leaving in edges:
             if self._walkable(other):
-                near = Neighbour(event=self.events[other], relation=edge.relation, label=edge.label, leaving=leaving)
+                near = Neighbour(
+                    event=self.events[other],
+                    relation=edge.relation,
+                    label=edge.label,
+                    leaving=leaving,
+                )
                 found.setdefault(other, near)
         return list(found.values())[:_MAX_NEIGHBOURS]
 

@@ -25,12 +25,17 @@ from memagent.tracing import operation_span, records_content, search_figures, st
 async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
     """Question to hits."""
     context = runtime.context
-    with operation_span("search_memory") as one, boundary(ModelError, f"retriever of {context.design.name}"):
+    with (
+        operation_span("search_memory") as one,
+        boundary(ModelError, f"retriever of {context.design.name}"),
+    ):
         slot, question = context.slot(), _question(state)
         hits = await context.design.retriever(question, slot)
         if one.recording:
             one.put(search_figures(question.recipe, len(hits)))
-            one.content(lambda: {"gen_ai.memory.query.text": question.text, **records_content(hits)})
+            one.content(
+                lambda: {"gen_ai.memory.query.text": question.text, **records_content(hits)}
+            )
     trail = slot.trail
     return {
         "hits": hits,
@@ -57,12 +62,18 @@ async def answer(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSt
             raise
         asked = wanted.response
         request = Message(role="assistant", content=asked.text, tool_calls=asked.tool_calls)
-        return {"pending": request, "rounds": rounds + 1, "usage": state.get("usage", Usage()) + asked.usage}
+        return {
+            "pending": request,
+            "rounds": rounds + 1,
+            "usage": state.get("usage", Usage()) + asked.usage,
+        }
     return {"answer": found, "pending": None}
 
 
 async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
-    """Requested tools to their results, through LangGraph's `ToolNode`; a failing tool's error text is its result."""
+    """Requested tools to their results, through LangGraph's `ToolNode`; a failing
+    tool's error text is its result.
+    """
     from langchain_core.messages import AIMessage, ToolMessage
 
     request = state.get("pending")
@@ -74,7 +85,9 @@ async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSta
     ]
     out = cast(
         "dict[str, list[ToolMessage]]",
-        await runtime.context.toolbox.ainvoke({"messages": [AIMessage(content=request.content, tool_calls=calls)]}),
+        await runtime.context.toolbox.ainvoke(
+            {"messages": [AIMessage(content=request.content, tool_calls=calls)]}
+        ),
     )
     results = [
         Message(role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id))

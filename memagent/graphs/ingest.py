@@ -1,7 +1,10 @@
-"""The ingest graph: extract, relate, decide, validate, commit, index. One run a chunk, one journal append a run.
+"""The ingest graph: extract, relate, decide, validate, commit, index.
 
-Each node is a few lines around a slot or a pure function. A model failure leaves the run as an exception; nothing has been written by then
-but the session's raw turns, so the run can simply be made again.
+One run a chunk, one journal append a run.
+
+Each node is a few lines around a slot or a pure function. A model failure leaves the
+run as an exception; nothing has been written by then but the session's raw turns, so
+the run can simply be made again.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
     bank = runtime.context.bank
     visible: dict[str, MemoryItem] = {}
     for hit in (hit for related in state.get("related", ()) for hit in related.hits):
-        shown = hit.item or (event_as_item(bank.state.graph, hit.event) if hit.event is not None else None)
+        shown = hit.item or (
+            event_as_item(bank.state.graph, hit.event) if hit.event is not None else None
+        )
         if shown is not None:
             visible[shown.id] = shown
     batch = validate_ops(
@@ -64,7 +69,9 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
         chunk=_chunk(state),
         existing_ids=bank.state.items,
     )
-    earlier = [one for part in (state.get("facts"), proposal) if part is not None for one in part.rejected]
+    earlier = [
+        one for part in (state.get("facts"), proposal) if part is not None for one in part.rejected
+    ]
     return {"batch": batch.model_copy(update={"rejected": (*earlier, *batch.rejected)})}
 
 
@@ -87,12 +94,16 @@ async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
     )
     batch = state.get("batch")
     if batch is None:
-        raise ModelError(f"the design {runtime.context.design.name} reached commit without a validated batch")
+        raise ModelError(
+            f"the design {runtime.context.design.name} reached commit without a validated batch"
+        )
     return {"commit": await runtime.context.bank.commit(batch, source=source)}
 
 
 async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Search view brought up to date; after a session's last chunk, what the design's own calls add to the event graph."""
+    """Search view brought up to date; after a session's last chunk, what the design's
+    own calls add to the event graph.
+    """
     context = runtime.context
     await context.bank.refresh()
     chunk = _chunk(state)
@@ -120,7 +131,9 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
 def _build() -> Any:
     graph: Any = StateGraph(IngestState, context_schema=AgentContext)
     for node in (extract, relate, decide, validate, commit, index):
-        graph.add_node(node.__name__, step(node) if node in (extract, relate, decide, commit, index) else node)
+        graph.add_node(
+            node.__name__, step(node) if node in (extract, relate, decide, commit, index) else node
+        )
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
         graph.add_edge(before, after)
     return graph.compile(name="memagent.ingest")

@@ -1,4 +1,5 @@
-"""Running a compiled graph without telling anyone: LangSmith tracing is off unless the agent was told otherwise.
+"""Running a compiled graph without telling anyone: LangSmith tracing is off unless the
+agent was told otherwise.
 
 A set `LANGSMITH_TRACING` variable would otherwise post users' text to a server.
 """
@@ -11,8 +12,14 @@ from typing import Any
 from memagent.graphs.state import AgentContext
 
 
-async def run_graph(graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool) -> dict[str, Any]:
-    """The graph's final state. Streaming its values and keeping the last is `ainvoke` without a second stream for interrupts."""
+async def run_graph(
+    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
+) -> dict[str, Any]:
+    """The graph's final state.
+
+    Streaming its values and keeping the last is `ainvoke` without a second stream for
+    interrupts.
+    """
     from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
 
     last: dict[str, Any] = {}

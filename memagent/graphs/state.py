@@ -1,7 +1,8 @@
 """What flows through the graphs, and the dependencies their nodes get at run time.
 
-The compiled graphs are module constants without state of their own: everything a node needs comes through `Runtime[AgentContext]`, so one
-compiled graph serves any number of agents, and a node in your own graph may hand a context to ours.
+The compiled graphs are module constants without state of their own: everything a node
+needs comes through `Runtime[AgentContext]`, so one compiled graph serves any number of
+agents, and a node in your own graph may hand a context to ours.
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ class AgentContext:
         if not self.tools:
             return ()
         return tuple(
-            ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.get_input_jsonschema())
+            ToolSpec(
+                name=tool.name,
+                description=tool.description or "",
+                parameters=tool.get_input_jsonschema(),
+            )
             for tool in self.toolbox.tools_by_name.values()
         )
 

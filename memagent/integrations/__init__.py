@@ -1,1 +1,3 @@
-"""memagent inside other frameworks: a LangGraph store with nodes and tools, an MCP server, and the call shapes of mem0."""
+"""memagent inside other frameworks: a LangGraph store with nodes and tools, an MCP
+server, and the call shapes of mem0.
+"""

@@ -1,7 +1,9 @@
-"""How an integration reaches a memory, from any thread and any event loop, and how it writes whole items.
+"""How an integration reaches a memory, from any thread and any event loop, and how it
+writes whole items.
 
-A bank belongs to one event loop, frameworks call from wherever they like. An `Access` over a synchronous `Agent` sends every call to that
-agent's own loop; over an `AsyncAgent` coroutines run where they are awaited, and synchronous calls are refused.
+A bank belongs to one event loop, frameworks call from wherever they like. An `Access`
+over a synchronous `Agent` sends every call to that agent's own loop; over an
+`AsyncAgent` coroutines run where they are awaited, and synchronous calls are refused.
 """
 
 from __future__ import annotations
@@ -30,9 +32,14 @@ class Access:
         self.agent = agent
 
     def run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
-        """The coroutine's result, waited for. Raises `StoreError` over an `AsyncAgent`."""
+        """The coroutine's result, waited for.
+
+        Raises `StoreError` over an `AsyncAgent`.
+        """
         if isinstance(self.agent, AsyncAgent):
-            raise StoreError("this memory belongs to an AsyncAgent; await the asynchronous methods, or use an Agent")
+            raise StoreError(
+                "this memory belongs to an AsyncAgent; await the asynchronous methods, or use an Agent"
+            )
         return self.agent._run(make)  # pyright: ignore[reportPrivateUsage]
 
     async def arun(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
@@ -45,19 +52,27 @@ class Access:
     @property
     def user_id(self) -> str:
         """Whose memory this is."""
-        return self.agent.bank.scope.user_id if isinstance(self.agent, AsyncAgent) else self.agent.user_id
+        return (
+            self.agent.bank.scope.user_id
+            if isinstance(self.agent, AsyncAgent)
+            else self.agent.user_id
+        )
 
 
 Assignment = tuple[MemoryOp, MemoryItem, tuple[MemoryItem, ...] | None]
-"""An op, the item as it is afterwards, and its past when that is set exactly; None pushes the present version onto it."""
+"""An op, the item as it is afterwards, and its past when that is set exactly; None pushes
+the present version onto it.
+"""
 
 
 async def assign(
     bank: MemoryBank, plan: Callable[[BankState, str], Sequence[Assignment]], *, actor: str = "user"
 ) -> Commit | None:
-    """Write items whole (text, metadata, tags, expiry) in one commit, as effects of ops; an undo takes it back like any commit.
+    """Write items whole (text, metadata, tags, expiry) in one commit, as effects of
+    ops; an undo takes it back like any commit.
 
-    `plan(state, commit_id)` says what; it is asked again when another writer was first. None when there is nothing to write.
+    `plan(state, commit_id)` says what; it is asked again when another writer was first.
+    None when there is nothing to write.
     """
 
     def entry(state: BankState) -> Entry | None:
@@ -72,9 +87,12 @@ async def assign(
         return Commit(
             id=commit_id,
             ops=tuple(
-                AppliedOp(op_id=item.op_id, op=op, item_id=item.id, version=item.version) for op, item, _ in written
+                AppliedOp(op_id=item.op_id, op=op, item_id=item.id, version=item.version)
+                for op, item, _ in written
             ),
-            changes=tuple(ItemChange(id=item.id, after=item, archive=past) for _, item, past in written),
+            changes=tuple(
+                ItemChange(id=item.id, after=item, archive=past) for _, item, past in written
+            ),
             graph=GraphDelta(nodes=tuple(item_node(item) for _, item, _ in written)),
             source=SourceRef(actor=actor),
         )

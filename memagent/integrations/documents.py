@@ -1,8 +1,12 @@
-"""LangGraph documents as memory items: what a row of a store is, how it is kept, matched and found. Pure.
+"""LangGraph documents as memory items: what a row of a store is, how it is kept, matched and found.
 
-A document is an item of kind `document`. Its text is what it is found by; namespace, key and value are kept in reserved metadata as ASCII
-JSON, so that any label (an e-mail address with its dots, half a surrogate pair) comes back as it was given. Its id is a hash over namespace
-and key, so one document has one history. Two labels are never joined with a separator, so no label can pose as two.
+Pure.
+
+A document is an item of kind `document`. Its text is what it is found by; namespace,
+key and value are kept in reserved metadata as ASCII JSON, so that any label (an e-mail
+address with its dots, half a surrogate pair) comes back as it was given. Its id is a
+hash over namespace and key, so one document has one history. Two labels are never
+joined with a separator, so no label can pose as two.
 """
 
 from __future__ import annotations
@@ -15,7 +19,15 @@ from typing import Any, cast
 
 from memagent.core.errors import InputError
 from memagent.core.ops import Add, Delete, Update
-from memagent.core.records import MAX_TURN_CHARS, Fact, ItemStatus, MemoryItem, Trust, clean_text, content_id
+from memagent.core.records import (
+    MAX_TURN_CHARS,
+    Fact,
+    ItemStatus,
+    MemoryItem,
+    Trust,
+    clean_text,
+    content_id,
+)
 from memagent.integrations.access import Assignment
 
 _REFRESH_S = 1.0
@@ -28,7 +40,10 @@ _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One row of the store, read from its item. `value` is shared: give callers a copy from `fresh_value`."""
+    """One row of the store, read from its item.
+
+    `value` is shared: give callers a copy from `fresh_value`.
+    """
 
     item: MemoryItem
     namespace: Namespace
@@ -55,9 +70,17 @@ def prefix_tag(prefix: Namespace) -> str:
 
 
 def encoded(
-    namespace: Namespace, key: str, value: Mapping[str, Any], *, indexed: bool, ttl_minutes: float | None
+    namespace: Namespace,
+    key: str,
+    value: Mapping[str, Any],
+    *,
+    indexed: bool,
+    ttl_minutes: float | None,
 ) -> dict[str, str | int | float | bool | None]:
-    """Metadata that keeps a document. Raises `InputError` for a value that is not JSON."""
+    """Metadata that keeps a document.
+
+    Raises `InputError` for a value that is not JSON.
+    """
     if not all(isinstance(name, str) for name in value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"the value of {key!r} has a key that is not a string")
     try:
@@ -76,9 +99,15 @@ def encoded(
     return found
 
 
-def dated(metadata: Mapping[str, Any], *, created_at: datetime, updated_at: datetime) -> dict[str, Any]:
+def dated(
+    metadata: Mapping[str, Any], *, created_at: datetime, updated_at: datetime
+) -> dict[str, Any]:
     """Metadata with the dates of a document."""
-    return {**metadata, "_created_at": created_at.isoformat(), "_updated_at": updated_at.isoformat()}
+    return {
+        **metadata,
+        "_created_at": created_at.isoformat(),
+        "_updated_at": updated_at.isoformat(),
+    }
 
 
 def decoded(item: MemoryItem) -> Document | None:
@@ -99,7 +128,7 @@ def decoded(item: MemoryItem) -> Document | None:
     )
 
 
-# -- writing -------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------
 
 
 def put_item(
@@ -113,7 +142,9 @@ def put_item(
     now: datetime,
     trust: Trust,
 ) -> Assignment:
-    """The item that a put leaves: a new version, of a new document where there is none or none any more."""
+    """The item that a put leaves: a new version, of a new document where there is none
+    or none any more.
+    """
     there = decoded(old) if old is not None and old.active and not old.expired(now) else None
     item = MemoryItem(
         id=document_id(namespace, key),
@@ -140,14 +171,20 @@ def deleted_item(old: MemoryItem) -> Assignment:
     return Delete(id=old.id, version=old.version), gone, None
 
 
-def refreshed(item: MemoryItem, past: tuple[MemoryItem, ...], ttl: float | None, *, now: datetime) -> list[Assignment]:
-    """The item with its time running anew, at the same version; nothing where that changes next to nothing."""
+def refreshed(
+    item: MemoryItem, past: tuple[MemoryItem, ...], ttl: float | None, *, now: datetime
+) -> list[Assignment]:
+    """The item with its time running anew, at the same version; nothing where that
+    changes next to nothing.
+    """
     end = _end(ttl, now)
     if ttl is None or end is None or item.expires_at is None or item.expired(now):
         return []
     if abs((end - item.expires_at).total_seconds()) < min(_REFRESH_S, ttl * 60 / 10):
         return []
-    op = Update(id=item.id, version=item.version, text=item.text, reason="read; its time to live runs anew")
+    op = Update(
+        id=item.id, version=item.version, text=item.text, reason="read; its time to live runs anew"
+    )
     return [(op, item.model_copy(update={"expires_at": end}), past)]
 
 
@@ -160,11 +197,13 @@ def _end(ttl: float | None, now: datetime) -> datetime | None:
         raise InputError(f"a ttl of {ttl} minutes ends after the year 9999; leave it out") from None
 
 
-# -- what a document is found by -----------------------------------------------------------------------------------
+# -- what a document is found by -------------------------------------------------------
 
 
 def text_of(texts: Sequence[str], *, namespace: Namespace, key: str) -> str:
-    """The text of a document's item: what its indexed fields say, or its place where they say nothing."""
+    """The text of a document's item: what its indexed fields say, or its place where
+    they say nothing.
+    """
     said = "\n".join(text for text in texts if text.strip())[:MAX_TURN_CHARS]
     return clean_text(said or "/".join((*namespace, key))[:MAX_TURN_CHARS])
 
@@ -182,7 +221,7 @@ def words_in(value: object) -> list[str]:
     return [] if value is None else [str(value)]
 
 
-# -- filters and namespaces ----------------------------------------------------------------------------------------
+# -- filters and namespaces ------------------------------------------------------------
 
 
 def check_filter(wanted: Mapping[str, Any]) -> None:
@@ -191,7 +230,9 @@ def check_filter(wanted: Mapping[str, Any]) -> None:
         if isinstance(rule, Mapping):
             for name in cast("Mapping[str, object]", rule):
                 if name.startswith("$") and name not in _OPERATORS:
-                    raise InputError(f"there is no filter operator {name!r}; there are {', '.join(_OPERATORS)}")
+                    raise InputError(
+                        f"there is no filter operator {name!r}; there are {', '.join(_OPERATORS)}"
+                    )
 
 
 def passes(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -215,7 +256,9 @@ def _equal(value: object, other: object) -> bool:
     """Equality of JSON: a list and a tuple are alike, true and 1 are not."""
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
         ours, theirs = cast("Sequence[object]", value), cast("Sequence[object]", other)
-        return len(ours) == len(theirs) and all(_meets(a, b) for a, b in zip(ours, theirs, strict=True))
+        return len(ours) == len(theirs) and all(
+            _meets(a, b) for a, b in zip(ours, theirs, strict=True)
+        )
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
@@ -224,7 +267,9 @@ def _compares(value: object, operator: str, bound: object) -> bool:
         return _equal(value, bound) == (operator == "$eq")
     ours, theirs = _ordered(value), _ordered(bound)
     if ours is None or theirs is None or ours[0] != theirs[0]:
-        return False  # what has no order (missing, a list, a text beside a number) is neither more nor less
+        # what has no order (missing, a list, a text beside a number) is neither more
+        # nor less
+        return False
     if ours == theirs:
         return operator in ("$gte", "$lte")
     return (ours > theirs) == (operator in ("$gt", "$gte"))
@@ -245,7 +290,9 @@ def below(namespace: Namespace, prefix: Sequence[str]) -> bool:
 
 
 def matches_path(namespace: Namespace, kind: str, path: Sequence[str]) -> bool:
-    """Whether a namespace has a path at its beginning (`prefix`) or end (`suffix`); `*` stands for any label."""
+    """Whether a namespace has a path at its beginning (`prefix`) or end (`suffix`); `*`
+    stands for any label.
+    """
     if kind not in ("prefix", "suffix"):
         raise InputError(f"there is no namespace match {kind!r}; there are prefix and suffix")
     if len(namespace) < len(path):

@@ -1,7 +1,10 @@
-"""`StoreMirror`: a memory's items as documents of any LangGraph store, for graphs that read there and know nothing of memagent.
+"""`StoreMirror`: a memory's items as documents of any LangGraph store, for graphs that
+read there and know nothing of memagent.
 
-The way back from `MemoryStore`: the journal stays the truth, the store holds a copy of what is active now. The mirror keeps no state of its
-own; what it wrote tells by its versions what is out of date, so a mirror may be stopped, repeated, or begun anew by another process.
+The way back from `MemoryStore`: the journal stays the truth, the store holds a copy of
+what is active now. The mirror keeps no state of its own; what it wrote tells by its
+versions what is out of date, so a mirror may be stopped, repeated, or begun anew by
+another process.
 """
 
 from __future__ import annotations
@@ -31,10 +34,15 @@ class MirrorReport(Record):
 
 
 class StoreMirror:
-    """One namespace of a LangGraph store that shows one user's memory: document key = item id, value = text and provenance."""
+    """One namespace of a LangGraph store that shows one user's memory: document key =
+    item id, value = text and provenance.
+    """
 
     def __init__(self, store: BaseStore, namespace: tuple[str, ...]) -> None:
-        """The namespace belongs to the mirror: what it did not write there is taken out. Raises `InputError` for a `MemoryStore`."""
+        """The namespace belongs to the mirror: what it did not write there is taken out.
+
+        Raises `InputError` for a `MemoryStore`.
+        """
         if isinstance(store, MemoryStore):
             raise InputError("a MemoryStore is the memory itself; mirror into another store")
         self.store = store
@@ -46,15 +54,21 @@ class StoreMirror:
         wanted = {item.id: _value(item) for item in items if item.kind != KIND}
         there = {found.key: found.value for found in await self._all()}
         writes = [
-            PutOp(self.namespace, key, value, ["text"]) for key, value in wanted.items() if there.get(key) != value
+            PutOp(self.namespace, key, value, ["text"])
+            for key, value in wanted.items()
+            if there.get(key) != value
         ]
         removals = [PutOp(self.namespace, key, None) for key in there if key not in wanted]
         if writes or removals:
             await self.store.abatch([*writes, *removals])
-        return MirrorReport(written=len(writes), removed=len(removals), unchanged=len(wanted) - len(writes))
+        return MirrorReport(
+            written=len(writes), removed=len(removals), unchanged=len(wanted) - len(writes)
+        )
 
     async def search(self, text: str, *, k: int = 10) -> list[Hit]:
-        """At most k mirrored items by the store's own search, best first; the score is the store's, 0 where it gives none."""
+        """At most k mirrored items by the store's own search, best first; the score is
+        the store's, 0 where it gives none.
+        """
         found = await self.store.asearch(self.namespace, query=text, limit=k)
         return [Hit(id=one.key, score=one.score or 0.0, item=_item(one)) for one in found]
 
@@ -73,7 +87,9 @@ class StoreMirror:
 
 
 def _value(item: MemoryItem) -> dict[str, Any]:
-    return item.model_dump(mode="json", exclude={"id", "status", "embedding_missing"}, exclude_defaults=True)
+    return item.model_dump(
+        mode="json", exclude={"id", "status", "embedding_missing"}, exclude_defaults=True
+    )
 
 
 def _item(found: Item) -> MemoryItem:

@@ -1,9 +1,12 @@
 """`MemoryStore`: a LangGraph `BaseStore` kept in one user's memory, for `compile(store=...)`.
 
-Documents are memory items: journalled, undoable, exported and erased with the rest, and found by `memory.search` too. The user is fixed
-when the store is made; namespaces, keys and filters, which a model may choose, only ever name documents of that user. As in LangGraph's own
-stores, the reads of a batch see what was there before its writes, and of several writes to one key the last one counts.
-The surprise: labels may hold dots (e-mail addresses), which LangGraph's own methods refuse; a dotted label is one label here.
+Documents are memory items: journalled, undoable, exported and erased with the rest, and
+found by `memory.search` too. The user is fixed when the store is made; namespaces, keys
+and filters, which a model may choose, only ever name documents of that user. As in
+LangGraph's own stores, the reads of a batch see what was there before its writes, and
+of several writes to one key the last one counts. The surprise: labels may hold dots
+(e-mail addresses), which LangGraph's own methods refuse; a dotted label is one label
+here.
 """
 
 from __future__ import annotations
@@ -49,14 +52,25 @@ from memagent.state.fold import BankState
 class MemoryStore(BaseStore):
     """A LangGraph store over the memory of one user.
 
-    `MemoryStore(agent)` over a synchronous `Agent` serves `batch` and `abatch` from any thread and event loop; over an `AsyncAgent` it
-    serves `abatch` in that agent's event loop. `fields` are the paths that documents are found by unless `put(index=...)` says otherwise
-    (`"$"`, the default, is the whole value); `ttl` is LangGraph's configuration of expiry; `recipe` tells how to search; `trust` is
-    that of the documents written, a model's words unless you know better.
+    `MemoryStore(agent)` over a synchronous `Agent` serves `batch` and `abatch` from any
+    thread and event loop; over an `AsyncAgent` it serves `abatch` in that agent's event
+    loop. `fields` are the paths that documents are found by unless `put(index=...)`
+    says otherwise (`"$"`, the default, is the whole value); `ttl` is LangGraph's
+    configuration of expiry; `recipe` tells how to search; `trust` is that of the
+    documents written, a model's words unless you know better.
     """
 
     supports_ttl = True
-    __slots__ = ("_access", "_documents", "_of", "_places", "fields", "recipe", "trust", "ttl_config")
+    __slots__ = (
+        "_access",
+        "_documents",
+        "_of",
+        "_places",
+        "fields",
+        "recipe",
+        "trust",
+        "ttl_config",
+    )
 
     def __init__(
         self,
@@ -81,10 +95,13 @@ class MemoryStore(BaseStore):
         """Whose documents these are."""
         return self._access.user_id
 
-    # -- LangGraph's two verbs -----------------------------------------------------------------------------------------
+    # -- LangGraph's two verbs ---------------------------------------------------------
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out operations: reads first, then all writes in one commit. Raises `InvalidNamespaceError`, `InputError`."""
+        """Carry out operations: reads first, then all writes in one commit.
+
+        Raises `InvalidNamespaceError`, `InputError`.
+        """
         checked = _checked(ops)
         return self._access.run(lambda agent: self._carry_out(agent.bank, checked))
 
@@ -94,20 +111,26 @@ class MemoryStore(BaseStore):
         return await self._access.arun(lambda agent: self._carry_out(agent.bank, checked))
 
     def sweep_ttl(self) -> int:
-        """Delete the documents whose time is over, which no read shows any more; gives their number."""
+        """Delete the documents whose time is over, which no read shows any more; gives
+        their number.
+        """
         return self._access.run(lambda agent: self._sweep(agent.bank))
 
     async def asweep_ttl(self) -> int:
         """`sweep_ttl`, awaited."""
         return await self._access.arun(lambda agent: self._sweep(agent.bank))
 
-    # -- the named verbs: LangGraph's, but for labels with dots ------------------------------------------------------
+    # -- the named verbs: LangGraph's, but for labels with dots ------------------------
 
-    def get(self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+    def get(
+        self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
         """A document, or None."""
         return cast("Item | None", self.batch([self._get(namespace, key, refresh_ttl)])[0])
 
-    async def aget(self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None) -> Item | None:
+    async def aget(
+        self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None
+    ) -> Item | None:
         """A document, or None."""
         return cast("Item | None", (await self.abatch([self._get(namespace, key, refresh_ttl)]))[0])
 
@@ -122,8 +145,12 @@ class MemoryStore(BaseStore):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        """Documents at or below a namespace: the best for a query first, without one the latest first."""
-        op = SearchOp(tuple(namespace_prefix), filter, limit, offset, query, self._refreshes(refresh_ttl))
+        """Documents at or below a namespace: the best for a query first, without one
+        the latest first.
+        """
+        op = SearchOp(
+            tuple(namespace_prefix), filter, limit, offset, query, self._refreshes(refresh_ttl)
+        )
         return cast("list[SearchItem]", self.batch([op])[0])
 
     async def asearch(
@@ -137,8 +164,12 @@ class MemoryStore(BaseStore):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        """Documents at or below a namespace: the best for a query first, without one the latest first."""
-        op = SearchOp(tuple(namespace_prefix), filter, limit, offset, query, self._refreshes(refresh_ttl))
+        """Documents at or below a namespace: the best for a query first, without one
+        the latest first.
+        """
+        op = SearchOp(
+            tuple(namespace_prefix), filter, limit, offset, query, self._refreshes(refresh_ttl)
+        )
         return cast("list[SearchItem]", (await self.abatch([op]))[0])
 
     def put(
@@ -217,10 +248,12 @@ class MemoryStore(BaseStore):
             raise InvalidNamespaceError(
                 f"a document needs a namespace, and its first label cannot be 'langgraph': {namespace!r}"
             )
-        minutes = (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
+        minutes = (
+            (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
+        )
         return PutOp(tuple(namespace), str(key), value, index, minutes)
 
-    # -- carrying out --------------------------------------------------------------------------------------------------
+    # -- carrying out ------------------------------------------------------------------
 
     async def _carry_out(self, bank: MemoryBank, ops: Sequence[Op]) -> list[Result]:
         state = await bank.sync()
@@ -248,7 +281,9 @@ class MemoryStore(BaseStore):
         return results
 
     def _look(self, state: BankState) -> None:
-        """Know every document not deleted, by namespace; parsed once as long as its item does not change."""
+        """Know every document not deleted, by namespace; parsed once as long as its
+        item does not change.
+        """
         if self._of is state.items:
             return
         known, self._documents, self._places = self._documents, {}, {}
@@ -262,7 +297,9 @@ class MemoryStore(BaseStore):
         self._of = state.items
 
     def _below(self, bank: MemoryBank, state: BankState, op: SearchOp) -> list[Document]:
-        """Documents at or below a namespace that pass the filter and have not expired, the latest first."""
+        """Documents at or below a namespace that pass the filter and have not expired,
+        the latest first.
+        """
         self._look(state)
         wanted, expired = op.filter or {}, bank.expired
         found = [
@@ -275,7 +312,9 @@ class MemoryStore(BaseStore):
         found.sort(key=lambda one: (one.updated_at, one.namespace, one.key), reverse=True)
         return found
 
-    async def _search(self, bank: MemoryBank, state: BankState, op: SearchOp) -> list[tuple[Document, float | None]]:
+    async def _search(
+        self, bank: MemoryBank, state: BankState, op: SearchOp
+    ) -> list[tuple[Document, float | None]]:
         page = slice(op.offset, op.offset + op.limit)
         if not op.query or not op.query.strip() or not op.limit:
             return [(one, None) for one in self._below(bank, state, op)[page]]
@@ -292,24 +331,36 @@ class MemoryStore(BaseStore):
         ]
         if len(ranked) < page.stop:
             seen = {one.item.id for one, _ in ranked}
-            ranked += [(one, None) for one in self._below(bank, state, op) if one.item.id not in seen]
+            ranked += [
+                (one, None) for one in self._below(bank, state, op) if one.item.id not in seen
+            ]
         return ranked[page]
 
-    def _namespaces(self, bank: MemoryBank, state: BankState, op: ListNamespacesOp) -> list[Namespace]:
+    def _namespaces(
+        self, bank: MemoryBank, state: BankState, op: ListNamespacesOp
+    ) -> list[Namespace]:
         self._look(state)
         expired = bank.expired
         found = {
             namespace[: op.max_depth]
             for namespace, listed in self._places.items()
-            if all(documents.matches_path(namespace, rule.match_type, rule.path) for rule in op.match_conditions or ())
+            if all(
+                documents.matches_path(namespace, rule.match_type, rule.path)
+                for rule in op.match_conditions or ()
+            )
             and any(one.item.id not in expired for one in listed)
         }
         return sorted(found)[op.offset : op.offset + op.limit]
 
     async def _write(
-        self, bank: MemoryBank, writes: Mapping[tuple[Namespace, str], PutOp], touched: Mapping[str, Document]
+        self,
+        bank: MemoryBank,
+        writes: Mapping[tuple[Namespace, str], PutOp],
+        touched: Mapping[str, Document],
     ) -> None:
-        prepared = {place: self._prepared(op) for place, op in writes.items() if op.value is not None}
+        prepared = {
+            place: self._prepared(op) for place, op in writes.items() if op.value is not None
+        }
 
         def plan(state: BankState, commit_id: str) -> list[Assignment]:
             now = bank.now()
@@ -319,7 +370,13 @@ class MemoryStore(BaseStore):
                 if op.value is not None:
                     done.append(
                         documents.put_item(
-                            old, namespace, key, *prepared[namespace, key], ttl=op.ttl, now=now, trust=self.trust
+                            old,
+                            namespace,
+                            key,
+                            *prepared[namespace, key],
+                            ttl=op.ttl,
+                            now=now,
+                            trust=self.trust,
                         )
                     )
                 elif old is not None and old.active:
@@ -327,8 +384,15 @@ class MemoryStore(BaseStore):
             written = {item.id for _, item, _ in done}
             for item_id, seen in touched.items():
                 item = state.items.get(item_id)
-                if item_id not in written and item is not None and item == seen.item and not bank.read_only:
-                    done += documents.refreshed(item, state.archive.get(item_id, ()), seen.ttl_minutes, now=now)
+                if (
+                    item_id not in written
+                    and item is not None
+                    and item == seen.item
+                    and not bank.read_only
+                ):
+                    done += documents.refreshed(
+                        item, state.archive.get(item_id, ()), seen.ttl_minutes, now=now
+                    )
             return done
 
         due = any(one.ttl_minutes is not None for one in touched.values()) and not bank.read_only
@@ -338,7 +402,9 @@ class MemoryStore(BaseStore):
     def _prepared(self, op: PutOp) -> tuple[str, dict[str, Any]]:
         """(text, metadata) of a document to write."""
         assert op.value is not None
-        metadata = documents.encoded(op.namespace, op.key, op.value, indexed=op.index is not False, ttl_minutes=op.ttl)
+        metadata = documents.encoded(
+            op.namespace, op.key, op.value, indexed=op.index is not False, ttl_minutes=op.ttl
+        )
         paths = () if op.index is False else self.fields if op.index is None else op.index
         texts = [text for path in paths for text in _texts_at(op.value, path)]
         if not texts:
@@ -383,13 +449,17 @@ def _as_item(found: Document) -> Item:
 
 
 def _as_search_item(found: Document, score: float | None) -> SearchItem:
-    return SearchItem(found.namespace, found.key, found.fresh_value(), found.created_at, found.updated_at, score)
+    return SearchItem(
+        found.namespace, found.key, found.fresh_value(), found.created_at, found.updated_at, score
+    )
 
 
-# -- checks --------------------------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------
 
 
-def _conditions(prefix: NamespacePath | None, suffix: NamespacePath | None) -> tuple[MatchCondition, ...]:
+def _conditions(
+    prefix: NamespacePath | None, suffix: NamespacePath | None
+) -> tuple[MatchCondition, ...]:
     pairs: tuple[tuple[Literal["prefix", "suffix"], NamespacePath | None], ...] = (
         ("prefix", prefix),
         ("suffix", suffix),
@@ -413,8 +483,14 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
             documents.check_filter(op.filter or {})
         elif isinstance(op, GetOp | PutOp):  # pyright: ignore[reportUnnecessaryIsInstance]
             _check_labels(op.namespace)
-            if isinstance(op, PutOp) and op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):
-                raise InputError(f"a ttl of {op.ttl} minutes is no time to live; give more than nothing")
+            if (
+                isinstance(op, PutOp)
+                and op.ttl is not None
+                and not (isfinite(op.ttl) and op.ttl > 0)
+            ):
+                raise InputError(
+                    f"a ttl of {op.ttl} minutes is no time to live; give more than nothing"
+                )
         else:
             raise InputError(f"there is no store operation {type(op).__name__}")
         checked.append(op)
@@ -424,7 +500,9 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
 def _check_labels(labels: Sequence[object]) -> None:
     for label in labels:
         if not isinstance(label, str) or not label or "\x00" in label:
-            raise InvalidNamespaceError(f"namespace label {label!r}: labels are texts, not empty and without NUL")
+            raise InvalidNamespaceError(
+                f"namespace label {label!r}: labels are texts, not empty and without NUL"
+            )
 
 
 def _check_page(limit: int, offset: int) -> None:

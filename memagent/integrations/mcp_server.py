@@ -1,9 +1,13 @@
-"""The MCP server: a memory as tools for any MCP client, over standard input and output or streamable HTTP.
+"""The MCP server: a memory as tools for any MCP client, over standard input and output
+or streamable HTTP.
 
-The user is fixed by whoever starts the server, or by what authenticated the HTTP request; no tool takes a user, so a model cannot name
-another one. What a model adds has an assistant's trust, whatever it says about itself. Ids and cursors are looked up in that user's memory
-alone: another user's id gets the answer of one that does not exist. The surprise: inside the service there are no MCP sessions. Each
-request stands by itself (`McpEndpoint`), so there is nothing that another key could take over and nothing that outlives a revoked one.
+The user is fixed by whoever starts the server, or by what authenticated the HTTP
+request; no tool takes a user, so a model cannot name another one. What a model adds has
+an assistant's trust, whatever it says about itself. Ids and cursors are looked up in
+that user's memory alone: another user's id gets the answer of one that does not exist.
+The surprise: inside the service there are no MCP sessions. Each request stands by
+itself (`McpEndpoint`), so there is nothing that another key could take over and nothing
+that outlives a revoked one.
 """
 
 from __future__ import annotations
@@ -22,18 +26,34 @@ from pydantic import Field
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit, Question
-from memagent.core.errors import ConfigError, InputError, MemAgentError, MemoryNotFound, MissingExtra
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    MemAgentError,
+    MemoryNotFound,
+    MissingExtra,
+)
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
 from memagent.memory.facade import MAX_TEXT_CHARS
 from memagent.memory.incoming import as_question
-from memagent.tracing import NO_SPAN, Span, caller_span, operation_span, records_content, result_figures, tracing
+from memagent.tracing import (
+    NO_SPAN,
+    Span,
+    caller_span,
+    operation_span,
+    records_content,
+    result_figures,
+    tracing,
+)
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 AgentOf = Callable[[Any], AsyncAgent]
-"""The agent of the user behind an HTTP request (starlette's `Request`; None over standard input and output)."""
+"""The agent of the user behind an HTTP request (starlette's `Request`; None over standard
+input and output).
+"""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _INSTRUCTIONS = (
     "A long-term memory of one user. Search it before answering what may depend on earlier conversations; add what is worth keeping, one "
@@ -118,14 +138,18 @@ class MemoryTools:
         """The agent of the present call."""
         return self._agent if isinstance(self._agent, AsyncAgent) else self._agent(_REQUEST.get())
 
-    async def add(self, text: ShortText, subject: Annotated[str, Field(max_length=200)] | None = None) -> Remembered:
+    async def add(
+        self, text: ShortText, subject: Annotated[str, Field(max_length=200)] | None = None
+    ) -> Remembered:
         """Remember one self-contained statement; `subject` is who or what it is about."""
         if not text.strip():
             raise InputError("the text is empty; there is nothing to remember")
         agent = self.agent
         fact = Fact(text=text, subject=subject, trust=Trust.ASSISTANT, said_at=agent.clock())
         with operation_span("create_memory", capture=agent.capture_content) as one:
-            commit = await agent.bank.commit(OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(actor="mcp"))
+            commit = await agent.bank.commit(
+                OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(actor="mcp")
+            )
             item = commit.changes[0].after
             assert item is not None
             if one.recording:
@@ -137,7 +161,10 @@ class MemoryTools:
         self,
         query: ShortText,
         k: Annotated[int, Field(ge=1, le=100, description="How many.")] = 10,
-        max_tokens: Annotated[int, Field(ge=1, description="Bound on the tokens of all texts together.")] | None = None,
+        max_tokens: Annotated[
+            int, Field(ge=1, description="Bound on the tokens of all texts together.")
+        ]
+        | None = None,
     ) -> Found:
         """The memories that fit a text best."""
         hits = await self.agent.search(query, k=k, max_tokens=max_tokens)
@@ -156,17 +183,24 @@ class MemoryTools:
             }
             for one in answer.citations
         )
-        return Answered(text=answer.text, verdict=answer.verdict.value, citations=cited, notes=answer.notes)
+        return Answered(
+            text=answer.text, verdict=answer.verdict.value, citations=cited, notes=answer.notes
+        )
 
     async def list_memories(
         self,
         limit: Annotated[int, Field(ge=1, le=200)] = 50,
-        cursor: Annotated[str, Field(max_length=2_000, description="`next_cursor` of the page before.")] | None = None,
+        cursor: Annotated[
+            str, Field(max_length=2_000, description="`next_cursor` of the page before.")
+        ]
+        | None = None,
     ) -> Page:
         """All memories, oldest first, page by page."""
         memory = self.agent.memory
         active = {item.id for item in await memory.get_all()}
-        items = await memory.get_all(include_deleted=True)  # a page may end at one that was deleted since
+        items = await memory.get_all(
+            include_deleted=True
+        )  # a page may end at one that was deleted since
         start = 0
         if cursor is not None:
             after = _read_cursor(cursor)
@@ -188,7 +222,11 @@ class MemoryTools:
                 Change(
                     commit_id=entry.commit_id,
                     recorded_at=entry.recorded_at,
-                    change=entry.op.op if entry.op is not None else "UNDO" if entry.undoes else "RESTORE",
+                    change=entry.op.op
+                    if entry.op is not None
+                    else "UNDO"
+                    if entry.undoes
+                    else "RESTORE",
                     text=entry.item.text if entry.item is not None and entry.item.active else None,
                 )
                 for entry in entries
@@ -202,7 +240,9 @@ class MemoryTools:
         await memory.delete(memory_id)
         return Done(memories=(memory_id,))
 
-    async def undo(self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None) -> Done:
+    async def undo(
+        self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    ) -> Done:
         """Take back a change, by default the last one."""
         commit = await self.agent.memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
@@ -239,7 +279,7 @@ def _read_cursor(cursor: str) -> str:
     return item_id if isinstance(item_id, str) else ""
 
 
-# -- the server ----------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------
 
 TOOLS = ("search", "ask", "list", "history", "add", "forget", "undo")
 """Every tool, by name."""
@@ -252,7 +292,8 @@ def build_mcp_server(
 ) -> MCPServer:
     """An MCP server over one agent, or over the agent that a function gives for each HTTP request.
 
-    It offers `tools`, and with `read_only` only those of them that read. Raises `MissingExtra` without the `mcp` package.
+    It offers `tools`, and with `read_only` only those of them that read. Raises
+    `MissingExtra` without the `mcp` package.
     """
     try:
         from mcp.server import MCPServer
@@ -284,7 +325,9 @@ def build_mcp_server(
         )
     # The vendor's own spans tell names and messages that a client chose; ours take their place.
     inner: Any = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
-    inner.middleware[:] = [one for one in inner.middleware if not isinstance(one, OpenTelemetryMiddleware)]
+    inner.middleware[:] = [
+        one for one in inner.middleware if not isinstance(one, OpenTelemetryMiddleware)
+    ]
     offered = MemoryTools(agent)
     for name in TOOLS:
         reads = name in READING
@@ -306,20 +349,34 @@ def _tool_span(ctx: Any) -> Span:
     params: dict[str, Any] = ctx.params or {}
     meta: dict[str, Any] = ctx.meta or {}
     tool = next((name for name in TOOLS if name == params.get("name")), "unknown")
-    one = caller_span(f"tools/call {tool}", {key: meta[key] for key in _CARRIED if isinstance(meta.get(key), str)})
-    one.put({"mcp.method.name": ctx.method, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool})
+    one = caller_span(
+        f"tools/call {tool}", {key: meta[key] for key in _CARRIED if isinstance(meta.get(key), str)}
+    )
+    one.put(
+        {
+            "mcp.method.name": ctx.method,
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+        }
+    )
     return one
 
 
 def _is_error(result: Any) -> bool:
-    """Whether a tool told the client that it failed; the result is a record, or as it goes over the wire."""
-    told: object = result.get("isError") if isinstance(result, dict) else getattr(result, "is_error", False)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    """Whether a tool told the client that it failed; the result is a record, or as it
+    goes over the wire.
+    """
+    told: object = (
+        result.get("isError") if isinstance(result, dict) else getattr(result, "is_error", False)
+    )  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     return told is True
 
 
 @contextmanager
 def _own_logging() -> Generator[None]:
-    """Leave the program's logging as it is: the vendor's server would give the root logger a handler when it has none."""
+    """Leave the program's logging as it is: the vendor's server would give the root
+    logger a handler when it has none.
+    """
     root, standing_in = logging.getLogger(), logging.NullHandler()
     root.addHandler(standing_in)
     try:
@@ -329,7 +386,9 @@ def _own_logging() -> Generator[None]:
 
 
 def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool, with errors of our own tree told to the client; anything else stays with the server's log."""
+    """The tool, with errors of our own tree told to the client; anything else stays
+    with the server's log.
+    """
     import functools
 
     from mcp.server.mcpserver.exceptions import ToolError
@@ -339,7 +398,9 @@ def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return await tool(*args, **kwargs)
         except MemoryNotFound:
-            raise ToolError("there is no such memory or change; `list` and `history` tell the ids") from None
+            raise ToolError(
+                "there is no such memory or change; `list` and `history` tell the ids"
+            ) from None
         except MemAgentError as exc:
             raise ToolError(str(exc)) from exc
 
@@ -352,7 +413,9 @@ async def serve_stdio(agent: AsyncAgent, *, read_only: bool = False) -> None:
 
 
 def bound_socket(address: str) -> socket.socket:
-    """A listening socket for `HOST:PORT` on this machine; port 0 takes a free one. Raises `ConfigError` for any other host.
+    """A listening socket for `HOST:PORT` on this machine; port 0 takes a free one.
+
+    Raises `ConfigError` for any other host.
 
     The server has no keys of its own, so it is never open to a network.
     """
@@ -376,8 +439,13 @@ def bound_socket(address: str) -> socket.socket:
     return listening
 
 
-async def serve_http(agent: AsyncAgent, listening: socket.socket, *, read_only: bool = False) -> None:
-    """Serve streamable HTTP at `/mcp` on a socket from `bound_socket` until cancelled. Foreign Host and Origin headers are refused."""
+async def serve_http(
+    agent: AsyncAgent, listening: socket.socket, *, read_only: bool = False
+) -> None:
+    """Serve streamable HTTP at `/mcp` on a socket from `bound_socket` until cancelled.
+
+    Foreign Host and Origin headers are refused.
+    """
     app = build_mcp_server(agent, read_only=read_only).streamable_http_app(host="127.0.0.1")
     import uvicorn
 
@@ -386,14 +454,18 @@ async def serve_http(agent: AsyncAgent, listening: socket.socket, *, read_only: 
 
 
 class McpEndpoint:
-    """Streamable HTTP without sessions, as an ASGI app for a server that has authenticated the request and checked its Host and Origin.
+    """Streamable HTTP without sessions, as an ASGI app for a server that has
+    authenticated the request and checked its Host and Origin.
 
-    Every request is a POST that stands by itself and is answered with JSON; a session id that a client makes up means nothing. Made once,
-    `run` in one task, and called meanwhile.
+    Every request is a POST that stands by itself and is answered with JSON; a session
+    id that a client makes up means nothing. Made once, `run` in one task, and called
+    meanwhile.
     """
 
     def __init__(self, agent_of: AgentOf, *, tools: Collection[str], max_body_bytes: int) -> None:
-        """Raises `MissingExtra` without the `mcp` package, which takes half a second of processor time to load."""
+        """Raises `MissingExtra` without the `mcp` package, which takes half a second of
+        processor time to load.
+        """
         server = build_mcp_server(agent_of, tools=tools)
         from mcp.server.transport_security import TransportSecuritySettings
 

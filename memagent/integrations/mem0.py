@@ -1,9 +1,11 @@
-"""`Memory` and `AsyncMemory` with the calls and results of mem0, over memagent's journal, search and designs.
+"""`Memory` and `AsyncMemory` with the calls and results of mem0, over memagent's
+journal, search and designs.
 
-`AsyncMemory` is the one implementation; `Memory` sends each call to an event loop in a thread of its own. A memory lives with its user,
-else with its agent or run, and calls name one of them; ids are made from random ones, so `get(id)` finds a memory without an owner, as in
-mem0. The surprises: `timestamp` works (it dates the memory), what was changed or deleted can be undone with memagent's own verbs, and there
-is no telemetry.
+`AsyncMemory` is the one implementation; `Memory` sends each call to an event loop in a
+thread of its own. A memory lives with its user, else with its agent or run, and calls
+name one of them; ids are made from random ones, so `get(id)` finds a memory without an
+owner, as in mem0. The surprises: `timestamp` works (it dates the memory), what was
+changed or deleted can be undone with memagent's own verbs, and there is no telemetry.
 """
 
 from __future__ import annotations
@@ -49,14 +51,19 @@ class AsyncMemory:
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
-        """Open the store (`path` as in `Agent`); `model`, `design` and `settings` as there. Raises `ConfigError`, `StoreError`."""
+        """Open the store (`path` as in `Agent`); `model`, `design` and `settings` as there.
+
+        Raises `ConfigError`, `StoreError`.
+        """
         self._store: Store = open_store(settings, path=path, embedder=embedder)
         self._model, self._design = model, design
         self._agents: dict[Scope, AsyncAgent] = {}
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
-        """From mem0's configuration: the language model and the folder of the vector store are taken over, the rest is logged as unused."""
+        """From mem0's configuration: the language model and the folder of the vector
+        store are taken over, the rest is logged as unused.
+        """
         return cls(**calls.arguments_of(config_dict))
 
     async def add(
@@ -73,12 +80,17 @@ class AsyncMemory:
         memory_type: str | None = None,
         prompt: str | None = None,
     ) -> dict[str, Any]:
-        """Remember messages: `{"results": [{"id", "memory", "event"}]}` with the events ADD, UPDATE, DELETE and NOOP.
+        """Remember messages: `{"results": [{"id", "memory", "event"}]}` with the events
+        ADD, UPDATE, DELETE and NOOP.
 
-        With `infer` the design decides (without a model: every utterance as it is), else each message is kept raw. `timestamp` says when it
-        was said. Raises `ModelError` when the model failed; the messages are stored all the same and the next `add` goes on with them.
+        With `infer` the design decides (without a model: every utterance as it is),
+        else each message is kept raw. `timestamp` says when it was said. Raises
+        `ModelError` when the model failed; the messages are stored all the same and the
+        next `add` goes on with them.
         """
-        owner = owner_of({"user_id": user_id, "agent_id": agent_id, "run_id": run_id}, needed_for="add()")
+        owner = owner_of(
+            {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}, needed_for="add()"
+        )
         if memory_type is not None or prompt is not None:
             raise InputError("memory_type and prompt are not supported; choose a design instead")
         told = calls.messages_of(messages)
@@ -98,7 +110,9 @@ class AsyncMemory:
         if kept:
             await calls.amend(agent.bank, report, kept, day=day)
         if report.failed_chunks:
-            raise ModelError(f"the messages are stored and not yet remembered: {report.failed_chunks[0].failure}")
+            raise ModelError(
+                f"the messages are stored and not yet remembered: {report.failed_chunks[0].failure}"
+            )
         return {"results": calls.events(report, before, agent.bank.state)}
 
     async def search(
@@ -113,10 +127,13 @@ class AsyncMemory:
         show_expired: bool = False,
         **owner_ids: Any,
     ) -> dict[str, Any]:
-        """The memories that fit a query, best first: `{"results": [{"id", "memory", "score", ...}]}`.
+        """The memories that fit a query, best first: `{"results": [{"id", "memory",
+        "score", ...}]}`.
 
-        `filters` names the owner and may bound metadata by `eq ne gt gte lt lte in nin contains icontains`, `"*"`, AND, OR, NOT; owners and
-        `limit` may also be given as arguments, as in earlier versions. `rerank` uses the recipe `deep`. A score lies between 0 and 1.
+        `filters` names the owner and may bound metadata by `eq ne gt gte lt lte in nin
+        contains icontains`, `"*"`, AND, OR, NOT; owners and `limit` may also be given
+        as arguments, as in earlier versions. `rerank` uses the recipe `deep`. A score
+        lies between 0 and 1.
         """
         if not query.strip():
             raise InputError("the query is empty")
@@ -134,13 +151,17 @@ class AsyncMemory:
                 else agent.bank
             )
             where = Filter(ids=frozenset(item.id for item in items))
-            asked = Query(text=query, where=where, recipe=recipe_of("deep") if rerank else agent.memory.recipe)
+            asked = Query(
+                text=query, where=where, recipe=recipe_of("deep") if rerank else agent.memory.recipe
+            )
             for hit in await bank.search(asked, k=top_k):
                 score = max(0.0, min(1.0, hit.score))
                 if score >= (threshold or 0.0):
                     shown = envelope(scope, state.versions(hit.id), score=score)
                     if explain:
-                        shown["score_details"] = hit.why.model_dump(mode="json", exclude_defaults=True)
+                        shown["score_details"] = hit.why.model_dump(
+                            mode="json", exclude_defaults=True
+                        )
                     found.append((hit.score, shown))
         found.sort(key=lambda one: (-one[0], one[1]["id"]))
         return {"results": [shown for _, shown in found[:top_k]]}
@@ -155,15 +176,21 @@ class AsyncMemory:
         show_expired: bool = False,
         **owner_ids: Any,
     ) -> dict[str, Any]:
-        """Memories of an owner, latest first: `{"results": [...]}`, at most `top_k` (20), or a page of `page_size`, counted from 1.
+        """Memories of an owner, latest first: `{"results": [...]}`, at most `top_k`
+        (20), or a page of `page_size`, counted from 1.
 
-        A page comes with `count` (all that match) and the numbers of the `next` and `previous` page, or None.
+        A page comes with `count` (all that match) and the numbers of the `next` and
+        `previous` page, or None.
         """
-        owner, wanted, limit = calls.asked(filters, owner_ids, 20 if top_k is None else top_k, needed_for="get_all()")
+        owner, wanted, limit = calls.asked(
+            filters, owner_ids, 20 if top_k is None else top_k, needed_for="get_all()"
+        )
         shown: list[dict[str, Any]] = []
         for agent in await self._agents_of(owner):
             items = await self._matching(agent, owner, wanted, show_expired=show_expired)
-            shown += [envelope(agent.bank.scope, agent.bank.state.versions(item.id)) for item in items]
+            shown += [
+                envelope(agent.bank.scope, agent.bank.state.versions(item.id)) for item in items
+            ]
         shown.sort(key=lambda one: (one["created_at"] or "", one["id"]), reverse=True)
         if page is None:
             return {"results": shown[:limit]}
@@ -180,7 +207,11 @@ class AsyncMemory:
     async def get(self, memory_id: str) -> dict[str, Any] | None:
         """A memory, or None."""
         found = await self._find(memory_id)
-        return envelope(found[0].bank.scope, found[0].bank.state.versions(memory_id)) if found is not None else None
+        return (
+            envelope(found[0].bank.scope, found[0].bank.state.versions(memory_id))
+            if found is not None
+            else None
+        )
 
     async def update(
         self,
@@ -190,7 +221,10 @@ class AsyncMemory:
         expiration_date: Any = _UNSET,
         data: str | None = None,
     ) -> dict[str, Any]:
-        """Change text (also as `data`), metadata (keys given) or last day (None for none) of a memory. Raises `InputError`."""
+        """Change text (also as `data`), metadata (keys given) or last day (None for none) of a memory.
+
+        Raises `InputError`.
+        """
         text = data if text is None else text
         if text is None and metadata is None and expiration_date is _UNSET:
             raise InputError("there is nothing to update: give text, metadata or expiration_date")
@@ -207,7 +241,11 @@ class AsyncMemory:
             kept = dict(old.metadata) | {"_updated_at": now.isoformat()}
             if metadata is not None:
                 kept["_metadata"] = records.as_json({**records.metadata_of(old), **metadata})
-            changes: dict[str, Any] = {"version": old.version + 1, "text": text or old.text, "metadata": kept}
+            changes: dict[str, Any] = {
+                "version": old.version + 1,
+                "text": text or old.text,
+                "metadata": kept,
+            }
             if expiration_date is not _UNSET:
                 kept["_expiration_date"] = day.isoformat() if day is not None else None
                 changes["expires_at"] = records.end_of(day)
@@ -218,7 +256,10 @@ class AsyncMemory:
         return {"message": "Memory updated successfully!"}
 
     async def delete(self, memory_id: str) -> dict[str, Any]:
-        """Delete a memory; memagent's `restore` brings it back. Raises `InputError` when there is none."""
+        """Delete a memory; memagent's `restore` brings it back.
+
+        Raises `InputError` when there is none.
+        """
         agent, _ = await self._there(memory_id)
         await agent.memory.delete(memory_id)
         return {"message": "Memory deleted successfully!"}
@@ -226,8 +267,13 @@ class AsyncMemory:
     async def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, Any]:
-        """Delete every memory of an owner, one commit a scope. Raises `InputError` without an owner."""
-        owner = owner_of({"user_id": user_id, "agent_id": agent_id, "run_id": run_id}, needed_for="delete_all()")
+        """Delete every memory of an owner, one commit a scope.
+
+        Raises `InputError` without an owner.
+        """
+        owner = owner_of(
+            {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}, needed_for="delete_all()"
+        )
         for agent in await self._agents_of(owner):
             items = await self._matching(agent, owner, {}, show_expired=True)
             if items:
@@ -257,7 +303,7 @@ class AsyncMemory:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------
 
     def _agent(self, scope: Scope) -> AsyncAgent:
         if scope not in self._agents:
@@ -295,7 +341,12 @@ class AsyncMemory:
             for item in await agent.memory.get_all(include_deleted=show_expired)
             if item.active
             and owner.owns(scope, item)
-            and (not wanted or records.passes({**records.metadata_of(item), **records.fields_of(scope, item)}, wanted))
+            and (
+                not wanted
+                or records.passes(
+                    {**records.metadata_of(item), **records.fields_of(scope, item)}, wanted
+                )
+            )
         ]
 
     async def _add_raw(
@@ -314,13 +365,21 @@ class AsyncMemory:
             if role == "system":
                 continue
             if not isinstance(text, str) or not text.strip():
-                raise InputError("a message has no text: give it as `content`, a string that is not empty")
+                raise InputError(
+                    "a message has no text: give it as `content`, a string that is not empty"
+                )
             name = message.get("name")
             kept = records.kept_metadata(
                 owner, metadata, actor_id=str(name) if name else None, role=role, expiration=day
             )
             trust = _TRUST.get(role, Trust.USER)
-            fact = Fact(text=text, speaker=str(name or role), said_at=at, trust=trust, expires_at=records.end_of(day))
+            fact = Fact(
+                text=text,
+                speaker=str(name or role),
+                said_at=at,
+                trust=trust,
+                expires_at=records.end_of(day),
+            )
             ops.append(Add(fact=fact, id=str(uuid4()), metadata=kept))
         if ops:
             await agent.bank.commit(OpBatch(accepted=tuple(ops)), source=SourceRef(actor="user"))
@@ -337,7 +396,10 @@ class AsyncMemory:
 
 
 class Memory:
-    """mem0's `Memory`: `AsyncMemory` for synchronous code; arguments, results and errors are its. Close it, or use it in a `with`."""
+    """mem0's `Memory`: `AsyncMemory` for synchronous code; arguments, results and errors are its.
+
+    Close it, or use it in a `with`.
+    """
 
     def __init__(
         self,
@@ -348,7 +410,9 @@ class Memory:
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
-        self._memory = AsyncMemory(path, model=model, embedder=embedder, design=design, settings=settings)
+        self._memory = AsyncMemory(
+            path, model=model, embedder=embedder, design=design, settings=settings
+        )
         self._thread = LoopThread()
 
     @classmethod
@@ -359,7 +423,9 @@ class Memory:
     def _do(self, make: Callable[[AsyncMemory], Coroutine[Any, Any, T]]) -> T:
         return self._thread.run(make(self._memory))
 
-    def add(self, messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **given: Any) -> dict[str, Any]:
+    def add(
+        self, messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any]], **given: Any
+    ) -> dict[str, Any]:
         """See `AsyncMemory.add`."""
         return self._do(lambda memory: memory.add(messages, **given))
 

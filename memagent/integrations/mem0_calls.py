@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _AMENDED = "mem0"
 """Actor of a commit that completes what `add` wrote; history leaves it out."""
 
-# -- arguments -----------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------
 
 
 def unknown(memory_id: str) -> InputError:
@@ -70,9 +70,16 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("model"):
         provider = str(chosen.get("provider") or "openai")
         base = next(
-            (options[name] for name in ("openai_base_url", "ollama_base_url", "base_url") if options.get(name)), None
+            (
+                options[name]
+                for name in ("openai_base_url", "ollama_base_url", "base_url")
+                if options.get(name)
+            ),
+            None,
         )
-        model = ModelSettings(model=f"{provider}/{options['model']}", api_key=options.get("api_key"), api_base=base)
+        model = ModelSettings(
+            model=f"{provider}/{options['model']}", api_key=options.get("api_key"), api_base=base
+        )
         arguments["settings"] = AgentSettings(model=model)
     kept = _table(_table(config, "vector_store"), "config")
     if kept.get("path"):
@@ -88,19 +95,28 @@ def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if found is not None else {}
 
 
-# -- results -------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------
 
 
-async def amend(bank: MemoryBank, report: IngestReport, kept: Mapping[str, Any], *, day: Any) -> None:
+async def amend(
+    bank: MemoryBank, report: IngestReport, kept: Mapping[str, Any], *, day: Any
+) -> None:
     """Put what the call said about its memories beside those that it added."""
-    added = {one.item_id for chunk in report.chunks for one in chunk.applied if isinstance(one.op, Add)}
+    added = {
+        one.item_id for chunk in report.chunks for one in chunk.applied if isinstance(one.op, Add)
+    }
 
     def plan(state: BankState, commit_id: str) -> list[Assignment]:
         return [
             (
-                Update(id=item.id, version=item.version, text=item.text, reason="metadata of the call"),
+                Update(
+                    id=item.id, version=item.version, text=item.text, reason="metadata of the call"
+                ),
                 item.model_copy(
-                    update={"metadata": {**item.metadata, **kept}, "expires_at": records.end_of(day) or item.expires_at}
+                    update={
+                        "metadata": {**item.metadata, **kept},
+                        "expires_at": records.end_of(day) or item.expires_at,
+                    }
                 ),
                 state.archive.get(item.id, ()),
             )
@@ -111,7 +127,9 @@ async def amend(bank: MemoryBank, report: IngestReport, kept: Mapping[str, Any],
     await assign(bank, plan, actor=_AMENDED)
 
 
-def events(report: IngestReport, before: Mapping[str, MemoryItem], after: BankState) -> list[dict[str, Any]]:
+def events(
+    report: IngestReport, before: Mapping[str, MemoryItem], after: BankState
+) -> list[dict[str, Any]]:
     """What an ingest did, one event an op on a memory; a NOOP that names none is left out."""
     found: list[dict[str, Any]] = []
     for applied in (one for chunk in report.chunks for one in chunk.applied):
@@ -119,7 +137,13 @@ def events(report: IngestReport, before: Mapping[str, MemoryItem], after: BankSt
         if item_id is None:
             continue
         old, now = before.get(item_id), after.items.get(item_id)
-        text = old.text if applied.op.op == "DELETE" and old is not None else now.text if now is not None else ""
+        text = (
+            old.text
+            if applied.op.op == "DELETE" and old is not None
+            else now.text
+            if now is not None
+            else ""
+        )
         event = {"id": item_id, "memory": text, "event": applied.op.op}
         if applied.op.op == "UPDATE" and old is not None:
             event["previous_memory"] = old.text
@@ -137,7 +161,13 @@ def history(memory_id: str, entries: Sequence[HistoryEntry]) -> list[dict[str, A
             continue
         now = entry.item.text if entry.item is not None and entry.item.active else None
         event = (
-            entry.op.op if entry.op is not None else "DELETE" if now is None else "ADD" if text is None else "UPDATE"
+            entry.op.op
+            if entry.op is not None
+            else "DELETE"
+            if now is None
+            else "ADD"
+            if text is None
+            else "UPDATE"
         )
         kept = entry.item.metadata if entry.item is not None else {}
         shown.append(

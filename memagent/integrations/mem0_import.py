@@ -1,7 +1,9 @@
-"""Memories of mem0 taken over: from the folder of its qdrant store (local mode) or from a JSON export.
+"""Memories of mem0 taken over: from the folder of its qdrant store (local mode) or from
+a JSON export.
 
-Ids, texts, owners, dates and metadata are kept; vectors are made anew when they are needed. What was taken over before is skipped, so an
-import can be repeated. No vendor's library is needed, and nothing that a file names is ever run (see `point_reader`).
+Ids, texts, owners, dates and metadata are kept; vectors are made anew when they are
+needed. What was taken over before is skipped, so an import can be repeated. No vendor's
+library is needed, and nothing that a file names is ever run (see `point_reader`).
 """
 
 from __future__ import annotations
@@ -58,11 +60,18 @@ Row = Mapping[str, Any]
 
 
 def read_mem0(path: Path) -> list[Row]:
-    """Memories in a qdrant folder, one of its `storage.sqlite` files, or a JSON (lines) export. Raises `InputError` for anything else."""
+    """Memories in a qdrant folder, one of its `storage.sqlite` files, or a JSON (lines) export.
+
+    Raises `InputError` for anything else.
+    """
     if path.is_dir():
-        files = sorted(file for file in path.rglob("storage.sqlite") if not _other_collection(file.parent.name))
+        files = sorted(
+            file for file in path.rglob("storage.sqlite") if not _other_collection(file.parent.name)
+        )
         if not files:
-            raise InputError(f"{path} holds no collection of qdrant's local mode (collection/NAME/storage.sqlite)")
+            raise InputError(
+                f"{path} holds no collection of qdrant's local mode (collection/NAME/storage.sqlite)"
+            )
         return [row for file in files for row in _points(file)]
     if not path.is_file():
         raise InputError(f"there is no {path}")
@@ -76,8 +85,12 @@ def _other_collection(name: str) -> bool:
     return name.endswith("_entities") or name == "mem0migrations"
 
 
-async def import_mem0(store: Store, rows: Iterable[Row], *, user_id: str | None = None) -> ImportReport:
-    """Add rows to the memories of their owners, several hundred a commit; with `user_id` only those of that user."""
+async def import_mem0(
+    store: Store, rows: Iterable[Row], *, user_id: str | None = None
+) -> ImportReport:
+    """Add rows to the memories of their owners, several hundred a commit; with
+    `user_id` only those of that user.
+    """
     parts: dict[Scope, dict[str, Add]] = {}
     found = refused = 0
     for row in rows:
@@ -103,7 +116,15 @@ async def import_mem0(store: Store, rows: Iterable[Row], *, user_id: str | None 
         imported=imported,
         skipped=found - refused - imported,
         refused=refused,
-        users=tuple(sorted({scope.user_id for scope in parts if scope.agent_id is None and scope.run_id is None})),
+        users=tuple(
+            sorted(
+                {
+                    scope.user_id
+                    for scope in parts
+                    if scope.agent_id is None and scope.run_id is None
+                }
+            )
+        ),
     )
 
 
@@ -112,7 +133,10 @@ def _add(row: Row) -> tuple[Owner, Add]:
     text = row.get("data")
     if not isinstance(text, str) or not text.strip():
         raise InputError("a memory without text")
-    created, day = records.moment_of(row.get("created_at")), records.expiration_of(row.get("expiration_date"))
+    created, day = (
+        records.moment_of(row.get("created_at")),
+        records.expiration_of(row.get("expiration_date")),
+    )
     updated = records.moment_of(row.get("updated_at"))
     kept = records.kept_metadata(
         owner,
@@ -123,11 +147,16 @@ def _add(row: Row) -> tuple[Owner, Add]:
         dates={"updated_at": updated} if updated is not None else None,
     )
     speaker = row.get("actor_id") or row.get("role")
-    fact = Fact(text=text, speaker=str(speaker) if speaker else None, said_at=created, expires_at=records.end_of(day))
+    fact = Fact(
+        text=text,
+        speaker=str(speaker) if speaker else None,
+        said_at=created,
+        expires_at=records.end_of(day),
+    )
     return owner, Add(fact=fact, id=str(row["id"]), metadata=kept)
 
 
-# -- a JSON export -------------------------------------------------------------------------------------------------
+# -- a JSON export ---------------------------------------------------------------------
 
 
 def _exported(path: Path) -> list[Row]:
@@ -154,7 +183,9 @@ def _exported(path: Path) -> list[Row]:
 
 def _flat(shown: Mapping[str, Any]) -> Row:
     """A memory as `get_all` shows it, as the store keeps it."""
-    payload = {key: value for key, value in shown.items() if key not in ("memory", "metadata", "score")}
+    payload = {
+        key: value for key, value in shown.items() if key not in ("memory", "metadata", "score")
+    }
     return {
         **(shown.get("metadata") or {}),
         **payload,
@@ -162,13 +193,15 @@ def _flat(shown: Mapping[str, Any]) -> Row:
     }
 
 
-# -- qdrant's local mode -------------------------------------------------------------------------------------------
+# -- qdrant's local mode ---------------------------------------------------------------
 
 
 def _points(file: Path) -> Iterator[Row]:
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
-            blobs = [row[0] for row in connection.execute("SELECT point FROM points ORDER BY rowid")]
+            blobs = [
+                row[0] for row in connection.execute("SELECT point FROM points ORDER BY rowid")
+            ]
     except sqlite3.Error as exc:
         raise InputError(f"{file} cannot be read: {exc}") from exc
     for blob in blobs:

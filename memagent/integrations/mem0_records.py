@@ -1,7 +1,10 @@
-"""mem0's vocabulary over memory items: owners, result envelopes, metadata filters. Pure.
+"""mem0's vocabulary over memory items: owners, result envelopes, metadata filters.
 
-What mem0 keeps beside a text (agent, run, actor, role, the caller's metadata of any JSON) stands in reserved metadata of the item, so that
-a caller's keys can never pose as an owner. An item's user is its scope's and is kept nowhere else.
+Pure.
+
+What mem0 keeps beside a text (agent, run, actor, role, the caller's metadata of any
+JSON) stands in reserved metadata of the item, so that a caller's keys can never pose as
+an owner. An item's user is its scope's and is kept nowhere else.
 """
 
 from __future__ import annotations
@@ -32,10 +35,14 @@ class Owner:
 
     @property
     def scope(self) -> Scope:
-        """Where a memory of this owner is kept: with its user, else with its agent, else with its run."""
+        """Where a memory of this owner is kept: with its user, else with its agent,
+        else with its run.
+        """
         if self.user_id is not None:
             return Scope(user_id=self.user_id)
-        return Scope(agent_id=self.agent_id, run_id=None if self.agent_id is not None else self.run_id)
+        return Scope(
+            agent_id=self.agent_id, run_id=None if self.agent_id is not None else self.run_id
+        )
 
     def may_be_in(self, scope: Scope) -> bool:
         """Whether memories of this owner may be kept in a scope."""
@@ -49,7 +56,10 @@ class Owner:
 
 
 def owner_of(ids: Mapping[str, Any], *, needed_for: str) -> Owner:
-    """The owner that some of user_id, agent_id and run_id name. Raises `InputError` for none, or for an id that cannot be one."""
+    """The owner that some of user_id, agent_id and run_id name.
+
+    Raises `InputError` for none, or for an id that cannot be one.
+    """
     found = {name: _entity(ids[name], name) for name in OWNERS if ids.get(name) is not None}
     if not found:
         raise InputError(
@@ -60,14 +70,18 @@ def owner_of(ids: Mapping[str, Any], *, needed_for: str) -> Owner:
 
 def _entity(value: object, name: str) -> str:
     trimmed = str(value).strip()
-    if not trimmed or len(trimmed) > 256 or any(one.isspace() or not one.isprintable() for one in trimmed):
+    if (
+        not trimmed
+        or len(trimmed) > 256
+        or any(one.isspace() or not one.isprintable() for one in trimmed)
+    ):
         raise InputError(
             f"{name} {str(value)[:40]!r} cannot be an id: give 1 to 256 printable characters without spaces"
         )
     return trimmed
 
 
-# -- what is kept beside a text --------------------------------------------------------------------------------------
+# -- what is kept beside a text --------------------------------------------------------
 
 
 def kept_metadata(
@@ -79,7 +93,10 @@ def kept_metadata(
     expiration: date | None = None,
     dates: Mapping[str, datetime] | None = None,
 ) -> dict[str, str | int | float | bool | None]:
-    """Reserved metadata of an item. Raises `InputError` for metadata that is not JSON."""
+    """Reserved metadata of an item.
+
+    Raises `InputError` for metadata that is not JSON.
+    """
     kept: dict[str, Any] = {
         "_agent_id": owner.agent_id,
         "_run_id": owner.run_id,
@@ -93,9 +110,14 @@ def kept_metadata(
 
 
 def as_json(metadata: Mapping[str, Any]) -> str:
-    """The caller's metadata as JSON, without the keys that name owners. Raises `InputError`."""
+    """The caller's metadata as JSON, without the keys that name owners.
+
+    Raises `InputError`.
+    """
     try:
-        return json.dumps({key: value for key, value in metadata.items() if key not in (*OWNERS, "actor_id")})
+        return json.dumps(
+            {key: value for key, value in metadata.items() if key not in (*OWNERS, "actor_id")}
+        )
     except (TypeError, ValueError, RecursionError) as exc:
         raise InputError(f"the metadata is not JSON: {exc}") from exc
 
@@ -119,7 +141,9 @@ def fields_of(scope: Scope, item: MemoryItem) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def envelope(scope: Scope, versions: Sequence[MemoryItem], *, score: float | None = None) -> dict[str, Any]:
+def envelope(
+    scope: Scope, versions: Sequence[MemoryItem], *, score: float | None = None
+) -> dict[str, Any]:
     """An item, given with its earlier versions, as mem0 shows a memory."""
     item = versions[-1]
     created = _date(item, "_created_at") or versions[0].said_at
@@ -141,11 +165,14 @@ def _date(item: MemoryItem, name: str) -> datetime | None:
     return datetime.fromisoformat(str(kept)) if kept is not None else None
 
 
-# -- dates ---------------------------------------------------------------------------------------------------------
+# -- dates -----------------------------------------------------------------------------
 
 
 def expiration_of(value: object) -> date | None:
-    """The last day of a memory from a date, a datetime or YYYY-MM-DD. Raises `InputError`."""
+    """The last day of a memory from a date, a datetime or YYYY-MM-DD.
+
+    Raises `InputError`.
+    """
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -155,7 +182,9 @@ def expiration_of(value: object) -> date | None:
     try:
         return date.fromisoformat(str(value))
     except ValueError:
-        raise InputError(f"expiration_date {str(value)[:40]!r} is no date; write YYYY-MM-DD") from None
+        raise InputError(
+            f"expiration_date {str(value)[:40]!r} is no date; write YYYY-MM-DD"
+        ) from None
 
 
 def end_of(day: date | None) -> datetime | None:
@@ -166,7 +195,10 @@ def end_of(day: date | None) -> datetime | None:
 
 
 def moment_of(value: object) -> datetime | None:
-    """A moment from a datetime, seconds since 1970, or an ISO text; naive ones are UTC. Raises `InputError`."""
+    """A moment from a datetime, seconds since 1970, or an ISO text; naive ones are UTC.
+
+    Raises `InputError`.
+    """
     if value is None or isinstance(value, datetime):
         return value if value is None or value.tzinfo is not None else value.replace(tzinfo=UTC)
     try:
@@ -180,21 +212,29 @@ def moment_of(value: object) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-# -- filters -------------------------------------------------------------------------------------------------------
+# -- filters ---------------------------------------------------------------------------
 
 
 def check_filter(wanted: Mapping[str, Any]) -> None:
-    """Raises `InputError` for an operator that does not exist, or one without a list where it takes one."""
+    """Raises `InputError` for an operator that does not exist, or one without a list
+    where it takes one.
+    """
     for name, rule in wanted.items():
         if name in _LOGIC:
-            if not isinstance(rule, list) or not all(isinstance(one, Mapping) for one in cast("list[object]", rule)):
+            if not isinstance(rule, list) or not all(
+                isinstance(one, Mapping) for one in cast("list[object]", rule)
+            ):
                 raise InputError(f"{name} takes a list of filters")
             for one in cast("list[Mapping[str, Any]]", rule):
                 check_filter(one)
         elif isinstance(rule, Mapping):
-            unknown = [str(one) for one in cast("Mapping[str, object]", rule) if one not in _OPERATORS]
+            unknown = [
+                str(one) for one in cast("Mapping[str, object]", rule) if one not in _OPERATORS
+            ]
             if unknown:
-                raise InputError(f"there is no filter operator {unknown[0]!r}; there are {', '.join(_OPERATORS)}")
+                raise InputError(
+                    f"there is no filter operator {unknown[0]!r}; there are {', '.join(_OPERATORS)}"
+                )
 
 
 def passes(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -213,7 +253,10 @@ def _meets(values: Mapping[str, Any], name: str, rule: Any) -> bool:
         case _:
             pass
     if isinstance(rule, Mapping):
-        return all(_compares(values.get(name), str(op), bound) for op, bound in cast("Mapping[str, Any]", rule).items())
+        return all(
+            _compares(values.get(name), str(op), bound)
+            for op, bound in cast("Mapping[str, Any]", rule).items()
+        )
     return name in values if rule == "*" else values.get(name) == rule
 
 
@@ -236,7 +279,9 @@ def _compares(value: Any, operator: str, bound: Any) -> bool:
 
 
 def _in_order(value: Any, operator: str, bound: Any) -> bool:
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, bound))
+    numbers = all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in (value, bound)
+    )
     if not numbers and not (isinstance(value, str) and isinstance(bound, str)):
         return False
     if value == bound:

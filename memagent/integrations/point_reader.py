@@ -1,8 +1,10 @@
 """The points of qdrant's local mode, read as plain values.
 
-That mode keeps each point as a pickle, and unpickling a file that someone else wrote may run anything. This reader unpickles nothing: it
-goes through the opcodes as data and builds dicts, lists, texts and numbers; what a stream names (a class, a function) stays a name and is
-never imported or called. An opcode that plain points do not need is refused.
+That mode keeps each point as a pickle, and unpickling a file that someone else wrote
+may run anything. This reader unpickles nothing: it goes through the opcodes as data and
+builds dicts, lists, texts and numbers; what a stream names (a class, a function) stays
+a name and is never imported or called. An opcode that plain points do not need is
+refused.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 
 
 class _Object:
-    """Stands for anything that a stream makes by a class or function: its name and the state it was given."""
+    """Stands for anything that a stream makes by a class or function: its name and the
+    state it was given.
+    """
 
     def __init__(self, name: object) -> None:
         self.name = name
@@ -34,7 +38,10 @@ class _Object:
 
 
 def read_point(blob: bytes) -> dict[str, Any]:
-    """Fields of a point (`id`, `vector`, `payload`). Raises `ValueError` for a stream that is no point."""
+    """Fields of a point (`id`, `vector`, `payload`).
+
+    Raises `ValueError` for a stream that is no point.
+    """
     point = _read(blob)
     if not isinstance(point, _Object) or "PointStruct" not in str(point.name):
         raise ValueError("it holds no PointStruct")

@@ -1,7 +1,8 @@
 """Checking a scope's log against its own hashes: order, headers, payloads and tip.
 
-Finds any change to a row, a row taken out or put in, and a log cut short (the tip is kept apart). Someone who may rewrite the whole
-database can also recompute every hash; against that, keep the tip's chain hash somewhere else.
+Finds any change to a row, a row taken out or put in, and a log cut short (the tip is
+kept apart). Someone who may rewrite the whole database can also recompute every hash;
+against that, keep the tip's chain hash somewhere else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 
-from memagent.journal.rows import ERASED, ScopeKey, first_chain, next_chain, payload_digest, scope_digest
+from memagent.journal.rows import (
+    ERASED,
+    ScopeKey,
+    first_chain,
+    next_chain,
+    payload_digest,
+    scope_digest,
+)
 from memagent.journal.schema import journal, payloads, scopes
 
 _ROWS_AT_ONCE: Final = 256
@@ -19,13 +27,20 @@ _MOST_REPORTED: Final = 20
 
 
 def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
-    """What is wrong with the scope's log, each line naming a sequence, the first bad one first; [] when nothing is.
+    """What is wrong with the scope's log, each line naming a sequence, the first bad
+    one first; [] when nothing is.
 
     A scope that was never written to is in order. At most 20 lines.
     """
     digest = scope_digest(scope)
-    names = (scopes.c.user_id == scope[0]) & _same(scopes.c.agent_id, scope[1]) & _same(scopes.c.run_id, scope[2])
-    tips = connection.execute(select(scopes).where((scopes.c.digest == digest) | names).order_by(scopes.c.id)).all()
+    names = (
+        (scopes.c.user_id == scope[0])
+        & _same(scopes.c.agent_id, scope[1])
+        & _same(scopes.c.run_id, scope[2])
+    )
+    tips = connection.execute(
+        select(scopes).where((scopes.c.digest == digest) | names).order_by(scopes.c.id)
+    ).all()
     strays = _strays(connection)
     if not tips:
         return strays
@@ -38,7 +53,9 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     auditor = _Auditor(connection, tip.id, first_chain(digest))
     problems += auditor.run()
     if tip.head != auditor.seq:
-        problems.append(f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says {tip.head}")
+        problems.append(
+            f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says {tip.head}"
+        )
     elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
         problems.append(f"seq {tip.head}: the tip does not match the last header")
     return (problems + strays)[:_MOST_REPORTED]
@@ -53,7 +70,11 @@ def _strays(connection: Connection) -> list[str]:
     problems: list[str] = []
     for table in (journal, payloads):
         lost = table.outerjoin(scopes, scopes.c.id == table.c.scope_id)
-        rows = select(func.min(table.c.seq), func.count()).select_from(lost).where(scopes.c.id.is_(None))
+        rows = (
+            select(func.min(table.c.seq), func.count())
+            .select_from(lost)
+            .where(scopes.c.id.is_(None))
+        )
         first, count = connection.execute(rows).one()
         if count:
             problems.append(f"seq {first}: {count} rows of {table.name} belong to no scope")
@@ -61,7 +82,10 @@ def _strays(connection: Connection) -> list[str]:
 
 
 class _Auditor:
-    """Walks one log. `seq`, `chain` and `recorded_us` are those of the last header seen."""
+    """Walks one log.
+
+    `seq`, `chain` and `recorded_us` are those of the last header seen.
+    """
 
     def __init__(self, connection: Connection, scope_id: int, chain: bytes) -> None:
         self._connection = connection
@@ -87,7 +111,8 @@ class _Auditor:
 
     def _rows(self, after: int) -> list[Row[Any]]:
         joined = journal.outerjoin(
-            payloads, (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq)
+            payloads,
+            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
         )
         return list(
             self._connection.execute(
@@ -132,9 +157,17 @@ class _Auditor:
     def _follows(self, row: Row[Any]) -> bool:
         try:
             chain = next_chain(
-                self.chain, seq=row.seq, kind=row.kind, recorded_us=row.recorded_us, digest=row.payload_digest
+                self.chain,
+                seq=row.seq,
+                kind=row.kind,
+                recorded_us=row.recorded_us,
+                digest=row.payload_digest,
             )
-        except (AttributeError, TypeError, struct.error):  # a value of another type, which SQLite lets through
+        except (
+            AttributeError,
+            TypeError,
+            struct.error,
+        ):  # a value of another type, which SQLite lets through
             return False
         return chain == row.chain
 

@@ -1,8 +1,11 @@
-"""The seam between the journal and a database: what differs from one kind to the next, as one value.
+"""The seam between the journal and a database: what differs from one kind to the next,
+as one value.
 
-Everything else (entries, digests, chain, grouping, pages, audit) is written once against it. A backend names one database; it holds no
-connection of its own, and the writer and the readers ask it for theirs. `shared` says the most: only where one process writes may ends of
-logs be remembered, elsewhere they are asked for inside every transaction and before every read.
+Everything else (entries, digests, chain, grouping, pages, audit) is written once
+against it. A backend names one database; it holds no connection of its own, and the
+writer and the readers ask it for theirs. `shared` says the most: only where one process
+writes may ends of logs be remembered, elsewhere they are asked for inside every
+transaction and before every read.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ if TYPE_CHECKING:
     from memagent.journal.statements import Statements
 
 WHOLE_STORE: Final = "*"
-"""Named instead of a scope's digest: names and headers of every scope may be read, and nobody's words."""
+"""Named instead of a scope's digest: names and headers of every scope may be read, and
+nobody's words.
+"""
 VECTORS_ONLY: Final = "-"
 """Named where no scope is read or written: the cache of vectors, and nothing of anybody."""
-ADVICE: Final = (
-    "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
-)
+ADVICE: Final = "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
 
 
 class Tip(NamedTuple):
@@ -63,7 +66,9 @@ class DriverCursor(Protocol):
 
 
 class DriverConnection(Protocol):
-    """What the writer needs of a driver's connection; it begins and ends transactions by statements."""
+    """What the writer needs of a driver's connection; it begins and ends transactions
+    by statements.
+    """
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run one statement; gives a cursor."""
@@ -82,7 +87,10 @@ class Heads(Protocol):
     """Answers for the last committed sequence of scopes. Thread-safe."""
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none. Raises what the driver raises."""
+        """Sequence of the scope's last row, 0 when it has none.
+
+        Raises what the driver raises.
+        """
         ...
 
     def close(self) -> None:
@@ -91,7 +99,10 @@ class Heads(Protocol):
 
 
 class Backend(Protocol):
-    """One database that holds a journal. Hashable: equal backends share one writer within a process."""
+    """One database that holds a journal.
+
+    Hashable: equal backends share one writer within a process.
+    """
 
     @property
     def name(self) -> str:
@@ -143,15 +154,21 @@ class Backend(Protocol):
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
     ) -> Mapping[ScopeKey, Tip]:
-        """Begin a transaction that may write to these scopes alone; their ends, as far as they are known now."""
+        """Begin a transaction that may write to these scopes alone; their ends, as far
+        as they are known now.
+        """
         ...
 
-    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def write_rows(
+        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
         """Run a statement of `sql` for many rows; how many rows it changed."""
         ...
 
     def last_erasure(self, cursor: DriverCursor) -> str:
-        """The mark of the last erasure; no other can happen before this transaction ends. "" where other processes cannot erase."""
+        """The mark of the last erasure; no other can happen before this transaction
+        ends. "" where other processes cannot erase.
+        """
         ...
 
     def in_transaction(self, connection: DriverConnection) -> bool:
@@ -159,15 +176,21 @@ class Backend(Protocol):
         ...
 
     def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
-        """Move the write-ahead log along where that is the writer's task; whether nothing is left of it."""
+        """Move the write-ahead log along where that is the writer's task; whether
+        nothing is left of it.
+        """
         ...
 
     def scrub(self, connection: DriverConnection) -> bool:
-        """Take deleted rows out of the files, as far as the database lets us; whether that was done."""
+        """Take deleted rows out of the files, as far as the database lets us; whether
+        that was done.
+        """
         ...
 
     def prune_responses(self, before_us: int) -> int:
-        """Delete first responses older than a moment over a connection of its own, in short transactions, from any thread; their number."""
+        """Delete first responses older than a moment over a connection of its own, in
+        short transactions, from any thread; their number.
+        """
         ...
 
     # ---- reading, from any thread

@@ -1,7 +1,9 @@
-"""What every journal in a SQL database does: appends, reads, the audit, first responses, the cache of vectors, the embedder's claim.
+"""What every journal in a SQL database does: appends, reads, the audit, first
+responses, the cache of vectors, the embedder's claim.
 
-`expect` is decided inside the transaction, so two writers never both get a sequence, in one process or in many. How a place is named and
-opened is the subclass's: `SqlJournal` for a SQLite file, `PostgresJournal` for a server.
+`expect` is decided inside the transaction, so two writers never both get a sequence, in
+one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
+for a SQLite file, `PostgresJournal` for a server.
 """
 
 from __future__ import annotations
@@ -37,10 +39,18 @@ _MAX_DIGEST_CHARS: Final = 128
 
 
 class DatabaseJournal:
-    """A `Journal` over a backend. Thread-safe; journals of the same database share a writer within a process."""
+    """A `Journal` over a backend.
+
+    Thread-safe; journals of the same database share a writer within a process.
+    """
 
     def __init__(
-        self, backend: Backend, *, read_only: bool, clock: Clock, lock: Callable[[], FileLock] | None = None
+        self,
+        backend: Backend,
+        *,
+        read_only: bool,
+        clock: Clock,
+        lock: Callable[[], FileLock] | None = None,
     ) -> None:
         self._backend = backend
         self.place = backend.name
@@ -63,17 +73,30 @@ class DatabaseJournal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.place!r}{', read_only=True' if self.read_only else ''})"
+        return (
+            f"{type(self).__name__}({self.place!r}{', read_only=True' if self.read_only else ''})"
+        )
 
     async def append(
-        self, scope: Scope, entry: Entry, *, expect: int, idempotency: tuple[str, str, str] | None = None
+        self,
+        scope: Scope,
+        entry: Entry,
+        *,
+        expect: int,
+        idempotency: tuple[str, str, str] | None = None,
     ) -> JournalRow:
-        """Append durably as `expect + 1`. See `append_many`, of which this is the case of one entry."""
+        """Append durably as `expect + 1`.
+
+        See `append_many`, of which this is the case of one entry.
+        """
         rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
         return rows[0]
 
@@ -88,14 +111,17 @@ class DatabaseJournal:
     ) -> list[JournalRow]:
         """Append all entries durably as `expect + 1` and on, or none of them.
 
-        `recorded_at` keeps the dates of an import, one an entry; a date before its predecessor's becomes the predecessor's, as time
-        never runs backwards within a log. `idempotency` is (key, digest of the request's body, response as JSON), kept in the same
-        transaction. An `Erased` entry deletes the scope's older payloads and responses and every cached vector, and is acknowledged
-        when the bytes are gone from the files, or else `scrub_due` tells.
+        `recorded_at` keeps the dates of an import, one an entry; a date before its
+        predecessor's becomes the predecessor's, as time never runs backwards within a
+        log. `idempotency` is (key, digest of the request's body, response as JSON),
+        kept in the same transaction. An `Erased` entry deletes the scope's older
+        payloads and responses and every cached vector, and is acknowledged when the
+        bytes are gone from the files, or else `scrub_due` tells.
 
-        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key, `InputError` for an
-        entry that would not read back the same, and `StoreError`s; after any of them nothing was written. A caller that is
-        cancelled while it waits may find its entries written.
+        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed`
+        when the scope has seen the key, `InputError` for an entry that would not read
+        back the same, and `StoreError`s; after any of them nothing was written. A
+        caller that is cancelled while it waits may find its entries written.
         """
         self._check()
         if self._writer is None:
@@ -105,7 +131,9 @@ class DatabaseJournal:
             return []
         dates = dates_of(entries, recorded_at, self._clock)
         prepared = tuple(map(prepare_entry, entries, dates))
-        appended = await self._writer.append(AppendRequest(scope_key(scope), prepared, expect, response))
+        appended = await self._writer.append(
+            AppendRequest(scope_key(scope), prepared, expect, response)
+        )
         return [
             JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
             for seq, (entry, recorded_us) in enumerate(
@@ -114,7 +142,9 @@ class DatabaseJournal:
         ]
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Rows after `seq` in order, a page at a time, up to what is committed when the last page is read. Erased rows are left out.
+        """Rows after `seq` in order, a page at a time, up to what is committed when the last page is read.
+
+        Erased rows are left out.
 
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
@@ -132,7 +162,11 @@ class DatabaseJournal:
         Costs microseconds where one process writes, and one round trip to a server.
         """
         self._check()
-        return await asyncio.to_thread(self._head, scope) if self._backend.shared else self._head(scope)
+        return (
+            await asyncio.to_thread(self._head, scope)
+            if self._backend.shared
+            else self._head(scope)
+        )
 
     def _head(self, scope: Scope) -> int:
         key = scope_key(scope)
@@ -145,17 +179,25 @@ class DatabaseJournal:
         return await asyncio.to_thread(self._reader.scopes)
 
     def verify(self, scope: Scope) -> list[str]:
-        """What is wrong with the scope's chain of hashes and its payloads, the first bad sequence first; [] when nothing is. Blocks."""
+        """What is wrong with the scope's chain of hashes and its payloads, the first bad sequence first; [] when nothing is.
+
+        Blocks.
+        """
         self._check()
         return self._reader.verify(scope_key(scope))
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the scope has not seen it."""
+        """The first response to the request with this idempotency key; None when the
+        scope has not seen it.
+        """
         self._check()
         return self._reader.response(scope_key(scope), key)
 
     def prune_responses(self, *, before: datetime) -> int:
-        """Delete first responses that are older than a moment; their number. Blocks, and holds up appends for milliseconds only."""
+        """Delete first responses that are older than a moment; their number.
+
+        Blocks, and holds up appends for milliseconds only.
+        """
         self._check()
         try:
             return self._backend.prune_responses(to_microseconds(before))
@@ -163,20 +205,24 @@ class DatabaseJournal:
             raise self._backend.error(exc, "deleting old responses in") from exc
 
     def claimed_embedder(self) -> tuple[str, int] | None:
-        """(id, width) of the embedder this store's vectors come from, None when none was claimed yet."""
+        """(id, width) of the embedder this store's vectors come from, None when none
+        was claimed yet.
+        """
         self._check()
-        value = (self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None) or self._reader.meta(
-            _EMBEDDER_KEY
-        )
+        value = (
+            self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None
+        ) or self._reader.meta(_EMBEDDER_KEY)
         if value is None:
             return None
         dim, _, embedder_id = value.partition(" ")
         return embedder_id, int(dim)
 
     def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Say whose vectors this store holds; the first claim stays unless `force` (after embedding anew) or nothing is stored yet.
+        """Say whose vectors this store holds; the first claim stays unless `force`
+        (after embedding anew) or nothing is stored yet.
 
-        Raises `ConfigError` naming both embedders and the way out when another one was claimed.
+        Raises `ConfigError` naming both embedders and the way out when another one was
+        claimed.
         """
         known = self.claimed_embedder()
         if known == (embedder_id, dim):
@@ -204,11 +250,16 @@ class DatabaseJournal:
 
     @property
     def scrub_due(self) -> bool:
-        """Whether bytes of something erased may still lie in the files, because the disk or a long reader was in the way."""
+        """Whether bytes of something erased may still lie in the files, because the
+        disk or a long reader was in the way.
+        """
         return self._writer is not None and self._writer.scrub_due
 
     def close(self) -> None:
-        """Wait for what has been handed in, then close. The last user of the store frees its lock. Closing again is harmless."""
+        """Wait for what has been handed in, then close.
+
+        The last user of the store frees its lock. Closing again is harmless.
+        """
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -218,12 +269,16 @@ class DatabaseJournal:
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise StoreError(f"the journal at {self.place} was opened before a fork; open it anew in the child process")
+            raise StoreError(
+                f"the journal at {self.place} was opened before a fork; open it anew in the child process"
+            )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")
 
 
-def _response(idempotency: tuple[str, str, str] | None, entries: Sequence[Entry]) -> StoredResponse | None:
+def _response(
+    idempotency: tuple[str, str, str] | None, entries: Sequence[Entry]
+) -> StoredResponse | None:
     if idempotency is None:
         return None
     key, body_digest, response_json = idempotency

@@ -1,7 +1,8 @@
 """Vectors kept by (embedder id, text digest): in the journal's database, or in memory.
 
-Both hand out read-only float32 arrays. The kept bytes are little-endian, so a database moves between machines. Losing a row costs one call
-of the embedder and nothing else, which is why these writes wait for no fsync of their own.
+Both hand out read-only float32 arrays. The kept bytes are little-endian, so a database
+moves between machines. Losing a row costs one call of the embedder and nothing else,
+which is why these writes wait for no fsync of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def _from_bytes(blob: bytes) -> Vector:
 
 
 class MemoryEmbeddingCache:
-    """Vectors in memory, the least recently written dropped beyond `max_rows`. Thread-safe."""
+    """Vectors in memory, the least recently written dropped beyond `max_rows`.
+
+    Thread-safe.
+    """
 
     def __init__(self, *, max_rows: int = 200_000) -> None:
         self._max_rows = max_rows
@@ -46,8 +50,14 @@ class MemoryEmbeddingCache:
             return {digest: vector for digest, vector in found if vector is not None}
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
-        """Keep vectors (D,), in place of those kept before. Raises `EmbeddingError` for what is not a finite vector."""
-        fresh = {(embedder_id, digest): _from_bytes(_to_bytes(digest, vector)) for digest, vector in rows.items()}
+        """Keep vectors (D,), in place of those kept before.
+
+        Raises `EmbeddingError` for what is not a finite vector.
+        """
+        fresh = {
+            (embedder_id, digest): _from_bytes(_to_bytes(digest, vector))
+            for digest, vector in rows.items()
+        }
         with self._lock:
             for key, vector in fresh.items():
                 self._rows[key] = vector
@@ -57,18 +67,26 @@ class MemoryEmbeddingCache:
 
 
 class SqlEmbeddingCache:
-    """Vectors in a journal's database, written by the journal's writer and gone with any erasure. Thread-safe.
+    """Vectors in a journal's database, written by the journal's writer and gone with any erasure.
 
-    Made by `SqlJournal.cache`. Without a writer (a journal opened for reading) `put_many` keeps nothing.
+    Thread-safe.
+
+    Made by `SqlJournal.cache`. Without a writer (a journal opened for reading)
+    `put_many` keeps nothing.
     """
 
-    def __init__(self, reader: JournalReader, writer: JournalWriter | None, *, check: Callable[[], None]) -> None:
+    def __init__(
+        self, reader: JournalReader, writer: JournalWriter | None, *, check: Callable[[], None]
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._check = check
 
     def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
-        """Known vectors (D,) by digest; unknown digests are left out. Raises `StoreError`s."""
+        """Known vectors (D,) by digest; unknown digests are left out.
+
+        Raises `StoreError`s.
+        """
         self._check()
         waiting: dict[str, bytes] = {}
         if self._writer is not None:
@@ -79,8 +97,13 @@ class SqlEmbeddingCache:
         return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
-        """Keep vectors (D,), in place of those kept before. Raises `EmbeddingError` for what is not a finite vector."""
+        """Keep vectors (D,), in place of those kept before.
+
+        Raises `EmbeddingError` for what is not a finite vector.
+        """
         self._check()
-        fresh = {(embedder_id, digest): _to_bytes(digest, vector) for digest, vector in rows.items()}
+        fresh = {
+            (embedder_id, digest): _to_bytes(digest, vector) for digest, vector in rows.items()
+        }
         if self._writer is not None and fresh:
             self._writer.put_vectors(fresh)

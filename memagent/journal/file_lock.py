@@ -1,7 +1,9 @@
-"""One writing process a store: an exclusive lock on a file beside the database, with the holder's process id in it.
+"""One writing process a store: an exclusive lock on a file beside the database, with
+the holder's process id in it.
 
-The kernel keeps the lock, so a killed process leaves none behind, and the file itself may stay. The lock belongs to the open file: a
-forked child drops its copy with `forget()` and the parent keeps the lock.
+The kernel keeps the lock, so a killed process leaves none behind, and the file itself
+may stay. The lock belongs to the open file: a forked child drops its copy with
+`forget()` and the parent keeps the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ if sys.platform == "win32":
 
     _FAR: Final = (
         1 << 30
-    )  # Windows locks forbid reading the locked bytes, so one is locked that the process id never reaches
+        # Windows locks forbid reading the locked bytes, so one is locked that the process
+        # id never reaches
+    )
 
     def _try_lock(fd: int) -> None:
         os.lseek(fd, _FAR, os.SEEK_SET)
@@ -40,7 +44,10 @@ _POLL_S: Final = 0.02
 
 
 class FileLock:
-    """An exclusive lock held by this process from `acquire` to `release`. Not re-entrant."""
+    """An exclusive lock held by this process from `acquire` to `release`.
+
+    Not re-entrant.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,8 +56,8 @@ class FileLock:
     def acquire(self, *, timeout_s: float = 0.0) -> None:
         """Take the lock, trying for `timeout_s`.
 
-        Raises `StoreLocked` with the holder's process id, `StoreReadOnly` when the file cannot be made there, and `StoreError`
-        when the file system knows no locks.
+        Raises `StoreLocked` with the holder's process id, `StoreReadOnly` when the file
+        cannot be made there, and `StoreError` when the file system knows no locks.
         """
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,6 +1,9 @@
-"""The journal in memory: the same laws as the SQL one without the disk. For forks, rollouts and tests.
+"""The journal in memory: the same laws as the SQL one without the disk.
 
-Entries are kept as they are: nothing is encoded, hashed or copied, so an append costs about a microsecond.
+For forks, rollouts and tests.
+
+Entries are kept as they are: nothing is encoded, hashed or copied, so an append costs
+about a microsecond.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ class _Log:
 
 
 class MemoryJournal:
-    """A `Journal` that lives and dies with the process. Thread-safe; usable from any event loop."""
+    """A `Journal` that lives and dies with the process.
+
+    Thread-safe; usable from any event loop.
+    """
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -50,9 +56,17 @@ class MemoryJournal:
         self._logs: dict[ScopeKey, _Log] = {}
 
     async def append(
-        self, scope: Scope, entry: Entry, *, expect: int, idempotency: tuple[str, str, str] | None = None
+        self,
+        scope: Scope,
+        entry: Entry,
+        *,
+        expect: int,
+        idempotency: tuple[str, str, str] | None = None,
     ) -> JournalRow:
-        """Append as `expect + 1`. See `append_many`, of which this is the case of one entry."""
+        """Append as `expect + 1`.
+
+        See `append_many`, of which this is the case of one entry.
+        """
         rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
         return rows[0]
 
@@ -67,8 +81,9 @@ class MemoryJournal:
     ) -> list[JournalRow]:
         """Append all entries as `expect + 1` and on, or none of them.
 
-        `recorded_at` keeps the dates of an import, one an entry; none is earlier than its predecessor's, as in `SqlJournal`.
-        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed` when the scope has seen the key.
+        `recorded_at` keeps the dates of an import, one an entry; none is earlier than
+        its predecessor's, as in `SqlJournal`. Raises `VersionConflict` when the head is
+        not `expect`, `IdempotencyKeyUsed` when the scope has seen the key.
         """
         key, dates = scope_key(scope), dates_of(entries, recorded_at, self._clock)
         with self._lock:
@@ -95,7 +110,10 @@ class MemoryJournal:
         return rows
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Rows after `seq` in order, those committed when it began. Erased rows are left out."""
+        """Rows after `seq` in order, those committed when it began.
+
+        Erased rows are left out.
+        """
         with self._lock:
             log = self._logs.get(scope_key(scope))
             rows = [] if log is None else log.rows[max(0, seq - log.erased_rows) :]
@@ -113,6 +131,8 @@ class MemoryJournal:
             return sorted((log.scope for log in self._logs.values()), key=lambda scope: scope.key)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the scope has not seen it."""
+        """The first response to the request with this idempotency key; None when the
+        scope has not seen it.
+        """
         log = self._logs.get(scope_key(scope))
         return None if log is None else log.responses.get(key)

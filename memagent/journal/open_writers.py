@@ -1,7 +1,10 @@
-"""The writers open in this process, by database: a second open of the same store shares the first one's writer.
+"""The writers open in this process, by database: a second open of the same store shares
+the first one's writer.
 
-A child made by `fork` inherits none of them. It drops its copies of the lock files, keeps the connections untouched (using or closing one
-across a fork corrupts a SQLite database, and ends a session of the parent's elsewhere), and has to open its stores anew.
+A child made by `fork` inherits none of them. It drops its copies of the lock files,
+keeps the connections untouched (using or closing one across a fork corrupts a SQLite
+database, and ends a session of the parent's elsewhere), and has to open its stores
+anew.
 """
 
 from __future__ import annotations
@@ -35,10 +38,14 @@ class OpenWriters:
         self._inherited: list[_Open] = []
         self._watches_forks = False
 
-    def acquire(self, backend: Backend, *, lock: Callable[[], FileLock] | None) -> tuple[JournalWriter, Backend]:
-        """The writer for a database, opened if need be, and the backend it was opened with; give it back with `release`.
+    def acquire(
+        self, backend: Backend, *, lock: Callable[[], FileLock] | None
+    ) -> tuple[JournalWriter, Backend]:
+        """The writer for a database, opened if need be, and the backend it was opened
+        with; give it back with `release`.
 
-        `lock` takes the lock that keeps other processes from writing, and makes the place ready. Raises as opening a journal does.
+        `lock` takes the lock that keeps other processes from writing, and makes the
+        place ready. Raises as opening a journal does.
         """
         with self._lock:
             if not self._watches_forks and sys.platform != "win32":
@@ -46,7 +53,9 @@ class OpenWriters:
                 self._watches_forks = True
             shared = self._by_backend.get(backend)
             if shared is None:
-                self._by_backend[backend] = shared = _open(backend, lock() if lock is not None else None)
+                self._by_backend[backend] = shared = _open(
+                    backend, lock() if lock is not None else None
+                )
             else:
                 shared.users += 1
             return shared.writer, shared.backend

@@ -1,7 +1,8 @@
 """The reading side of a SQL journal: read-only connections, pages, and the heads of logs.
 
-Pages end with what they read, so a reader that pauses between rows holds up neither checkpoint nor erasure. A database without tables yet
-(its writer has only just begun) reads as empty. Every read names the scope that it reads, which a backend may enforce.
+Pages end with what they read, so a reader that pauses between rows holds up neither
+checkpoint nor erasure. A database without tables yet (its writer has only just begun)
+reads as empty. Every read names the scope that it reads, which a backend may enforce.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Page:
 
 
 class JournalReader:
-    """Reads a database; thread-safe. Raises `StoreError`s; a database of another schema is refused on first use."""
+    """Reads a database; thread-safe.
+
+    Raises `StoreError`s; a database of another schema is refused on first use.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -80,7 +84,11 @@ class JournalReader:
             raise self._backend.error(exc, "reading") from exc
 
     def ready(self) -> bool:
-        """Whether there are tables to read. Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this version."""
+        """Whether there are tables to read.
+
+        Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this
+        version.
+        """
         if not self._ready:
             with self._connected() as connection:
                 state = schema_state(connection, self._place)
@@ -101,20 +109,29 @@ class JournalReader:
             raise self._backend.error(exc, "reading") from exc
 
     def page(self, scope: ScopeKey, after: int) -> Page:
-        """The rows after a sequence, at most a page of them. Raises `StoreCorrupt` for a row that is missing or cannot be read."""
+        """The rows after a sequence, at most a page of them.
+
+        Raises `StoreCorrupt` for a row that is missing or cannot be read.
+        """
         if not self.ready():
             return Page((), after, complete=True)
         digest, most = scope_digest(scope), self._backend.page_rows
         found: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
         with self._connected(digest) as connection:
-            result = connection.execute(SELECT_PAGE, {"digest": digest, "after": after, "rows": most})
+            result = connection.execute(
+                SELECT_PAGE, {"digest": digest, "after": after, "rows": most}
+            )
             for seq, recorded_us, body in result:
                 complete = False
                 if body is None:
-                    erasure: int = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
+                    erasure: int = connection.execute(
+                        SELECT_LAST_ERASURE, {"digest": digest}
+                    ).scalar_one()
                     if seq >= erasure:
-                        raise corrupt(self._place, f"the payload of row {seq} of scope {scope} is missing")
+                        raise corrupt(
+                            self._place, f"the payload of row {seq} of scope {scope} is missing"
+                        )
                     last_seq = erasure - 1
                     break
                 found.append((seq, recorded_us, body))
@@ -129,10 +146,13 @@ class JournalReader:
 
     def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
         try:
-            return JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body))
+            return JournalRow(
+                seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body)
+            )
         except (ValidationError, OverflowError, TypeError) as exc:
             raise corrupt(
-                self._place, f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})"
+                self._place,
+                f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})",
             ) from exc
 
     def scopes(self) -> list[Scope]:
@@ -141,7 +161,10 @@ class JournalReader:
             return []
         with self._connected(WHOLE_STORE) as connection:
             rows = connection.execute(SELECT_SCOPES).all()
-        found = [Scope(user_id=user_id, agent_id=agent_id, run_id=run_id) for user_id, agent_id, run_id in rows]
+        found = [
+            Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)
+            for user_id, agent_id, run_id in rows
+        ]
         return sorted(found, key=lambda scope: scope.key)
 
     def response(self, scope: ScopeKey, key: str) -> StoredResponse | None:
@@ -158,7 +181,9 @@ class JournalReader:
         if not self.ready():
             return None
         with self._connected() as connection:
-            return connection.execute(select(meta_table.c.value).where(meta_table.c.key == key)).scalar()
+            return connection.execute(
+                select(meta_table.c.value).where(meta_table.c.key == key)
+            ).scalar()
 
     def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
         """Known vectors as little-endian float32; damaged rows are left out."""

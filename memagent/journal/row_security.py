@@ -1,9 +1,12 @@
-"""Row-level security on PostgreSQL: a second wall between users, behind the scope that every statement names.
+"""Row-level security on PostgreSQL: a second wall between users, behind the scope that
+every statement names.
 
-A transaction says whose rows it is about (`SET LOCAL memagent.scopes`, digests with commas between) and sees no others; one that says
-nothing sees nothing. `*` opens the names and the headers of all scopes, for listing and auditing, and nobody's words. The wall stops a
-statement that forgot its WHERE. It stops nobody who can run SQL of their own, and PostgreSQL does not apply it to superusers and roles
-with BYPASSRLS: connect as an ordinary role.
+A transaction says whose rows it is about (`SET LOCAL memagent.scopes`, digests with
+commas between) and sees no others; one that says nothing sees nothing. `*` opens the
+names and the headers of all scopes, for listing and auditing, and nobody's words. The
+wall stops a statement that forgot its WHERE. It stops nobody who can run SQL of their
+own, and PostgreSQL does not apply it to superusers and roles with BYPASSRLS: connect as
+an ordinary role.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ SEEN: Final = {
     "idempotency": _OWN,
     "embeddings": f"coalesce(current_setting('{SETTING}', true), '') <> ''",
 }
-"""The rows of each table that a transaction may read and write. The cache of vectors belongs to no scope."""
+"""The rows of each table that a transaction may read and write. The cache of vectors
+belongs to no scope.
+"""
 ROW_SECURITY: Final = tuple(
     statement
     for table, seen in SEEN.items()

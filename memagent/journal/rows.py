@@ -1,10 +1,12 @@
 """What a journal row is made of, without any database: encoding, digests and the hash chain.
 
-A row has a header and a payload. The payload is the entry as JSON with a random salt; the header holds a digest over both and a chain
-hash over itself and the header before. The salt lies beside the payload and goes with it, so that after an erasure the chain still
-proves the order of things while the digest that is left can no longer be guessed from likely words.
-The surprise: `encode_entry` refuses an entry that would come out different when read back (a number that is not finite), because a row
-that cannot be replayed would lock its owner out of the whole memory.
+A row has a header and a payload. The payload is the entry as JSON with a random salt;
+the header holds a digest over both and a chain hash over itself and the header before.
+The salt lies beside the payload and goes with it, so that after an erasure the chain
+still proves the order of things while the digest that is left can no longer be guessed
+from likely words. The surprise: `encode_entry` refuses an entry that would come out
+different when read back (a number that is not finite), because a row that cannot be
+replayed would lock its owner out of the whole memory.
 """
 
 from __future__ import annotations
@@ -50,10 +52,15 @@ class StoredResponse:
 
 
 class IdempotencyKeyUsed(StoreError):
-    """An append came with an idempotency key that its scope has seen; nothing was written. `.response` is the first answer."""
+    """An append came with an idempotency key that its scope has seen; nothing was written.
+
+    `.response` is the first answer.
+    """
 
     def __init__(self, response: StoredResponse) -> None:
-        super().__init__(f"idempotency key {response.key!r} was used before in this scope; nothing was written again")
+        super().__init__(
+            f"idempotency key {response.key!r} was used before in this scope; nothing was written again"
+        )
         self.response = response
 
 
@@ -79,7 +86,9 @@ def scope_key(scope: Scope) -> ScopeKey:
 
 @lru_cache(maxsize=8_192)
 def scope_digest(key: ScopeKey) -> str:
-    """64 hex digits that name a scope; no two scopes share them, whatever characters their ids have."""
+    """64 hex digits that name a scope; no two scopes share them, whatever characters
+    their ids have.
+    """
     return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()
 
 
@@ -93,10 +102,13 @@ def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The entry as UTF-8 JSON. Raises `InputError` when reading it back would not give the same entry.
+    """The entry as UTF-8 JSON.
 
-    The serializer refuses values of a foreign type, which leaves numbers that JSON does not know; only an entry that seems to hold one
-    is read back, for reading costs several times more than writing.
+    Raises `InputError` when reading it back would not give the same entry.
+
+    The serializer refuses values of a foreign type, which leaves numbers that JSON does
+    not know; only an entry that seems to hold one is read back, for reading costs
+    several times more than writing.
     """
     try:
         body = entry.model_dump_json(warnings="error").encode()
@@ -104,7 +116,9 @@ def encode_entry(entry: Entry) -> bytes:
             return body
         same = _ENTRY.validate_json(body) == entry
     except (PydanticSerializationError, ValidationError, UnicodeError) as exc:
-        raise InputError(f"this {entry.kind!r} entry cannot be written as JSON and read back: {exc}") from exc
+        raise InputError(
+            f"this {entry.kind!r} entry cannot be written as JSON and read back: {exc}"
+        ) from exc
     if not same:
         raise InputError(
             f"this {entry.kind!r} entry would change when written as JSON: look for NaN or infinite numbers in it"
@@ -113,7 +127,10 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(body: bytes) -> Entry:
-    """The inverse of `encode_entry`. Raises `pydantic_core.ValidationError` for anything else."""
+    """The inverse of `encode_entry`.
+
+    Raises `pydantic_core.ValidationError` for anything else.
+    """
     return _ENTRY.validate_json(body)
 
 
@@ -130,11 +147,15 @@ def first_chain(digest: str) -> bytes:
 def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest: bytes) -> bytes:
     """The chain hash of a header that follows one with the chain hash `previous` (32 bytes)."""
     label = kind.encode()
-    return hashlib.sha256(previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest).digest()
+    return hashlib.sha256(
+        previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest
+    ).digest()
 
 
 def vector_crc(embedder_id: str, digest: str, blob: bytes) -> int:
-    """CRC-32 over a cached vector and its key, so that a flipped bit anywhere makes the row unknown."""
+    """CRC-32 over a cached vector and its key, so that a flipped bit anywhere makes the
+    row unknown.
+    """
     return zlib.crc32(f"{embedder_id}\x00{digest}\x00".encode() + blob)
 
 
@@ -149,8 +170,13 @@ class PreparedEntry:
     digest: bytes
 
 
-def dates_of(entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, clock: Clock) -> list[datetime]:
-    """When each entry was recorded, in UTC: as given, or all at this moment. Raises `InputError` unless there is a date for each."""
+def dates_of(
+    entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, clock: Clock
+) -> list[datetime]:
+    """When each entry was recorded, in UTC: as given, or all at this moment.
+
+    Raises `InputError` unless there is a date for each.
+    """
     if recorded_at is None:
         return [as_utc(clock())] * len(entries)
     if len(recorded_at) != len(entries):
@@ -163,4 +189,6 @@ def dates_of(entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, c
 def prepare_entry(entry: Entry, recorded_at: datetime) -> PreparedEntry:
     """Encode and digest an entry. Raises `InputError` as `encode_entry` does."""
     body, salt = encode_entry(entry), os.urandom(SALT_BYTES)
-    return PreparedEntry(entry.kind, to_microseconds(recorded_at), salt, body, payload_digest(salt, body))
+    return PreparedEntry(
+        entry.kind, to_microseconds(recorded_at), salt, body, payload_digest(salt, body)
+    )

@@ -1,10 +1,12 @@
 """The tables of the journal's database, in portable SQLAlchemy Core.
 
-`journal` holds headers, `payloads` the words: erasing deletes the second and keeps the first. `scopes` carries each log's tip (head,
-chain hash, time), so deciding a conflict and opening a store of a million rows cost one row each. Moments are microseconds since 1970
-in UTC. Nothing here is of one database alone: what SQLite wants beyond it (`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL
-`row_security` adds its policies.
-A new database is made from this metadata and stamped with `SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
+`journal` holds headers, `payloads` the words: erasing deletes the second and keeps the
+first. `scopes` carries each log's tip (head, chain hash, time), so deciding a conflict
+and opening a store of a million rows cost one row each. Moments are microseconds since
+1970 in UTC. Nothing here is of one database alone: what SQLite wants beyond it
+(`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL `row_security` adds
+its policies. A new database is made from this metadata and stamped with
+`SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ VERSION_TABLE: Final = "memagent_version"
 FORMAT: Final = "memagent-journal/1"
 """Value of the `format` row in `meta`."""
 GUESTS: Final = "service_"
-"""Tables whose names begin so are kept by the REST service in the same place; the journal leaves them alone."""
+"""Tables whose names begin so are kept by the REST service in the same place; the journal
+leaves them alone.
+"""
 
 metadata = MetaData()
 
 
 def version_table(name: str) -> Table:
-    """Alembic's own table, as Alembic would make it; apart from the metadata of the other tables, which Alembic compares."""
+    """Alembic's own table, as Alembic would make it; apart from the metadata of the
+    other tables, which Alembic compares.
+    """
     return Table(
         name,
         MetaData(),
@@ -117,7 +123,9 @@ embeddings = Table(
     Column("vector", LargeBinary, nullable=False),
     Column("crc", BigInteger, nullable=False),
 )
-"""Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all three. A cache: any row may vanish."""
+"""Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all
+three. A cache: any row may vanish.
+"""
 
 for _statement in ROW_SECURITY:
     event.listen(metadata, "after_create", DDL(_statement).execute_if(dialect="postgresql"))

@@ -1,6 +1,8 @@
-"""Bringing a database to the schema this version knows: make a new one, migrate an older one, refuse the rest.
+"""Bringing a database to the schema this version knows: make a new one, migrate an
+older one, refuse the rest.
 
-Whatever is refused has not been written to. Making and migrating are one transaction each, so a crash leaves the old state or the new.
+Whatever is refused has not been written to. Making and migrating are one transaction
+each, so a crash leaves the old state or the new.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class SchemaState(StrEnum):
 
 
 def schema_state(connection: Connection, place: str) -> SchemaState:
-    """Where the database stands. Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a newer one."""
+    """Where the database stands.
+
+    Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a
+    newer one.
+    """
     tables = [name for name in inspect(connection).get_table_names() if not name.startswith(GUESTS)]
     if not tables:
         return SchemaState.EMPTY
@@ -60,14 +66,19 @@ def schema_state(connection: Connection, place: str) -> SchemaState:
 
 
 def prepare_schema(backend: Backend) -> None:
-    """Make or migrate the schema where needed; the caller holds the writer's lock where there is one. Raises as `schema_state` does."""
+    """Make or migrate the schema where needed; the caller holds the writer's lock where there is one.
+
+    Raises as `schema_state` does.
+    """
     try:
         with backend.writing_engine().connect() as connection:
             state = schema_state(connection, backend.name)
             connection.commit()
             if state is SchemaState.CURRENT:
                 return
-            with connection.begin():  # from here on no other process makes or migrates; one may have done so just now
+            with (
+                connection.begin()
+            ):  # from here on no other process makes or migrates; one may have done so just now
                 state = schema_state(connection, backend.name)
                 if state is SchemaState.EMPTY:
                     _create(connection)

@@ -1,8 +1,10 @@
 """The journal's SQL as SQLAlchemy Core statements, and the hot ones compiled once a dialect.
 
-The statements are portable. A durable append runs four of them; through `Connection.execute` they cost five times what the driver itself
-takes, more than a fast disk's fsync, so they are compiled here and the writer hands their text to the driver.
-The surprise: where `arrays` is set, a statement for many rows takes one array a column, so that a group of any size is one round trip.
+The statements are portable. A durable append runs four of them; through
+`Connection.execute` they cost five times what the driver itself takes, more than a fast
+disk's fsync, so they are compiled here and the writer hands their text to the driver.
+The surprise: where `arrays` is set, a statement for many rows takes one array a column,
+so that a group of any size is one round trip.
 """
 
 from __future__ import annotations
@@ -29,15 +31,21 @@ ERASURE_KEY: Final = "erasure"
 
 
 def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:
-    """An INSERT that overwrites a row with the same primary key. Raises `NotImplementedError` for a dialect not thought of."""
+    """An INSERT that overwrites a row with the same primary key.
+
+    Raises `NotImplementedError` for a dialect not thought of.
+    """
     if dialect_name not in _INSERTS:
-        raise NotImplementedError(f"no way to overwrite existing rows is known for {dialect_name!r}")
+        raise NotImplementedError(
+            f"no way to overwrite existing rows is known for {dialect_name!r}"
+        )
     statement = _INSERTS[dialect_name](table)
     if arrays:
         statement = statement.from_select(_names(table), select(_unnested(list(table.columns))))
     rest = [column.name for column in table.columns if not column.primary_key]
     return statement.on_conflict_do_update(
-        index_elements=list(table.primary_key), set_={name: statement.excluded[name] for name in rest}
+        index_elements=list(table.primary_key),
+        set_={name: statement.excluded[name] for name in rest},
     )
 
 
@@ -45,12 +53,15 @@ SELECT_TIP: Final = select(scopes.c.id, scopes.c.head, scopes.c.chain, scopes.c.
     scopes.c.digest == bindparam("digest")
 )
 SELECT_HEAD: Final = select(scopes.c.head).where(scopes.c.digest == bindparam("digest"))
-SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(scopes.c.head > 0)
+SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(
+    scopes.c.head > 0
+)
 SELECT_PAGE: Final = (
     select(journal.c.seq, journal.c.recorded_us, payloads.c.body)
     .select_from(
         journal.join(scopes, scopes.c.id == journal.c.scope_id).outerjoin(
-            payloads, (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq)
+            payloads,
+            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
         )
     )
     .where(scopes.c.digest == bindparam("digest"), journal.c.seq > bindparam("after"))
@@ -68,8 +79,11 @@ SELECT_RESPONSE: Final = (
     .select_from(idempotency.join(scopes, scopes.c.id == idempotency.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), idempotency.c.key == bindparam("key"))
 )
-SELECT_VECTORS: Final = select(embeddings.c.digest, embeddings.c.dim, embeddings.c.vector, embeddings.c.crc).where(
-    embeddings.c.embedder == bindparam("embedder"), embeddings.c.digest.in_(bindparam("digests", expanding=True))
+SELECT_VECTORS: Final = select(
+    embeddings.c.digest, embeddings.c.dim, embeddings.c.vector, embeddings.c.crc
+).where(
+    embeddings.c.embedder == bindparam("embedder"),
+    embeddings.c.digest.in_(bindparam("digests", expanding=True)),
 )
 
 
@@ -80,7 +94,11 @@ def _names(table: Table) -> list[str]:
 def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
     """Rows out of one array a column, each a parameter of the column's name."""
     arrays = [bindparam(column.name, type_=ARRAY(column.type)) for column in columns]
-    return func.unnest(*arrays).table_valued(*(column.name for column in columns), name="given").render_derived()
+    return (
+        func.unnest(*arrays)
+        .table_valued(*(column.name for column in columns), name="given")
+        .render_derived()
+    )
 
 
 def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
@@ -95,7 +113,9 @@ def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
 
 
 class Statements:
-    """Text of what the writer runs, for one dialect with positional parameters; `arrays` as the module says."""
+    """Text of what the writer runs, for one dialect with positional parameters;
+    `arrays` as the module says.
+    """
 
     def __init__(self, dialect: Dialect, *, arrays: bool = False) -> None:
         def text(statement: Executable, *order: str) -> str:
@@ -104,7 +124,9 @@ class Statements:
         def rows(table: Table) -> str:
             names = _names(table)
             given = select(_unnested(list(table.columns)))
-            return text(insert(table).from_select(names, given) if arrays else insert(table), *names)
+            return text(
+                insert(table).from_select(names, given) if arrays else insert(table), *names
+            )
 
         self.tip = text(SELECT_TIP, "digest")
         self.head = text(SELECT_HEAD, "digest")
@@ -133,13 +155,19 @@ class Statements:
             "scope",
             "sequence",
         )
-        self.drop_payloads = text(delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope")
-        self.drop_responses = text(delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope")
+        self.drop_payloads = text(
+            delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope"
+        )
+        self.drop_responses = text(
+            delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope"
+        )
         self.drop_vectors = f"TRUNCATE {embeddings.name}" if arrays else text(delete(embeddings))
         self.put_meta = text(upsert(meta, dialect.name), "key", "value")
         self.meta_value = text(select(meta.c.value).where(meta.c.key == bindparam("name")), "name")
         self.scrub_done = text(
-            delete(meta).where(meta.c.key == bindparam("name"), meta.c.value == bindparam("mark")), "name", "mark"
+            delete(meta).where(meta.c.key == bindparam("name"), meta.c.value == bindparam("mark")),
+            "name",
+            "mark",
         )
 
 
@@ -156,7 +184,9 @@ def _move_head() -> Update:
 
 def _move_heads() -> Update:
     types = {"scope": scopes.c.id.type, "before": scopes.c.head.type}
-    given = _unnested([Column(name, types[name] if name in types else scopes.c[name].type) for name in _MOVED])
+    given = _unnested(
+        [Column(name, types[name] if name in types else scopes.c[name].type) for name in _MOVED]
+    )
     return (
         update(scopes)
         .where(scopes.c.id == given.c.scope, scopes.c.head == given.c.before)

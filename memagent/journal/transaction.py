@@ -1,7 +1,9 @@
-"""One write transaction: many appends decided in turn, then written with one statement for all rows of a table.
+"""One write transaction: many appends decided in turn, then written with one statement
+for all rows of a table.
 
-An append is decided against its scope's tip as the appends before it in this transaction left it. A refusal (conflict, used key) touches
-nothing, so it never fails its batch mates; an error of the database fails the transaction as a whole.
+An append is decided against its scope's tip as the appends before it in this
+transaction left it. A refusal (conflict, used key) touches nothing, so it never fails
+its batch mates; an error of the database fails the transaction as a whole.
 """
 
 from __future__ import annotations
@@ -57,13 +59,20 @@ class Appended:
 
 
 class StaleTips(Exception):
-    """A remembered tip is not what the database holds: something else wrote to it. Forget the tips and begin again."""
+    """A remembered tip is not what the database holds: something else wrote to it.
+
+    Forget the tips and begin again.
+    """
 
 
 class Transaction:
-    """Appends gathered inside a running transaction of `cursor`; `tips` are the scopes' ends known so far and are only read."""
+    """Appends gathered inside a running transaction of `cursor`; `tips` are the scopes'
+    ends known so far and are only read.
+    """
 
-    def __init__(self, cursor: DriverCursor, backend: Backend, tips: Mapping[ScopeKey, Tip]) -> None:
+    def __init__(
+        self, cursor: DriverCursor, backend: Backend, tips: Mapping[ScopeKey, Tip]
+    ) -> None:
         self._cursor = cursor
         self._backend = backend
         self._sql = backend.sql
@@ -79,7 +88,10 @@ class Transaction:
         """The mark of the last erasure, "" when nothing was erased."""
 
     def stage(self, request: AppendRequest) -> Appended:
-        """Take an append in. Raises `VersionConflict` or `IdempotencyKeyUsed` and has then changed nothing."""
+        """Take an append in.
+
+        Raises `VersionConflict` or `IdempotencyKeyUsed` and has then changed nothing.
+        """
         tip = self._tip(request.scope)
         if tip.head != request.expect:
             raise conflict(request.scope, expected=request.expect, actual=tip.head)
@@ -92,8 +104,12 @@ class Transaction:
         self._written.setdefault(request.scope, tip.head)
         recorded: list[int] = []
         for seq, entry in enumerate(request.entries, first_seq):
-            recorded_us = max(entry.recorded_us, tip.recorded_us)  # time never runs backwards within a log
-            chain = next_chain(tip.chain, seq=seq, kind=entry.kind, recorded_us=recorded_us, digest=entry.digest)
+            recorded_us = max(
+                entry.recorded_us, tip.recorded_us
+            )  # time never runs backwards within a log
+            chain = next_chain(
+                tip.chain, seq=seq, kind=entry.kind, recorded_us=recorded_us, digest=entry.digest
+            )
             tip = Tip(tip.scope_id, seq, chain, recorded_us)
             recorded.append(recorded_us)
             self._headers.append((tip.scope_id, seq, entry.kind, recorded_us, entry.digest, chain))
@@ -101,7 +117,10 @@ class Transaction:
                 self._payloads.append((tip.scope_id, seq, entry.salt, entry.body))
         self.tips[request.scope] = tip
         if request.response is not None:
-            self._responses[tip.scope_id, request.response.key] = (request.response, tip.recorded_us)
+            self._responses[tip.scope_id, request.response.key] = (
+                request.response,
+                tip.recorded_us,
+            )
         return Appended(first_seq, tuple(recorded))
 
     def _tip(self, scope: ScopeKey) -> Tip:
@@ -127,8 +146,17 @@ class Transaction:
         return tip._replace(scope_id=scope_id)
 
     def _erase(self, request: AppendRequest, tip: Tip) -> int:
-        """Delete what the request's last `Erased` entry erases; that entry's sequence, 0 when there is none."""
-        last = max((seq for seq, entry in enumerate(request.entries, tip.head + 1) if entry.kind == ERASED), default=0)
+        """Delete what the request's last `Erased` entry erases; that entry's sequence,
+        0 when there is none.
+        """
+        last = max(
+            (
+                seq
+                for seq, entry in enumerate(request.entries, tip.head + 1)
+                if entry.kind == ERASED
+            ),
+            default=0,
+        )
         if last:
             self.flush()
             self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
@@ -141,7 +169,10 @@ class Transaction:
         return last
 
     def flush(self) -> None:
-        """Write what has been staged. Raises `StaleTips` when a scope's end was not what was believed."""
+        """Write what has been staged.
+
+        Raises `StaleTips` when a scope's end was not what was believed.
+        """
         if not self._headers:
             return
         sql = self._sql
@@ -150,7 +181,8 @@ class Transaction:
         self._run(sql.payload, self._payloads)
         crash_points.reach("payloads.written")
         moves: list[tuple[Any, ...]] = [
-            (tip.head, tip.chain, tip.recorded_us, tip.scope_id, before) for tip, before in self._moved()
+            (tip.head, tip.chain, tip.recorded_us, tip.scope_id, before)
+            for tip, before in self._moved()
         ]
         if self._run(sql.move_head, moves) != len(moves):
             raise StaleTips

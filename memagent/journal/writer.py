@@ -1,13 +1,18 @@
-"""The one writer of a store in this process: a thread that owns the writing connection, commits in groups, and makes SQLite's checkpoints.
+"""The one writer of a store in this process: a thread that owns the writing connection,
+commits in groups, and makes SQLite's checkpoints.
 
-Appends come from any thread or event loop and wait in a queue; the thread takes all that wait, writes them in one transaction, and answers
-only after the commit has returned. While one group waits for the disk the next one gathers, so throughput grows with load and a lone append
-is not delayed. Vectors for the cache ride along with the next group, or go alone after a moment.
-Erasing is more than deleting: databases leave what was deleted in their files. So after an erasure the backend scrubs them (SQLite is
-rebuilt with `VACUUM`, which takes time in proportion to its size while other appends wait) before the erasure is acknowledged. A mark in
-the database survives a crash in between and has it done on the next open.
-The surprise: a connection that is lost during a commit leaves it open whether the commit happened. The writer connects again and looks,
-so a caller hears of a failure only where nothing was written, or where nobody can tell (`StoreUnavailable` that says so).
+Appends come from any thread or event loop and wait in a queue; the thread takes all
+that wait, writes them in one transaction, and answers only after the commit has
+returned. While one group waits for the disk the next one gathers, so throughput grows
+with load and a lone append is not delayed. Vectors for the cache ride along with the
+next group, or go alone after a moment. Erasing is more than deleting: databases leave
+what was deleted in their files. So after an erasure the backend scrubs them (SQLite is
+rebuilt with `VACUUM`, which takes time in proportion to its size while other appends
+wait) before the erasure is acknowledged. A mark in the database survives a crash in
+between and has it done on the next open. The surprise: a connection that is lost during
+a commit leaves it open whether the commit happened. The writer connects again and
+looks, so a caller hears of a failure only where nothing was written, or where nobody
+can tell (`StoreUnavailable` that says so).
 """
 
 from __future__ import annotations
@@ -22,7 +27,13 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from memagent.core import crash_points
-from memagent.core.errors import InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
+from memagent.core.errors import (
+    InputError,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from memagent.journal.backend import Backend, DriverConnection, DriverCursor, Tip
 from memagent.journal.rows import ScopeKey, vector_crc
 from memagent.journal.statements import ERASURE_KEY, SCRUB_KEY
@@ -55,7 +66,9 @@ class _Waiting(NamedTuple):
 
 
 class JournalWriter:
-    """Owns the writing connection to a database; the caller has prepared the schema, and holds the writer's lock where there is one."""
+    """Owns the writing connection to a database; the caller has prepared the schema,
+    and holds the writer's lock where there is one.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -65,7 +78,9 @@ class JournalWriter:
         self._erasure = ""
         """The mark of the last erasure that this writer knows of."""
         self._tips: dict[ScopeKey, Tip] = {}
-        """Ends of the logs lately written to, where nobody else writes; changed only by the thread, and only after a commit."""
+        """Ends of the logs lately written to, where nobody else writes; changed only by
+        the thread, and only after a commit.
+        """
         self._lock = threading.Lock()
         self._closing = False
         self._vectors: dict[VectorKey, bytes] = {}
@@ -78,13 +93,18 @@ class JournalWriter:
         except backend.driver_error as exc:
             self._disconnect()
             raise backend.error(exc, "opening") from exc
-        self._thread = threading.Thread(target=self._run, name=f"memagent-journal {backend.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"memagent-journal {backend.name}", daemon=True
+        )
         self._thread.start()
 
     # ---- called from any thread
 
     async def append(self, request: AppendRequest) -> Appended:
-        """Have the request written; returns when it is durable. A caller that is cancelled meanwhile may find it written all the same."""
+        """Have the request written; returns when it is durable.
+
+        A caller that is cancelled meanwhile may find it written all the same.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
         self._put(_Waiting(request, loop, future))
@@ -92,7 +112,9 @@ class JournalWriter:
         return await future
 
     def head(self, scope: ScopeKey) -> int | None:
-        """The committed head of a scope written to lately; None means that the database has to be asked."""
+        """The committed head of a scope written to lately; None means that the database
+        has to be asked.
+        """
         tip = self._tips.get(scope)
         return None if tip is None else tip.head
 
@@ -158,7 +180,10 @@ class JournalWriter:
             self._disconnect()
 
     def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
-        """All that waits, at most one group of it; whether to stop; whether vectors came. Waits for something to come."""
+        """All that waits, at most one group of it; whether to stop; whether vectors came.
+
+        Waits for something to come.
+        """
         group: list[_Waiting] = []
         size_bytes, vectors_came = 0, False
         timeout = None if wake_at is None else max(0.0, wake_at - time.monotonic())
@@ -193,15 +218,17 @@ class JournalWriter:
         try:
             try:
                 return self._transact(requests)
-            except (
-                Exception
-            ) as exc:  # something else wrote to the database, or the connection had gone: look again, once
+            # something else wrote to the database, or the connection had gone: look
+            # again, once
+            except Exception as exc:
                 if not isinstance(exc, StaleTips) and not self._backend.worth_another_try(exc):
                     raise
                 return self._transact(requests)
         except Exception as exc:
             error = exc if isinstance(exc, StoreError) else self._backend.error(exc, "writing to")
-            if len(requests) <= 1 or isinstance(error, StoreUnavailable | StoreReadOnly | StoreCorrupt):
+            if len(requests) <= 1 or isinstance(
+                error, StoreUnavailable | StoreReadOnly | StoreCorrupt
+            ):
                 return [_like(error, exc) for _ in requests]
         # One of them cannot be written at all: find out which, so that it fails alone.
         return [outcome for request in requests for outcome in self._outcomes([request])]
@@ -218,7 +245,10 @@ class JournalWriter:
             outcomes = [_stage(transaction, request) for request in requests]
             transaction.flush()
             if vectors and not transaction.erased and self._still_wanted(cursor):
-                rows = [(*key, len(blob) // 4, blob, vector_crc(*key, blob)) for key, blob in sorted(vectors.items())]
+                rows = [
+                    (*key, len(blob) // 4, blob, vector_crc(*key, blob))
+                    for key, blob in sorted(vectors.items())
+                ]
                 backend.write_rows(cursor, backend.sql.vector, rows)
                 crash_points.reach("cache.written")
             for item in meta.items():
@@ -231,11 +261,15 @@ class JournalWriter:
         finally:
             cursor.close()
             with self._lock:  # written, or given up: they are only a cache
-                self._vectors = {key: blob for key, blob in self._vectors.items() if vectors.get(key) is not blob}
+                self._vectors = {
+                    key: blob for key, blob in self._vectors.items() if vectors.get(key) is not blob
+                }
         crash_points.reach("commit.after")
         if meta:
             with self._lock:
-                self._meta = {key: value for key, value in self._meta.items() if meta.get(key) != value}
+                self._meta = {
+                    key: value for key, value in self._meta.items() if meta.get(key) != value
+                }
         if len(self._tips) > _MAX_TIPS:
             self._tips.clear()
         if not backend.shared:
@@ -254,7 +288,11 @@ class JournalWriter:
         try:
             cursor.execute("COMMIT")
         except self._backend.driver_error as exc:
-            if not self._backend.shared or not transaction.tips or self._landed(transaction) is False:
+            if (
+                not self._backend.shared
+                or not transaction.tips
+                or self._landed(transaction) is False
+            ):
                 raise
             if self._connection is None:
                 raise StoreUnavailable(
@@ -263,9 +301,11 @@ class JournalWriter:
                 ) from exc
 
     def _landed(self, transaction: Transaction) -> bool | None:
-        """Whether a commit whose answer was lost has happened; None, and no connection, when the database cannot be asked.
+        """Whether a commit whose answer was lost has happened; None, and no connection,
+        when the database cannot be asked.
 
-        The old transaction holds the locks of its scopes for as long as it is undecided, and beginning anew waits for them.
+        The old transaction holds the locks of its scopes for as long as it is
+        undecided, and beginning anew waits for them.
         """
         scope, tip = next(iter(transaction.tips.items()))
         give_up_at = time.monotonic() + _RECONNECT_S
@@ -285,7 +325,9 @@ class JournalWriter:
                 return found is not None and bytes(found[0]) == tip.chain
 
     def _still_wanted(self, cursor: DriverCursor) -> bool:
-        """Whether no other process has erased anything since the last look; what was embedded before may be of erased words."""
+        """Whether no other process has erased anything since the last look; what was
+        embedded before may be of erased words.
+        """
         before, self._erasure = self._erasure, self._backend.last_erasure(cursor)
         return self._erasure == before
 
@@ -311,7 +353,10 @@ class JournalWriter:
         return done
 
     def _scrub(self) -> None:
-        """Rebuild the files without what was erased. Where that fails now, the mark stays and the next commit or open tries again."""
+        """Rebuild the files without what was erased.
+
+        Where that fails now, the mark stays and the next commit or open tries again.
+        """
         crash_points.reach("erase.committed")
         self._scrub_at = time.monotonic() + _SCRUB_AGAIN_S
         try:
@@ -319,7 +364,9 @@ class JournalWriter:
             asked = connection.execute(self._backend.sql.meta_value, (SCRUB_KEY,)).fetchone()
             if not self._backend.scrub(connection) or not self._checkpoint(whole=True):
                 return
-            if asked is not None:  # another process may have erased meanwhile, and its mark must stay
+            if (
+                asked is not None
+            ):  # another process may have erased meanwhile, and its mark must stay
                 connection.execute(self._backend.sql.scrub_done, (SCRUB_KEY, asked[0]))
             self.scrub_due = False
         except self._backend.driver_error:
@@ -328,7 +375,9 @@ class JournalWriter:
 
     def _recover(self, connection: DriverConnection) -> None:
         self._checkpoint(whole=True)
-        self.scrub_due = connection.execute(self._backend.sql.meta_value, (SCRUB_KEY,)).fetchone() is not None
+        self.scrub_due = (
+            connection.execute(self._backend.sql.meta_value, (SCRUB_KEY,)).fetchone() is not None
+        )
         if self.scrub_due:
             self._scrub()
         if self._backend.shared:

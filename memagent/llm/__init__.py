@@ -1,5 +1,8 @@
-"""Models behind `ChatModel`: `litellm_model` reaches any hosted or local provider, `wrappers` add one behaviour each.
+"""Models behind `ChatModel`: `litellm_model` reaches any hosted or local provider,
+`wrappers` add one behaviour each.
 
-Wrappers compose from the outside in, for example `RetryingModel(BudgetedModel(LiteLLMModel(...)))`, where every attempt counts
-against the budget. Nothing is re-exported here, so that importing one module never loads another.
+Wrappers compose from the outside in, for example
+`RetryingModel(BudgetedModel(LiteLLMModel(...)))`, where every attempt counts against
+the budget. Nothing is re-exported here, so that importing one module never loads
+another.
 """

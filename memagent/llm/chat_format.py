@@ -1,8 +1,11 @@
-"""Our records to the OpenAI chat format and back: pure functions over plain JSON, no vendor in sight.
+"""Our records to the OpenAI chat format and back: pure functions over plain JSON, no
+vendor in sight.
 
-What a model wrote is never refused here: a nameless tool call gets a name, an unknown finish reason becomes `other`, a
-missing count becomes 0. The surprise: some servers leave `content` empty and put the answer in a reasoning field, and some
-put their thoughts in `content` between `<think>` tags; `find_text` gives the answer in both cases.
+What a model wrote is never refused here: a nameless tool call gets a name, an unknown
+finish reason becomes `other`, a missing count becomes 0. The surprise: some servers
+leave `content` empty and put the answer in a reasoning field, and some put their
+thoughts in `content` between `<think>` tags; `find_text` gives the answer in both
+cases.
 """
 
 from __future__ import annotations
@@ -13,14 +16,25 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from memagent.core.exchange import FinishReason, JsonSchema, Message, ModelRequest, Sampling, ToolCall, ToolSpec
+from memagent.core.exchange import (
+    FinishReason,
+    JsonSchema,
+    Message,
+    ModelRequest,
+    Sampling,
+    ToolCall,
+    ToolSpec,
+)
 
 JsonObject = dict[str, JsonValue]
 
 _HIDDEN_FIELDS = ("reasoning_content", "reasoning", "thinking", "thinking_blocks", "refusal")
 _THOUGHT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _THOUGHT_TAGS = ("<think>", "<thinking>")
-_FINISH = {"function_call": FinishReason.TOOL_CALLS, **{reason.value: reason for reason in FinishReason}}
+_FINISH = {
+    "function_call": FinishReason.TOOL_CALLS,
+    **{reason.value: reason for reason in FinishReason},
+}
 
 
 def chat_messages(messages: Sequence[Message]) -> list[JsonValue]:
@@ -31,7 +45,11 @@ def chat_messages(messages: Sequence[Message]) -> list[JsonValue]:
         if message.tool_calls:
             one["content"] = message.content or None
             one["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
                 for call in message.tool_calls
             ]
         if message.tool_call_id is not None:
@@ -69,14 +87,21 @@ def chat_sampling(sampling: Sampling) -> JsonObject:
 
 
 def response_format(schema: JsonSchema, *, name: str) -> JsonObject:
-    """The `response_format` that asks for text following `schema`; `strict` is set only when the schema allows it."""
+    """The `response_format` that asks for text following `schema`; `strict` is set only
+    when the schema allows it.
+    """
     plain = cast(JsonObject, schema)
     safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", str(plain.get("title") or name))[:64]
-    return {"type": "json_schema", "json_schema": {"name": safe_name, "schema": plain, "strict": allows_strict(plain)}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": safe_name, "schema": plain, "strict": allows_strict(plain)},
+    }
 
 
 def allows_strict(schema: JsonValue) -> bool:
-    """Whether every object in the schema is closed and requires all its properties, which strict decoding demands."""
+    """Whether every object in the schema is closed and requires all its properties,
+    which strict decoding demands.
+    """
     if isinstance(schema, list):
         return all(allows_strict(part) for part in schema)
     if not isinstance(schema, dict):
@@ -92,8 +117,13 @@ def allows_strict(schema: JsonValue) -> bool:
 
 
 def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
-    """Everything of the request that goes over the wire: messages, sampling, tools and, if wanted, the schema."""
-    body: JsonObject = {"messages": chat_messages(request.messages), **chat_sampling(request.sampling)}
+    """Everything of the request that goes over the wire: messages, sampling, tools and,
+    if wanted, the schema.
+    """
+    body: JsonObject = {
+        "messages": chat_messages(request.messages),
+        **chat_sampling(request.sampling),
+    }
     if request.tools:
         body["tools"] = chat_tools(request.tools)
     if with_schema and request.schema_ is not None:
@@ -102,7 +132,9 @@ def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
 
 
 def find_text(message: Mapping[str, JsonValue]) -> str:
-    """The answer in an assistant message: its content without thoughts, else the first reasoning field that holds text."""
+    """The answer in an assistant message: its content without thoughts, else the first
+    reasoning field that holds text.
+    """
     visible = without_thought(_flat_text(message.get("content")))
     if visible.strip() or message.get("tool_calls"):
         return visible
@@ -129,13 +161,17 @@ def _flat_text(value: JsonValue) -> str:
 
 
 def without_thought(text: str) -> str:
-    """The text after a leading `<think>...</think>` block; unchanged when there is none or it never closes."""
+    """The text after a leading `<think>...</think>` block; unchanged when there is none
+    or it never closes.
+    """
     match = _THOUGHT.match(text)
     return text[match.end() :] if match else text
 
 
 class ThoughtFilter:
-    """Holds back a leading `<think>` block and leading blanks of streamed text, so that pieces add up to `find_text`."""
+    """Holds back a leading `<think>` block and leading blanks of streamed text, so that
+    pieces add up to `find_text`.
+    """
 
     def __init__(self) -> None:
         self._held = ""
@@ -159,7 +195,9 @@ class ThoughtFilter:
 
 
 def find_tool_calls(message: Mapping[str, JsonValue]) -> tuple[ToolCall, ...]:
-    """Tool calls of an assistant message; missing ids and names are filled so that each call can be answered."""
+    """Tool calls of an assistant message; missing ids and names are filled so that each
+    call can be answered.
+    """
     calls: list[ToolCall] = []
     listed = message.get("tool_calls")
     for index, raw in enumerate(listed if isinstance(listed, list) else []):
@@ -178,7 +216,10 @@ def find_tool_calls(message: Mapping[str, JsonValue]) -> tuple[ToolCall, ...]:
 
 
 def finish_reason(raw: JsonValue, *, asked_for_tools: bool) -> FinishReason:
-    """Why the model stopped. Servers that say `stop` while asking for tools are read as `tool_calls`."""
+    """Why the model stopped.
+
+    Servers that say `stop` while asking for tools are read as `tool_calls`.
+    """
     reason = _FINISH.get(raw, FinishReason.OTHER) if isinstance(raw, str) else FinishReason.OTHER
     return FinishReason.TOOL_CALLS if asked_for_tools and reason is FinishReason.STOP else reason
 

@@ -1,10 +1,15 @@
-"""Any provider that litellm knows, as a `StreamingChatModel`. The only module that imports litellm, and only when first called.
+"""Any provider that litellm knows, as a `StreamingChatModel`.
 
-Invariants: one request over the wire per call, but for a refused schema (`RetryingModel` is the one layer of retries); every response
-carries tokens, price if known, and seconds; every failure is a `ModelError` with the vendor's exception as its cause.
-Nothing but the request itself leaves the machine: no telemetry, no callbacks, no download of price lists or tokenizers.
-Surprises: the vendor import takes seconds and runs in a thread; it would also read a `.env` file, which is turned off; where
-the vendor's exception repeats a credential, it is left out of the chain instead of being kept as the cause.
+The only module that imports litellm, and only when first called.
+
+Invariants: one request over the wire per call, but for a refused schema
+(`RetryingModel` is the one layer of retries); every response carries tokens, price if
+known, and seconds; every failure is a `ModelError` with the vendor's exception as its
+cause. Nothing but the request itself leaves the machine: no telemetry, no callbacks, no
+download of price lists or tokenizers. Surprises: the vendor import takes seconds and
+runs in a thread; it would also read a `.env` file, which is turned off; where the
+vendor's exception repeats a credential, it is left out of the chain instead of being
+kept as the cause.
 """
 
 from __future__ import annotations
@@ -49,19 +54,33 @@ from memagent.llm.chat_format import (
 from memagent.llm.wrappers import RETRY_AFTER, aclose_stream
 
 _OWN_KEYS = frozenset(
-    {"model", "messages", "stream", "stream_options", "tools", "response_format", "timeout", "api_base", "api_key"}
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "tools",
+        "response_format",
+        "timeout",
+        "api_base",
+        "api_key",
+    }
     | {"num_retries", "max_retries"}
 )
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf)[-_](?=[\w*.-]*[\d*])[\w*.-]{16,}|\bAIza[\w-]{20,}|(?i:bearer)\s+[\w.~+/=-]{8,}"
 )
 _SECRET_NAME = re.compile(r"key|token|secret|auth|password", re.IGNORECASE)
-_SCHEMA_REFUSED = re.compile(r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE)
+_SCHEMA_REFUSED = re.compile(
+    r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE
+)
 _TOO_LONG = re.compile(r"context.?(?:length|window|size)", re.IGNORECASE)
 _MAX_MESSAGE_CHARS = 600
 _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
-"""Where this module exists, any tool sends a call through it, and it fails for want of packages that litellm does not install; the flag
-by which it calls itself keeps our calls out."""
+"""Where this module exists, any tool sends a call through it, and it fails for want of
+packages that litellm does not install; the flag by which it calls itself keeps our
+calls out.
+"""
 
 
 class _Dumps(Protocol):
@@ -88,13 +107,16 @@ class _ClientCache(Protocol):
 
 
 class LiteLLMModel:
-    """A hosted or local model by its litellm name, for example `openai/gpt-4o-mini` or `ollama_chat/qwen3`.
+    """A hosted or local model by its litellm name, for example `openai/gpt-4o-mini` or
+    `ollama_chat/qwen3`.
 
-    `timeout_s` bounds a whole call, and for streams the wait for each piece. `extra` goes to the provider call as it is
-    (`reasoning_effort`, `extra_headers`, `input_cost_per_token`, ...); what a request sets itself comes first.
-    `json_schema="auto"` sends the request's schema and, where the provider refuses it, asks once more without it and remembers
-    that for this schema; `"always"` turns the refusal into an error; `"never"` sends none.
-    Raises `MissingExtra` when litellm is not installed.
+    `timeout_s` bounds a whole call, and for streams the wait for each piece. `extra`
+    goes to the provider call as it is (`reasoning_effort`, `extra_headers`,
+    `input_cost_per_token`, ...); what a request sets itself comes first.
+    `json_schema="auto"` sends the request's schema and, where the provider refuses it,
+    asks once more without it and remembers that for this schema; `"always"` turns the
+    refusal into an error; `"never"` sends none. Raises `MissingExtra` when litellm is
+    not installed.
     """
 
     def __init__(
@@ -108,7 +130,9 @@ class LiteLLMModel:
         json_schema: Literal["auto", "always", "never"] = "auto",
     ) -> None:
         if not model.strip():
-            raise ConfigError("model must name a provider and a model, for example 'openai/gpt-4o-mini'")
+            raise ConfigError(
+                "model must name a provider and a model, for example 'openai/gpt-4o-mini'"
+            )
         if timeout_s <= 0:
             raise ConfigError(f"timeout_s must be above 0 seconds, not {timeout_s}")
         if clash := sorted(_OWN_KEYS & set(extra or {})):
@@ -134,14 +158,20 @@ class LiteLLMModel:
         return self._model
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer the request. Raises a `ModelError`; an empty or malformed text is an answer."""
+        """Answer the request.
+
+        Raises a `ModelError`; an empty or malformed text is an answer.
+        """
         vendor = await _vendor()
         started = time.perf_counter()
         answer = cast(_Dumps | None, await self._call(vendor, request, stream=False))
         return self._response(vendor, request, answer, started)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Yield pieces of the answer as they come; the last one carries the whole `ModelResponse`. Raises a `ModelError`."""
+        """Yield pieces of the answer as they come; the last one carries the whole `ModelResponse`.
+
+        Raises a `ModelError`.
+        """
         vendor = await _vendor()
         started = time.perf_counter()
         source = cast(AsyncIterator[_Dumps], await self._call(vendor, request, stream=True))
@@ -167,9 +197,11 @@ class LiteLLMModel:
         yield Delta(text=response.text[len(sent) :], response=response)
 
     async def aclose(self) -> None:
-        """Close the connections that litellm keeps open for the running event loop; later calls open new ones.
+        """Close the connections that litellm keeps open for the running event loop;
+        later calls open new ones.
 
-        The vendor shares connections between models, so call this at the end of a loop's work, not between calls.
+        The vendor shares connections between models, so call this at the end of a
+        loop's work, not between calls.
         """
         vendor = await _vendor()
         cache = vendor.in_memory_llm_clients_cache
@@ -190,14 +222,21 @@ class LiteLLMModel:
         try:
             return await self._send(vendor, request, stream=stream, with_schema=with_schema)
         except ModelError as error:
-            refused = with_schema and digest and type(error) is ModelError and _SCHEMA_REFUSED.search(str(error))
+            refused = (
+                with_schema
+                and digest
+                and type(error) is ModelError
+                and _SCHEMA_REFUSED.search(str(error))
+            )
             if self._json_schema != "auto" or not refused:
                 raise
         answer = await self._send(vendor, request, stream=stream, with_schema=False)
         self._refused_schemas.add(digest)
         return answer
 
-    async def _send(self, vendor: _Vendor, request: ModelRequest, *, stream: bool, with_schema: bool) -> object:
+    async def _send(
+        self, vendor: _Vendor, request: ModelRequest, *, stream: bool, with_schema: bool
+    ) -> object:
         body: dict[str, object] = {
             "model": self._model,
             "api_base": self._api_base,
@@ -234,7 +273,9 @@ class LiteLLMModel:
         except Exception as exc:
             raise self._error(exc) from self._safe_cause(exc)
 
-    def _response(self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, started: float) -> ModelResponse:
+    def _response(
+        self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, started: float
+    ) -> ModelResponse:
         raw = answer.model_dump(warnings=False) if answer is not None else {}
         choices = raw.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -255,16 +296,27 @@ class LiteLLMModel:
         )
 
     def _usage(
-        self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, raw: JsonObject, text: str
+        self,
+        vendor: _Vendor,
+        request: ModelRequest,
+        answer: _Dumps | None,
+        raw: JsonObject,
+        text: str,
     ) -> Usage:
-        """Tokens and price as the provider tells them; tokens it does not count are estimated, without a price."""
-        prompt, completion = (count_of(raw.get("usage"), name) for name in ("prompt_tokens", "completion_tokens"))
+        """Tokens and price as the provider tells them; tokens it does not count are
+        estimated, without a price.
+        """
+        prompt, completion = (
+            count_of(raw.get("usage"), name) for name in ("prompt_tokens", "completion_tokens")
+        )
         cost: float | None = None
         try:
             if prompt or completion:
                 cost = vendor.completion_cost(completion_response=answer, model=self._model)
             else:
-                prompt = vendor.token_counter(model=self._model, messages=chat_messages(request.messages))
+                prompt = vendor.token_counter(
+                    model=self._model, messages=chat_messages(request.messages)
+                )
                 completion = vendor.token_counter(model=self._model, text=text)
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
@@ -277,8 +329,13 @@ class LiteLLMModel:
         said = _scrub(str(inner), self._secrets) or type(inner).__name__
         if isinstance(inner, TimeoutError):
             said = f"no answer within {self._timeout_s:g} s"
-        error = _kind(inner, status if isinstance(status, int) else 0)(f"{self._model}: {said[:_MAX_MESSAGE_CHARS]}")
-        if isinstance(error, ModelRateLimited) and "insufficient_quota" in f"{inner} {_body(inner)}":
+        error = _kind(inner, status if isinstance(status, int) else 0)(
+            f"{self._model}: {said[:_MAX_MESSAGE_CHARS]}"
+        )
+        if (
+            isinstance(error, ModelRateLimited)
+            and "insufficient_quota" in f"{inner} {_body(inner)}"
+        ):
             error.retryable = False
         if (wait_s := _retry_after_s(inner)) is not None:
             setattr(error, RETRY_AFTER, wait_s)
@@ -304,7 +361,9 @@ _ready: dict[str, _Vendor] = {}
 
 def _load() -> _Vendor:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # otherwise the import loads a .env file into the environment
+    os.environ.setdefault(
+        "LITELLM_MODE", "PRODUCTION"
+    )  # otherwise the import loads a .env file into the environment
     try:
         vendor = cast(_Vendor, importlib.import_module("litellm"))
     except ImportError as exc:
@@ -317,9 +376,13 @@ def _load() -> _Vendor:
 
 
 def _kind(exc: Exception, status: int) -> type[ModelError]:
-    """Which of our errors fits: by the vendor's class name where it says more than the status, else by the status."""
+    """Which of our errors fits: by the vendor's class name where it says more than the
+    status, else by the status.
+    """
     names = {one.__name__ for one in type(exc).__mro__}
-    if "ContextWindowExceededError" in names or (status in (400, 413) and _TOO_LONG.search(f"{exc} {_body(exc)}")):
+    if "ContextWindowExceededError" in names or (
+        status in (400, 413) and _TOO_LONG.search(f"{exc} {_body(exc)}")
+    ):
         return ContextOverflow
     if isinstance(exc, TimeoutError) or "Timeout" in names or status in (408, 504):
         return ModelTimeout
@@ -364,7 +427,11 @@ def _retry_after_s(exc: Exception) -> float | None:
         getattr(exc, "litellm_response_headers", None),
         getattr(getattr(exc, "response", None), "headers", None),
     ):
-        value = cast(Mapping[str, str], headers).get("retry-after") if isinstance(headers, Mapping) else None
+        value = (
+            cast(Mapping[str, str], headers).get("retry-after")
+            if isinstance(headers, Mapping)
+            else None
+        )
         if value is None:
             continue
         try:
@@ -387,7 +454,10 @@ def _delta_text(chunk: JsonObject) -> str:
 
 
 def _saw_finish(source: object) -> bool:
-    """Whether the provider itself said why it stopped; the vendor makes up a `stop` when a stream just ends."""
+    """Whether the provider itself said why it stopped; the vendor makes up a `stop`
+    when a stream just ends.
+    """
     return any(
-        getattr(source, name, None) is not None for name in ("received_finish_reason", "intermittent_finish_reason")
+        getattr(source, name, None) is not None
+        for name in ("received_finish_reason", "intermittent_finish_reason")
     )

@@ -1,7 +1,8 @@
-"""A model whose calls are spans, by the conventions for generative AI: who was asked, in which role, tokens, cost, and how it ended.
+"""A model whose calls are spans, by the conventions for generative AI: who was asked,
+in which role, tokens, cost, and how it ended.
 
-Put around everything else, so that one span covers a call with all its retries. Prompts and answers are told only below a span that may
-tell texts (`memagent.tracing`).
+Put around everything else, so that one span covers a call with all its retries. Prompts
+and answers are told only below a span that may tell texts (`memagent.tracing`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from typing import Final
 from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse
 from memagent.llm.wrappers import name_of, stream_of
 from memagent.protocols import ChatModel
-from memagent.tracing import NO_SPAN, Attributes, Span, made_id, messages_content, span, tracing, usage_figures, within
+from memagent.tracing import (
+    NO_SPAN,
+    Attributes,
+    Span,
+    made_id,
+    messages_content,
+    span,
+    tracing,
+    usage_figures,
+    within,
+)
 
 _PROVIDERS: Final = {
     "azure": "azure.ai.openai",
@@ -64,7 +75,9 @@ def traced(model: ChatModel) -> ChatModel:
     return TracedModel(model) if tracing() else model
 
 
-async def _told(one: Span, request: ModelRequest, stream: AsyncGenerator[Delta]) -> AsyncGenerator[Delta]:
+async def _told(
+    one: Span, request: ModelRequest, stream: AsyncGenerator[Delta]
+) -> AsyncGenerator[Delta]:
     try:
         async for delta in stream:
             if delta.response is not None:
@@ -80,7 +93,9 @@ def _tell(one: Span, request: ModelRequest, response: ModelResponse) -> None:
         one.content(
             lambda: {
                 **messages_content("gen_ai.input.messages", request.messages),
-                **messages_content("gen_ai.output.messages", [Message(role="assistant", content=response.text)]),
+                **messages_content(
+                    "gen_ai.output.messages", [Message(role="assistant", content=response.text)]
+                ),
             }
         )
 

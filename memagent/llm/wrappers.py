@@ -1,8 +1,11 @@
-"""Wrappers around a `ChatModel`: retry, hard budget, recording and replay, a model per role, a concurrency limit.
+"""Wrappers around a `ChatModel`: retry, hard budget, recording and replay, a model per
+role, a concurrency limit.
 
-Each adds one behaviour, is itself a `StreamingChatModel`, and knows nothing of the others; they nest in any order. A wrapped
-model that cannot stream is streamed as one piece. The surprise: order carries meaning. `RetryingModel(BudgetedModel(m))`
-charges every attempt, `BudgetedModel(RetryingModel(m))` charges a call once however often it was tried.
+Each adds one behaviour, is itself a `StreamingChatModel`, and knows nothing of the
+others; they nest in any order. A wrapped model that cannot stream is streamed as one
+piece. The surprise: order carries meaning. `RetryingModel(BudgetedModel(m))` charges
+every attempt, `BudgetedModel(RetryingModel(m))` charges a call once however often it
+was tried.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from memagent.protocols import ChatModel, NamedModel, StreamingChatModel
 _T = TypeVar("_T")
 
 RETRY_AFTER = "retry_after"
-"""Name of the attribute, in seconds, by which a `ModelError` passes on how long the provider asked to wait."""
+"""Name of the attribute, in seconds, by which a `ModelError` passes on how long the
+provider asked to wait.
+"""
 
 
 async def aclose_stream(stream: object) -> None:
@@ -40,7 +45,9 @@ async def aclose_stream(stream: object) -> None:
 
 
 async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-    """The model's stream, closed with this generator; one piece holding the whole response if it cannot stream."""
+    """The model's stream, closed with this generator; one piece holding the whole
+    response if it cannot stream.
+    """
     if not isinstance(model, StreamingChatModel):
         response = await model.complete(request)
         yield Delta(text=response.text, response=response)
@@ -54,21 +61,27 @@ async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[D
 
 
 def name_of(model: ChatModel, request: ModelRequest) -> str:
-    """The name of the model that would answer, as configured (`openai/gpt-4o-mini`); "" where it has none."""
+    """The name of the model that would answer, as configured (`openai/gpt-4o-mini`); ""
+    where it has none.
+    """
     return model.name_for(request) if isinstance(model, NamedModel) else ""
 
 
 def request_digest(request: ModelRequest) -> str:
-    """Digest of what decides an answer: role, messages, schema, tools and sampling; not the step or the prompt's file."""
+    """Digest of what decides an answer: role, messages, schema, tools and sampling; not
+    the step or the prompt's file.
+    """
     plain = request.model_dump(mode="json", by_alias=True, exclude={"step", "prompt_digest"})
     return content_id("req", json.dumps(plain, sort_keys=True, separators=(",", ":")))
 
 
 class RetryingModel:
-    """Tries again after retryable `ModelError`s, with exponential waits and jitter, and raises the last one in the end.
+    """Tries again after retryable `ModelError`s, with exponential waits and jitter, and
+    raises the last one in the end.
 
-    A provider's `retry_after` lengthens the wait. No attempt begins later than `deadline_s` seconds after the first began.
-    A stream is tried again only before its first piece. `sleep` is for tests.
+    A provider's `retry_after` lengthens the wait. No attempt begins later than
+    `deadline_s` seconds after the first began. A stream is tried again only before its
+    first piece. `sleep` is for tests.
     """
 
     def __init__(
@@ -113,9 +126,13 @@ class RetryingModel:
             raise ModelUnavailable("the stream ended before its first piece")
         return first, stream
 
-    async def _tried(self, call: Callable[[ModelRequest], Awaitable[_T]], request: ModelRequest) -> _T:
+    async def _tried(
+        self, call: Callable[[ModelRequest], Awaitable[_T]], request: ModelRequest
+    ) -> _T:
         retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda error: isinstance(error, ModelError) and error.retryable),
+            retry=retry_if_exception(
+                lambda error: isinstance(error, ModelError) and error.retryable
+            ),
             wait=self._wait_s,
             stop=self._give_up,
             sleep=self._sleep,
@@ -126,11 +143,16 @@ class RetryingModel:
     def _wait_s(self, state: RetryCallState) -> float:
         asked = getattr(_failure(state), RETRY_AFTER, None)
         backoff = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
-        return max(min(backoff, self._longest_wait_s), asked if isinstance(asked, int | float) else 0.0)
+        return max(
+            min(backoff, self._longest_wait_s), asked if isinstance(asked, int | float) else 0.0
+        )
 
     def _give_up(self, state: RetryCallState) -> bool:
         spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
-        return stop_after_attempt(self._attempts)(state) or spent_s + state.upcoming_sleep > self._deadline_s
+        return (
+            stop_after_attempt(self._attempts)(state)
+            or spent_s + state.upcoming_sleep > self._deadline_s
+        )
 
 
 def _failure(state: RetryCallState) -> BaseException | None:
@@ -140,9 +162,11 @@ def _failure(state: RetryCallState) -> BaseException | None:
 class BudgetedModel:
     """Refuses calls once a cap is spent: calls begun, prompt plus completion tokens, or US dollars.
 
-    Calls are counted when they begin, so that cap holds exactly under concurrency. Tokens and money are known only afterwards:
-    calls already in flight when a cap is reached still finish. A stream that is given up is charged by its length, four
-    characters a token. A cap in dollars also refuses once an answer of unknown price was paid for.
+    Calls are counted when they begin, so that cap holds exactly under concurrency.
+    Tokens and money are known only afterwards: calls already in flight when a cap is
+    reached still finish. A stream that is given up is charged by its length, four
+    characters a token. A cap in dollars also refuses once an answer of unknown price
+    was paid for.
     """
 
     def __init__(
@@ -202,14 +226,18 @@ class BudgetedModel:
             if self._max_calls is not None and spent.calls >= self._max_calls:
                 raise BudgetExceeded(f"the budget of {self._max_calls} calls is spent")
             if self._max_tokens is not None and tokens >= self._max_tokens:
-                raise BudgetExceeded(f"the budget of {self._max_tokens} tokens is spent: {tokens} used")
+                raise BudgetExceeded(
+                    f"the budget of {self._max_tokens} tokens is spent: {tokens} used"
+                )
             if self._max_usd is not None and spent.cost_usd is None:
                 raise BudgetExceeded(
                     f"the budget of {self._max_usd} US dollars cannot be kept: the provider's price is unknown; "
                     "cap max_calls or max_tokens instead"
                 )
             if self._max_usd is not None and (spent.cost_usd or 0.0) >= self._max_usd:
-                raise BudgetExceeded(f"the budget of {self._max_usd} US dollars is spent: {spent.cost_usd:.4f} used")
+                raise BudgetExceeded(
+                    f"the budget of {self._max_usd} US dollars is spent: {spent.cost_usd:.4f} used"
+                )
             self._spent = spent + Usage(calls=1)
 
     def _charge(self, usage: Usage) -> None:
@@ -218,9 +246,11 @@ class BudgetedModel:
 
 
 class RecordingModel:
-    """Keeps every request with its answer, in memory and, with a `path`, as one JSON line each, appended.
+    """Keeps every request with its answer, in memory and, with a `path`, as one JSON
+    line each, appended.
 
-    The file holds prompts as they were sent, so it is created readable by its owner alone. `ReplayingModel` answers from it.
+    The file holds prompts as they were sent, so it is created readable by its owner
+    alone. `ReplayingModel` answers from it.
     """
 
     def __init__(self, model: ChatModel, path: str | Path | None = None) -> None:
@@ -267,10 +297,12 @@ class RecordingModel:
 
 
 class ReplayingModel:
-    """Answers from recorded exchanges: a `RecordingModel`'s file or its `exchanges`, found by `request_digest`.
+    """Answers from recorded exchanges: a `RecordingModel`'s file or its `exchanges`,
+    found by `request_digest`.
 
-    Equal requests get their answers in recorded order, and after the last one that one again under a new id. Raises
-    `ModelError` for a request that was never recorded, `ConfigError` for a file that cannot be read.
+    Equal requests get their answers in recorded order, and after the last one that one
+    again under a new id. Raises `ModelError` for a request that was never recorded,
+    `ConfigError` for a file that cannot be read.
     """
 
     def __init__(self, source: str | Path | Iterable[tuple[ModelRequest, ModelResponse]]) -> None:
@@ -309,9 +341,14 @@ def _read_exchanges(path: Path) -> Iterable[tuple[ModelRequest, ModelResponse]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            yield ModelRequest.model_validate(row["request"]), ModelResponse.model_validate(row["response"])
+            yield (
+                ModelRequest.model_validate(row["request"]),
+                ModelResponse.model_validate(row["response"]),
+            )
         except (ValueError, KeyError, TypeError) as exc:
-            raise ConfigError(f"line {number} of the recording {path} is no recorded exchange") from exc
+            raise ConfigError(
+                f"line {number} of the recording {path} is no recorded exchange"
+            ) from exc
 
 
 class RoutedModel:
@@ -338,14 +375,19 @@ class RoutedModel:
 
 
 class ConcurrencyLimitedModel:
-    """Lets at most `limit` calls run at once on each event loop; the others wait their turn. A stream holds its place."""
+    """Lets at most `limit` calls run at once on each event loop; the others wait their turn.
+
+    A stream holds its place.
+    """
 
     def __init__(self, model: ChatModel, *, limit: int) -> None:
         if limit < 1:
             raise ConfigError(f"limit must be at least 1, not {limit}")
         self._model = model
         self._limit = limit
-        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            WeakKeyDictionary()
+        )
 
     def name_for(self, request: ModelRequest) -> str:
         """Name of the model that would answer."""

@@ -9,9 +9,12 @@ from memagent.core.records import Chunk, Session
 
 
 def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...]:
-    """Chunks of at most `chunk_turns` turns whose sizes differ by at most one; never an empty one. Ids are `{session}#{index}`.
+    """Chunks of at most `chunk_turns` turns whose sizes differ by at most one; never an empty one.
 
-    Turns made from recalled memory are left out, so memory never feeds on itself; () when nothing else is left.
+    Ids are `{session}#{index}`.
+
+    Turns made from recalled memory are left out, so memory never feeds on itself; ()
+    when nothing else is left.
     """
     turns = tuple(turn for turn in session.turns if not turn.recalled)
     total = len(turns)

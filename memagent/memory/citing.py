@@ -20,9 +20,11 @@ class TurnLookup(Protocol):
 
 
 def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
-    """The answer with only those citations that name a hit (or a turn of a hit) that was shown, completed with quote, speaker and date.
+    """The answer with only those citations that name a hit (or a turn of a hit) that
+    was shown, completed with quote, speaker and date.
 
-    An answer that cites nothing it was shown is marked unsupported, and what was dropped is told in `notes`.
+    An answer that cites nothing it was shown is marked unsupported, and what was
+    dropped is told in `notes`.
     """
     if answer.abstained:
         return answer.model_copy(update={"hits": tuple(hits), "citations": ()})
@@ -34,17 +36,26 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
     kept: dict[tuple[str, str | None], Citation] = {}
     dropped: list[str] = []
     for citation in answer.citations:
-        hit = by_id.get(citation.hit_id) or by_turn.get(citation.hit_id) or by_turn.get(citation.turn_id or "")
+        hit = (
+            by_id.get(citation.hit_id)
+            or by_turn.get(citation.hit_id)
+            or by_turn.get(citation.turn_id or "")
+        )
         if hit is None:
             dropped.append(citation.hit_id)
             continue
         wanted = citation.turn_id or (citation.hit_id if citation.hit_id not in by_id else None)
-        for turn_id in [wanted] if wanted in hit.source_turn_ids else list(hit.source_turn_ids) or [None]:
+        for turn_id in (
+            [wanted] if wanted in hit.source_turn_ids else list(hit.source_turn_ids) or [None]
+        ):
             full = _completed(citation, hit, turn_id, turns)
             kept.setdefault((full.hit_id, full.turn_id), full)
     notes = answer.notes
     if dropped:
-        notes = (*notes, f"citations to evidence that was not shown were dropped: {', '.join(sorted(set(dropped)))}")
+        notes = (
+            *notes,
+            f"citations to evidence that was not shown were dropped: {', '.join(sorted(set(dropped)))}",
+        )
     return answer.model_copy(
         update={
             "citations": tuple(kept.values()),
@@ -71,7 +82,11 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
         )
     turn, session = found
-    quote = citation.quote if citation.quote and citation.quote in turn.said else turn.said[:_QUOTE_CHARS]
+    quote = (
+        citation.quote
+        if citation.quote and citation.quote in turn.said
+        else turn.said[:_QUOTE_CHARS]
+    )
     return Citation(
         hit_id=hit.id,
         version=version,

@@ -1,4 +1,5 @@
-"""Vectors of event texts and queries, kept in the arena that a bank shares with its forks: a text is embedded once.
+"""Vectors of event texts and queries, kept in the arena that a bank shares with its
+forks: a text is embedded once.
 
 When the embedder fails nothing is made up: texts that were never embedded are left out.
 """
@@ -26,14 +27,20 @@ async def text_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vect
                 vectors = await bank.embedder.embed(missing)
         except EmbeddingError:
             vectors = None
-        if vectors is not None and vectors.shape == (len(missing), arena.dim) and bool(np.isfinite(vectors).all()):
+        if (
+            vectors is not None
+            and vectors.shape == (len(missing), arena.dim)
+            and bool(np.isfinite(vectors).all())
+        ):
             arena.put(missing, vectors)
     rows = ((text, arena.row(text)) for text in wanted)
     return {text: arena.matrix[row] for text, row in rows if row != NO_ROW}
 
 
 async def query_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vector]:
-    """Unit vectors (D,) of passing texts, which the arena is not to keep; {} while the embedder fails."""
+    """Unit vectors (D,) of passing texts, which the arena is not to keep; {} while the
+    embedder fails.
+    """
     wanted = list(dict.fromkeys(text for text in texts if text.strip()))
     if not wanted:
         return {}

@@ -1,6 +1,7 @@
 """Direct verbs on a memory, in the words users of memory libraries know.
 
-Every write is a commit like the agent's own: journalled, with provenance, undoable. `delete` leaves a restorable tombstone; `reset` erases.
+Every write is a commit like the agent's own: journalled, with provenance, undoable.
+`delete` leaves a restorable tombstone; `reset` erases.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter, Hit, Query
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, VersionConflict, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    MemoryNotFound,
+    StoreError,
+    VersionConflict,
+    fault_in,
+)
 from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
@@ -41,9 +49,14 @@ MAX_ITEM_ID_CHARS = 200
 
 
 class Memory:
-    """The verbs. Cheap to make; holds nothing but its bank and how it searches unless told otherwise."""
+    """The verbs.
 
-    def __init__(self, bank: MemoryBank, *, recipe: Recipe = BALANCED, capture_content: bool = False) -> None:
+    Cheap to make; holds nothing but its bank and how it searches unless told otherwise.
+    """
+
+    def __init__(
+        self, bank: MemoryBank, *, recipe: Recipe = BALANCED, capture_content: bool = False
+    ) -> None:
         self.bank = bank
         self.recipe = recipe
         self.capture_content = capture_content
@@ -66,9 +79,11 @@ class Memory:
         ttl: timedelta | None = None,
         expires_at: datetime | None = None,
     ) -> MemoryItem:
-        """Remember a text as it is; with a time to live from now, or a moment of expiry, only until then.
+        """Remember a text as it is; with a time to live from now, or a moment of
+        expiry, only until then.
 
-        Raises `InputError` for text or metadata that cannot be stored, and for an expiry that has passed already.
+        Raises `InputError` for text or metadata that cannot be stored, and for an
+        expiry that has passed already.
         """
         with _input():
             expires_at = _checked_expiry(ttl, expires_at, now=self.bank.now())
@@ -82,7 +97,12 @@ class Memory:
                 source_turn_ids=tuple(source_turn_ids),
                 expires_at=expires_at,
             )
-            op = Add(fact=fact, id=_checked_id(id), tags=_checked_tags(tags), metadata=_checked_metadata(metadata))
+            op = Add(
+                fact=fact,
+                id=_checked_id(id),
+                tags=_checked_tags(tags),
+                metadata=_checked_metadata(metadata),
+            )
         commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None
@@ -94,7 +114,10 @@ class Memory:
     ) -> list[MemoryItem]:
         """Remember many texts in one durable write; all or none."""
         with _input():
-            ops = tuple(Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject)) for text in texts)
+            ops = tuple(
+                Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject))
+                for text in texts
+            )
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 
@@ -110,10 +133,13 @@ class Memory:
     ) -> list[Hit]:
         """At most k items for a text, best first; [] when nothing matches or the text is empty.
 
-        `recipe` is a `Recipe` or the name of one; `max_tokens` bounds the (estimated) tokens of all texts together. Raises `ConfigError`.
+        `recipe` is a `Recipe` or the name of one; `max_tokens` bounds the (estimated)
+        tokens of all texts together. Raises `ConfigError`.
         """
         with operation_span("search_memory", capture=self.capture_content) as one:
-            asked = await _asked(self, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+            asked = await _asked(
+                self, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens
+            )
             hits = await asked[0].search(asked[1], k=k) if asked is not None else []
             if one.recording and asked is not None:
                 tell_search(one, asked[1], hits, k=k)
@@ -124,9 +150,14 @@ class Memory:
         return await self.bank.get(item_id)
 
     async def get_all(
-        self, *, where: Filter | None = None, include_deleted: bool = False, limit: int | None = None
+        self,
+        *,
+        where: Filter | None = None,
+        include_deleted: bool = False,
+        limit: int | None = None,
     ) -> list[MemoryItem]:
-        """Items that pass the filter, oldest said first, those of one session in the order of their turns, ties by id.
+        """Items that pass the filter, oldest said first, those of one session in the
+        order of their turns, ties by id.
 
         `include_deleted` shows the deleted and the expired ones too.
         """
@@ -142,8 +173,15 @@ class Memory:
         ]
 
         def place(item: MemoryItem) -> tuple[float, str, int, str]:
-            session_id, position = state.turns.get(item.source_turn_ids[-1] if item.source_turn_ids else "", ("", 0))
-            return (item.said_at.timestamp() if item.said_at else 0.0, session_id, position, item.id)
+            session_id, position = state.turns.get(
+                item.source_turn_ids[-1] if item.source_turn_ids else "", ("", 0)
+            )
+            return (
+                item.said_at.timestamp() if item.said_at else 0.0,
+                session_id,
+                position,
+                item.id,
+            )
 
         items.sort(key=place)
         return items[:limit]
@@ -152,20 +190,25 @@ class Memory:
         """Stored sessions with their raw turns, oldest first."""
         state = await self.bank.sync()
         return sorted(
-            state.sessions.values(), key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id)
+            state.sessions.values(),
+            key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id),
         )
 
     @verb("update_memory")
     async def update(
         self, item_id: str, text: str, *, version: int | None = None, valid: TimeSpan | None = None
     ) -> MemoryItem:
-        """Write a new version; `version` guards against lost updates. The item keeps its expiry, and without `valid` its time.
+        """Write a new version; `version` guards against lost updates.
+
+        The item keeps its expiry, and without `valid` its time.
 
         Raises `MemoryNotFound`, `VersionConflict`, `InputError`.
         """
         with _input():
             old = await self.get(item_id)
-            op = Update(id=item_id, text=_checked_text(text), version=version, valid=valid or old.valid)
+            op = Update(
+                id=item_id, text=_checked_text(text), version=version, valid=valid or old.valid
+            )
         commit = await self._write(op)
         item = commit.changes[0].after
         assert item is not None
@@ -173,14 +216,20 @@ class Memory:
 
     @verb("delete_memory")
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
-        """Take an item out; `restore(item_id)` brings it back. Raises `MemoryNotFound`, `VersionConflict`."""
+        """Take an item out; `restore(item_id)` brings it back.
+
+        Raises `MemoryNotFound`, `VersionConflict`.
+        """
         with _input():
             op = Delete(id=item_id, version=version)
         await self._write(op)
 
     @verb("delete_memory")
     async def delete_all(self, *, user_id: str) -> int:
-        """Delete every item of this memory in one commit; `user_id` must name it. Gives the number of items; undoable."""
+        """Delete every item of this memory in one commit; `user_id` must name it.
+
+        Gives the number of items; undoable.
+        """
         self._own(user_id)
         state = await self.bank.sync()
         ops = tuple(Delete(id=item.id) for item in sorted(state.active(), key=lambda item: item.id))
@@ -192,7 +241,8 @@ class Memory:
     async def reset(self, *, user_id: str) -> None:
         """Erase this memory with its history and turns, beyond recovery; `user_id` must name it.
 
-        Raises `StoreUnavailable` when a networked index could not be emptied; it is before its next use, and the rest is erased.
+        Raises `StoreUnavailable` when a networked index could not be emptied; it is
+        before its next use, and the rest is erased.
         """
         self._own(user_id)
         await self.bank.append(lambda _: Erased(reason="reset"))
@@ -204,7 +254,10 @@ class Memory:
 
     @verb("update_memory")
     async def undo(self, commit_id: str | None = None) -> Commit:
-        """Take back a commit, by default the last. Raises `MemoryNotFound`, `StoreError`."""
+        """Take back a commit, by default the last.
+
+        Raises `MemoryNotFound`, `StoreError`.
+        """
         return await timetravel.undo(self.bank, commit_id)
 
     async def as_of(self, when: AsOf) -> Memory:
@@ -233,7 +286,9 @@ class Memory:
         else:
             await timetravel.restore_snapshot(self.bank, what)
 
-    async def diff(self, before: MemorySnapshot, after: MemorySnapshot | None = None) -> SnapshotDiff:
+    async def diff(
+        self, before: MemorySnapshot, after: MemorySnapshot | None = None
+    ) -> SnapshotDiff:
         """What changed between two snapshots; `after` defaults to now."""
         return timetravel.diff(before, after if after is not None else await self.snapshot())
 
@@ -249,15 +304,22 @@ class Memory:
         as_of: AsOf | None = None,
         include_hidden: bool = True,
     ) -> GraphExport:
-        """The event graph with the turns it rests on, as a self-contained page, node-link JSON or GraphML; also written to `path`.
+        """The event graph with the turns it rests on, as a self-contained page,
+        node-link JSON or GraphML; also written to `path`.
 
-        Without `include_hidden`, what was deleted or rewritten is left out. Raises `ConfigError`, `InputError`.
+        Without `include_hidden`, what was deleted or rewritten is left out. Raises
+        `ConfigError`, `InputError`.
         """
         place = Path(path) if path is not None else None
-        return await export_graph(self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden)
+        return await export_graph(
+            self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden
+        )
 
     async def import_(self, path: str | Path) -> ExportReport:
-        """Read an export into this memory, which must be empty. Raises `SnapshotMismatch`, `InputError`."""
+        """Read an export into this memory, which must be empty.
+
+        Raises `SnapshotMismatch`, `InputError`.
+        """
         return await import_bank(self.bank, Path(path))
 
     def _of(self, bank: MemoryBank) -> Memory:
@@ -286,9 +348,14 @@ async def ranked(
     recipe: Recipe | str | None = None,
     max_tokens: int | None = None,
 ) -> list[tuple[MemoryItem, float]]:
-    """The items and scores that `Memory.search` finds, without the reasons and in less time. Raises `ConfigError`."""
+    """The items and scores that `Memory.search` finds, without the reasons and in less time.
+
+    Raises `ConfigError`.
+    """
     with operation_span("search_memory", capture=memory.capture_content) as one:
-        asked = await _asked(memory, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens)
+        asked = await _asked(
+            memory, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens
+        )
         found = await asked[0].ranked(asked[1], k=k) if asked is not None else []
         if one.recording and asked is not None:
             tell_search(one, asked[1], [item for item, _ in found], k=k)
@@ -325,7 +392,9 @@ def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:
         return MemoryNotFound(f"{rejected.detail} (user {user!r})")
     if rejected.reason is RejectReason.STALE_VERSION and isinstance(rejected.op, Update | Delete):
         item = bank.state.items.get(rejected.op.id)
-        return VersionConflict(rejected.detail, expected=rejected.op.version or 0, actual=item.version if item else 0)
+        return VersionConflict(
+            rejected.detail, expected=rejected.op.version or 0, actual=item.version if item else 0
+        )
     return InputError(rejected.detail or rejected.reason.value)
 
 
@@ -350,7 +419,9 @@ def _checked_text(text: object) -> str:
     return text
 
 
-def _checked_expiry(ttl: timedelta | None, expires_at: datetime | None, *, now: datetime) -> datetime | None:
+def _checked_expiry(
+    ttl: timedelta | None, expires_at: datetime | None, *, now: datetime
+) -> datetime | None:
     if ttl is not None and expires_at is not None:
         raise InputError("both ttl and expires_at are given; give one of them")
     if ttl is not None:
@@ -365,7 +436,9 @@ def _checked_expiry(ttl: timedelta | None, expires_at: datetime | None, *, now: 
                 f"the ttl of {ttl.days:,} days ends after the year 9999; leave it out to keep the memory"
             ) from None
     if expires_at is not None and as_utc(expires_at) <= now:
-        raise InputError(f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}")
+        raise InputError(
+            f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}"
+        )
     return expires_at
 
 
@@ -391,11 +464,15 @@ def _checked_metadata(metadata: object) -> dict[str, Any]:
         if not isinstance(key, str):
             raise InputError(f"metadata key {key!r}: keys are strings")
         if key.startswith("_"):
-            raise InputError(f"metadata key {key!r}: keys that start with an underscore are reserved for the system")
+            raise InputError(
+                f"metadata key {key!r}: keys that start with an underscore are reserved for the system"
+            )
         checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
     size = sum(len(key) + len(str(value)) for key, value in checked.items())
     if size > MAX_METADATA_CHARS:
-        raise InputError(f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}")
+        raise InputError(
+            f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}"
+        )
     return checked
 
 
@@ -403,7 +480,11 @@ def _checked_value(key: str, value: object) -> object:
     if isinstance(value, float) and not isfinite(value):
         raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
     if isinstance(value, int) and value.bit_length() > 63:
-        raise InputError(f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most")
+        raise InputError(
+            f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most"
+        )
     if value is not None and not isinstance(value, str | int | float):
-        raise InputError(f"metadata {key!r} is a {type(value).__name__}; values are texts, numbers, booleans or None")
+        raise InputError(
+            f"metadata {key!r} is a {type(value).__name__}; values are texts, numbers, booleans or None"
+        )
     return value

@@ -1,7 +1,8 @@
 """The event graph of a bank as a document, and that document as a file: HTML page, JSON or GraphML.
 
-Topics are made from the events' vectors as a walk makes them and named by the words that set them apart; the journal holds none. Items
-carry their full text, where the graph has its beginning. Nothing is written to the memory.
+Topics are made from the events' vectors as a walk makes them and named by the words
+that set them apart; the journal holds none. Items carry their full text, where the
+graph has its beginning. Nothing is written to the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from pydantic import Field
 
 from memagent.core.answers import AsOf
 from memagent.core.errors import ConfigError, InputError
-from memagent.core.graph_document import GraphDocument, GraphEdge, GraphFormat, GraphNode, GraphTurn, NodeState
+from memagent.core.graph_document import (
+    GraphDocument,
+    GraphEdge,
+    GraphFormat,
+    GraphNode,
+    GraphTurn,
+    NodeState,
+)
 from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
 from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
@@ -72,13 +80,16 @@ async def export_graph(
     as_of: AsOf | None = None,
     include_hidden: bool = True,
 ) -> GraphExport:
-    """The event graph as a page, JSON or GraphML; written to `path` (replaced only when all is there) unless that is None.
+    """The event graph as a page, JSON or GraphML; written to `path` (replaced only when
+    all is there) unless that is None.
 
-    Without `include_hidden`, what was deleted or rewritten is left out. Raises `ConfigError` for another format, `InputError` when the
-    file cannot be written.
+    Without `include_hidden`, what was deleted or rewritten is left out. Raises
+    `ConfigError` for another format, `InputError` when the file cannot be written.
     """
     if format not in _WRITERS:
-        raise ConfigError(f"format {format!r}: a graph is written as {', '.join(map(repr, _WRITERS))}")
+        raise ConfigError(
+            f"format {format!r}: a graph is written as {', '.join(map(repr, _WRITERS))}"
+        )
     document = await graph_document(bank, as_of=as_of)
     if not include_hidden:
         document = document.without_hidden()
@@ -103,7 +114,9 @@ async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> Grap
     state = await shown.sync()
     moment = when.valid or when.said or shown.now()
     topics, contains = await _topics(shown, state)
-    events = sorted(state.graph.all_nodes(), key=lambda node: (_KINDS.index(node.kind), *story_key(node)))
+    events = sorted(
+        state.graph.all_nodes(), key=lambda node: (_KINDS.index(node.kind), *story_key(node))
+    )
     nodes = [*topics, *(_node(state, event, expired=shown.expired) for event in events)]
     closed = {node.id: node.state for node in nodes if node.state is not NodeState.OPEN}
     kept = sorted(state.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key))
@@ -130,7 +143,11 @@ def _node(state: BankState, event: Event, *, expired: Container[str]) -> GraphNo
     full = item or past
     gone = item is not None and (not item.active or item.id in expired)
     hidden = NodeState.CLOSED if event.closed or gone else NodeState.OPEN
-    if hidden is NodeState.OPEN and event.kind is NodeKind.EVENT and outdated(state, event, expired=expired):
+    if (
+        hidden is NodeState.OPEN
+        and event.kind is NodeKind.EVENT
+        and outdated(state, event, expired=expired)
+    ):
         hidden = NodeState.OUTDATED
     return GraphNode(
         id=event.id,
@@ -165,13 +182,23 @@ def _edge(edge: EventEdge, closed: dict[str, NodeState], moment: datetime) -> Gr
 
 
 def _of_then(
-    state: BankState, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge], *, said: datetime | None
+    state: BankState,
+    nodes: Sequence[GraphNode],
+    edges: Sequence[GraphEdge],
+    *,
+    said: datetime | None,
 ) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """The nodes and edges of a view of the past without what came later: turns told later, edges and names that rest on those alone, and
-    tombstones of versions that are not yet old."""
+    """The nodes and edges of a view of the past without what came later: turns told
+    later, edges and names that rest on those alone, and tombstones of versions that
+    are not yet old.
+    """
 
     def told(turn_ids: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(one for one in turn_ids if said is None or (at := _date_of(state, one)) is None or at <= said)
+        return tuple(
+            one
+            for one in turn_ids
+            if said is None or (at := _date_of(state, one)) is None or at <= said
+        )
 
     def old(node: GraphNode) -> bool:
         item_id, mark, version = node.id.rpartition("@")
@@ -184,7 +211,11 @@ def _of_then(
             entity_id(name) for name in (item.subject, item.speaker, *names_in(item.text)) if name
         }
 
-    there = [node.model_copy(update={"source_turn_ids": told(node.source_turn_ids)}) for node in nodes if old(node)]
+    there = [
+        node.model_copy(update={"source_turn_ids": told(node.source_turn_ids)})
+        for node in nodes
+        if old(node)
+    ]
     known = {node.id for node in there}
     kept = [
         edge.model_copy(update={"evidence_turn_ids": told(edge.evidence_turn_ids)})
@@ -224,12 +255,18 @@ def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
     return tuple(found)
 
 
-# -- topics --------------------------------------------------------------------------------------------------------
+# -- topics ----------------------------------------------------------------------------
 
 
 async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """Topic nodes over the events in sight, biggest first, and their CONTAINS edges; none where nothing can be embedded."""
-    events = [event for event in events_in_sight(state, expired=bank.expired).values() if event.summary.strip()]
+    """Topic nodes over the events in sight, biggest first, and their CONTAINS edges;
+    none where nothing can be embedded.
+    """
+    events = [
+        event
+        for event in events_in_sight(state, expired=bank.expired).values()
+        if event.summary.strip()
+    ]
     known = await text_vectors(bank, [event.summary for event in events])
     events = [event for event in events if event.summary in known]
     if not events:
@@ -243,8 +280,13 @@ async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], 
     edges: list[GraphEdge] = []
     for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].id)):
         topic_id = content_id("top", *(event.id for event in group))
-        nodes.append(GraphNode(id=topic_id, kind=NodeKind.TOPIC, text=_title(group, spread, len(events))))
-        edges += [GraphEdge(source=topic_id, target=event.id, relation=Relation.CONTAINS) for event in group]
+        nodes.append(
+            GraphNode(id=topic_id, kind=NodeKind.TOPIC, text=_title(group, spread, len(events)))
+        )
+        edges += [
+            GraphEdge(source=topic_id, target=event.id, relation=Relation.CONTAINS)
+            for event in group
+        ]
     return nodes, edges
 
 
@@ -262,15 +304,19 @@ def _title(group: Sequence[Event], spread: Counter[str], total: int) -> str:
 
 
 def _words(event: Event) -> dict[str, str]:
-    """Index term to the word as written, of the words of an event that are no person's name or function word."""
+    """Index term to the word as written, of the words of an event that are no person's
+    name or function word.
+    """
     names = {term for name in event.people for term in tokenize(name)}
     pairs = ((tokenize(word), word) for word in _WORD.findall(event.summary.casefold()))
     return {
-        terms[0]: word for terms, word in pairs if len(terms) == 1 and terms[0] not in names and word not in _CHATTER
+        terms[0]: word
+        for terms, word in pairs
+        if len(terms) == 1 and terms[0] not in names and word not in _CHATTER
     }
 
 
-# -- writing -------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------
 
 
 def _write(path: Path, text: str) -> None:
@@ -281,7 +327,9 @@ def _write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8", newline="\n")
         partial.replace(path)
     except OSError as exc:
-        raise InputError(f"{path} cannot be written: {exc.strerror}; no graph was exported") from exc
+        raise InputError(
+            f"{path} cannot be written: {exc.strerror}; no graph was exported"
+        ) from exc
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

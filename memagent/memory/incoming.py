@@ -1,7 +1,8 @@
-"""What callers hand over, made into records: texts and chat messages into a session, a text into a question.
+"""What callers hand over, made into records: texts and chat messages into a session, a
+text into a question.
 
-The one place where loose input is read. Whatever cannot be used is an `InputError` that names the turn and the fix, before anything is
-written.
+The one place where loose input is read. Whatever cannot be used is an `InputError` that
+names the turn and the fix, before anything is written.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, content_
 
 Said = Session | str | Sequence[Turn | Mapping[str, Any]]
 """What can be remembered: a session, one utterance, or a list of turns or chat messages."""
-_TRUST = {"user": Trust.USER, "assistant": Trust.ASSISTANT, "tool": Trust.TOOL, "system": Trust.SYSTEM}
+_TRUST = {
+    "user": Trust.USER,
+    "assistant": Trust.ASSISTANT,
+    "tool": Trust.TOOL,
+    "system": Trust.SYSTEM,
+}
 
 
-def as_session(what: Said, *, at: datetime | None, session_id: str | None, now: datetime) -> Session:
-    """A session from what a caller handed over, dated `at` or else now. Raises `InputError` naming the turn that cannot be used."""
+def as_session(
+    what: Said, *, at: datetime | None, session_id: str | None, now: datetime
+) -> Session:
+    """A session from what a caller handed over, dated `at` or else now.
+
+    Raises `InputError` naming the turn that cannot be used.
+    """
     if isinstance(what, Session):
         return what
     moment = now if at is None else _moment(at)
@@ -42,13 +53,17 @@ def as_question(asked: Question | str) -> Question:
     if not asked.strip():
         raise InputError("the question is empty")
     if len(asked) > MAX_QUESTION_CHARS:
-        raise InputError(f"the question has {len(asked):,} characters; ask with at most {MAX_QUESTION_CHARS:,}")
+        raise InputError(
+            f"the question has {len(asked):,} characters; ask with at most {MAX_QUESTION_CHARS:,}"
+        )
     return Question(text=asked)
 
 
 def _moment(at: object) -> datetime:
     if not isinstance(at, datetime):
-        raise InputError(f"`at` is a {type(at).__name__}; give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)")
+        raise InputError(
+            f"`at` is a {type(at).__name__}; give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
+        )
     return at
 
 
@@ -76,7 +91,9 @@ def _turn(message: object, turn_id: str, number: int) -> Turn:
     told = cast("Mapping[str, Any]", message)
     text = told.get("content", told.get("text"))
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"turn {number} has no text: give it as `content`, a string that is not empty")
+        raise InputError(
+            f"turn {number} has no text: give it as `content`, a string that is not empty"
+        )
     if len(text) > MAX_TURN_CHARS:
         raise InputError(
             f"turn {number} has {len(text):,} characters, a turn holds at most {MAX_TURN_CHARS:,}; split it into several"

@@ -1,8 +1,11 @@
-"""What a question asks for, read from its words alone: kind of answer, now or then, people, time, content.
+"""What a question asks for, read from its words alone: kind of answer, now or then,
+people, time, content.
 
-Pure, English and cautious: a question that no rule knows is `OTHER`, about `ANY` time, with all its words as content, and answering
-it then rests on search alone. The surprise: people are told from places by grammar ("did Anna", "Anna's"), not from a list of
-names, so a person named only after a preposition counts as content unless the caller says who the speakers are.
+Pure, English and cautious: a question that no rule knows is `OTHER`, about `ANY` time,
+with all its words as content, and answering it then rests on search alone. The
+surprise: people are told from places by grammar ("did Anna", "Anna's"), not from a list
+of names, so a person named only after a preposition counts as content unless the caller
+says who the speakers are.
 """
 
 from __future__ import annotations
@@ -44,17 +47,27 @@ class QuestionView(Record):
     kind: QuestionKind
     period: Period
     people: tuple[Text, ...] = ()
-    """Whom it names, in order: speakers the caller knows, and names used as a subject or possessor."""
+    """Whom it names, in order: speakers the caller knows, and names used as a subject or
+    possessor.
+    """
     terms: tuple[Text, ...] = ()
-    """Distinct index terms of its content: no speakers, no time phrases, no words that only pose the question."""
+    """Distinct index terms of its content: no speakers, no time phrases, no words that
+    only pose the question.
+    """
     span: TimeSpan | None = None
     """The time it names, if any."""
     ahead: bool = False
     """Whether it asks about something to come."""
 
 
-def read_question(text: str, *, speakers: Iterable[str] = (), asked_at: datetime | None = None) -> QuestionView:
-    """Read a question. `speakers` are known names; `asked_at` anchors relative phrases ("last summer"). Never raises."""
+def read_question(
+    text: str, *, speakers: Iterable[str] = (), asked_at: datetime | None = None
+) -> QuestionView:
+    """Read a question.
+
+    `speakers` are known names; `asked_at` anchors relative phrases ("last summer").
+    Never raises.
+    """
     kind = _kind(text)
     known = list(speakers)
     people = _people(text, known)
@@ -67,32 +80,44 @@ def read_question(text: str, *, speakers: Iterable[str] = (), asked_at: datetime
         kind=kind,
         period=_period(text, kind),
         people=tuple(people),
-        terms=content_terms(left, names=[name for name in people if name in known], frame=_FRAME[kind]),
+        terms=content_terms(
+            left, names=[name for name in people if name in known], frame=_FRAME[kind]
+        ),
         span=spans[0] if spans else None,
         ahead=bool(_AHEAD.search(text)),
     )
 
 
-def content_terms(text: str, *, names: Iterable[str] = (), frame: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Distinct index terms of a text without the names, and without the words of `frame` as long as others are left."""
+def content_terms(
+    text: str, *, names: Iterable[str] = (), frame: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
+    """Distinct index terms of a text without the names, and without the words of
+    `frame` as long as others are left.
+    """
     own = {term for name in names for term in tokenize(name, keep_stop_words=True)}
-    terms = [term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in _POSING]
+    terms = [
+        term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in _POSING
+    ]
     return tuple(term for term in terms if term not in frame) or tuple(terms)
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
+# -- rules -----------------------------------------------------------------------------
 
-_UNIT = r"(?:dates?|days?|weeks?|weekends?|months?|years?|times?|seasons?|summers?|winters?|decades?)"
+_UNIT = (
+    r"(?:dates?|days?|weeks?|weekends?|months?|years?|times?|seasons?|summers?|winters?|decades?)"
+)
 _WHEN = re.compile(
     rf"\bwhen\b|\b(?:what|which)(?:\s+\w+)?\s+{_UNIT}\b(?!\s+of\s+(?:music|art|day))|\bhow\s+(?:long\s+ago|recently)\b"
     r"|\bwhat\s+was\s+the\s+date\b",
     re.I,
 )
 _WHEN_CLAUSE = re.compile(
-    r"^\s*(?:what|who|whom|whose|where|why|how|which)\b(?!\s+\w*\s*(?:date|day|week|month|year|time)).*\bwhen\b", re.I
+    r"^\s*(?:what|who|whom|whose|where|why|how|which)\b(?!\s+\w*\s*(?:date|day|week|month|year|time)).*\bwhen\b",
+    re.I,
 )
 _HOW_LONG = re.compile(
-    r"\bhow\s+long\b(?!\s+ago)|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b", re.I
+    r"\bhow\s+long\b(?!\s+ago)|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b",
+    re.I,
 )
 _HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often)\b|\bwhat\s+number\b", re.I)
 _WHO = re.compile(r"^\s*(?:with\s+|to\s+|from\s+|by\s+|for\s+)?(?:who|whom|whose)\b", re.I)
@@ -176,7 +201,9 @@ def _period(text: str, kind: QuestionKind) -> Period:
 
 
 def _people(text: str, speakers: list[str]) -> list[str]:
-    """Names in order of appearance, each once; a known speaker is given in the speaker's own spelling."""
+    """Names in order of appearance, each once; a known speaker is given in the
+    speaker's own spelling.
+    """
     found: dict[str, tuple[int, str]] = {}
     for speaker in speakers:
         for name in dict.fromkeys((speaker, speaker.split()[0] if speaker.split() else speaker)):

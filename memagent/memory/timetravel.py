@@ -1,7 +1,9 @@
-"""History, undo, restore, `as_of` and diff: everything that the journal makes possible, as functions over a bank.
+"""History, undo, restore, `as_of` and diff: everything that the journal makes possible,
+as functions over a bank.
 
-Undo and restore append entries like any write, so they can be undone in turn and nothing is lost. Undoing the last commit gives the digest
-from before it, exactly; undoing an older one is refused when a later commit changed the same items.
+Undo and restore append entries like any write, so they can be undone in turn and
+nothing is lost. Undoing the last commit gives the digest from before it, exactly;
+undoing an older one is refused when a later commit changed the same items.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ from memagent.state.effects import item_node
 from memagent.state.fold import BankState, apply
 from memagent.state.versions import began
 
-# -- history -------------------------------------------------------------------------------------------------------
+# -- history ---------------------------------------------------------------------------
 
 
 async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
-    """Every change of an item, oldest first. Raises `MemoryNotFound` when the journal never held it."""
+    """Every change of an item, oldest first.
+
+    Raises `MemoryNotFound` when the journal never held it.
+    """
     state = await bank.sync()
     touched = state.touched.get(item_id)
     if not touched:
@@ -52,8 +57,17 @@ async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
 def _history_entry(row: JournalRow, entry: Commit | Restored, item_id: str) -> HistoryEntry:
     after = next((change.after for change in entry.changes if change.id == item_id), None)
     if isinstance(entry, Restored):
-        return HistoryEntry(seq=row.seq, recorded_at=row.recorded_at, commit_id="restored", item=after)
-    op = next((applied.op for applied in entry.ops if applied.item_id == item_id and applied.version is not None), None)
+        return HistoryEntry(
+            seq=row.seq, recorded_at=row.recorded_at, commit_id="restored", item=after
+        )
+    op = next(
+        (
+            applied.op
+            for applied in entry.ops
+            if applied.item_id == item_id and applied.version is not None
+        ),
+        None,
+    )
     return HistoryEntry(
         seq=row.seq,
         recorded_at=row.recorded_at,
@@ -71,11 +85,14 @@ async def _row(bank: MemoryBank, seq: int) -> JournalRow | None:
     return None
 
 
-# -- undo ----------------------------------------------------------------------------------------------------------
+# -- undo ------------------------------------------------------------------------------
 
 
 async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
-    """Take back a commit, by default the last one not yet undone. Raises `MemoryNotFound`, or `StoreError` when later ones build on it."""
+    """Take back a commit, by default the last one not yet undone.
+
+    Raises `MemoryNotFound`, or `StoreError` when later ones build on it.
+    """
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
     before = await bank.state_at(target.seq - 1)
@@ -97,12 +114,20 @@ async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow
                 candidates[row.entry.id] = row
     if commit_id is not None:
         if commit_id in undone:
-            raise StoreError(f"commit {commit_id} was undone already; undo its undo to bring it back")
+            raise StoreError(
+                f"commit {commit_id} was undone already; undo its undo to bring it back"
+            )
         if commit_id not in candidates:
-            raise MemoryNotFound(f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}")
+            raise MemoryNotFound(
+                f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}"
+            )
         return candidates[commit_id]
     for row in reversed(candidates.values()):
-        if isinstance(row.entry, Commit) and row.entry.id not in undone and row.entry.undoes is None:
+        if (
+            isinstance(row.entry, Commit)
+            and row.entry.id not in undone
+            and row.entry.undoes is None
+        ):
             return row
     raise MemoryNotFound(f"nothing to undo for user {bank.scope.user_id!r}")
 
@@ -116,10 +141,16 @@ def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
                 f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; undo that first"
             )
         changes.append(
-            ItemChange(id=change.id, after=before.items.get(change.id), archive=before.archive.get(change.id, ()))
+            ItemChange(
+                id=change.id,
+                after=before.items.get(change.id),
+                archive=before.archive.get(change.id, ()),
+            )
         )
     ordinals = tuple(
-        (key, before.ordinals.get(key, 0)) for key, count in commit.ordinals if state.ordinals.get(key, 0) == count
+        (key, before.ordinals.get(key, 0))
+        for key, count in commit.ordinals
+        if state.ordinals.get(key, 0) == count
     )
     return Commit(
         id=f"c{state.seq + 1}",
@@ -143,7 +174,11 @@ def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> Gr
             else:
                 edges.append(old)
     taken = set(removed_edges)
-    nodes = [old for node in delta.nodes if now.node(node.id) == node and (old := before.node(node.id)) is not None]
+    nodes = [
+        old
+        for node in delta.nodes
+        if now.node(node.id) == node and (old := before.node(node.id)) is not None
+    ]
     nodes += [
         old
         for node_id in delta.removed_nodes
@@ -164,11 +199,14 @@ def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> Gr
     )
 
 
-# -- restore -------------------------------------------------------------------------------------------------------
+# -- restore ---------------------------------------------------------------------------
 
 
 async def undelete(bank: MemoryBank, item_id: str) -> Commit:
-    """Bring a deleted item back as a new version of its last text. Raises `MemoryNotFound` when there is no such tombstone."""
+    """Bring a deleted item back as a new version of its last text.
+
+    Raises `MemoryNotFound` when there is no such tombstone.
+    """
 
     def entry(state: BankState) -> Entry:
         item = state.items.get(item_id)
@@ -176,7 +214,11 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
             raise MemoryNotFound(f"no deleted memory {item_id!r} for user {bank.scope.user_id!r}")
         commit_id = f"c{state.seq + 1}"
         after = item.model_copy(
-            update={"version": item.version + 1, "status": ItemStatus.ACTIVE, "op_id": f"{commit_id}.0"}
+            update={
+                "version": item.version + 1,
+                "status": ItemStatus.ACTIVE,
+                "op_id": f"{commit_id}.0",
+            }
         )
         op = Update(id=item_id, version=item.version, text=item.text, reason="restored")
         return Commit(
@@ -193,7 +235,9 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
 
 
 async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
-    """Make the memory equal to a snapshot, in one journal entry; the digest is the snapshot's afterwards."""
+    """Make the memory equal to a snapshot, in one journal entry; the digest is the
+    snapshot's afterwards.
+    """
     target = bank.at(snapshot).state
     await bank.append(lambda state: restoring_entry(state, target))
 
@@ -201,21 +245,32 @@ async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
 def restoring_entry(state: BankState, target: BankState) -> Restored:
     """The entry that turns one state into another."""
     gone = [
-        ItemChange(id=item_id, after=None, archive=()) for item_id in sorted(state.items) if item_id not in target.items
+        ItemChange(id=item_id, after=None, archive=())
+        for item_id in sorted(state.items)
+        if item_id not in target.items
     ]
     changed = [
         ItemChange(id=item.id, after=item, archive=target.archive.get(item.id, ()))
         for item in sorted(target.items.values(), key=lambda item: item.id)
-        if state.items.get(item.id) != item or state.archive.get(item.id, ()) != target.archive.get(item.id, ())
+        if state.items.get(item.id) != item
+        or state.archive.get(item.id, ()) != target.archive.get(item.id, ())
     ]
     return Restored(
         digest=target.digest(),
         changes=(*gone, *changed),
         graph=graph_delta_between(state.graph, target.graph),
-        ordinals=tuple((key, target.ordinals.get(key, 0)) for key in _differing(state.ordinals, target.ordinals)),
+        ordinals=tuple(
+            (key, target.ordinals.get(key, 0))
+            for key in _differing(state.ordinals, target.ordinals)
+        ),
         stats=tuple((key, target.stats.get(key)) for key in _differing(state.stats, target.stats)),
-        done=tuple((key, tuple(sorted(target.done.get(key, ())))) for key in _differing(state.done, target.done)),
-        sessions=tuple(session for key, session in target.sessions.items() if key not in state.sessions),
+        done=tuple(
+            (key, tuple(sorted(target.done.get(key, ()))))
+            for key in _differing(state.done, target.done)
+        ),
+        sessions=tuple(
+            session for key, session in target.sessions.items() if key not in state.sessions
+        ),
     )
 
 
@@ -223,16 +278,18 @@ def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
     return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))
 
 
-# -- as of ---------------------------------------------------------------------------------------------------------
+# -- as of -----------------------------------------------------------------------------
 
 
 async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     """A read-only bank that shows the memory at a point on each given axis of time.
 
-    Items that had expired by that moment (the first given of recorded, said, valid) are not shown, those that expired later are.
+    Items that had expired by that moment (the first given of recorded, said, valid) are
+    not shown, those that expired later are.
 
-    `recorded` replays the journal; `said` keeps, of every item, the last version told by then (undated ones always count); `valid`
-    keeps the version that held at that moment: from when it began, or else was said, until the next version began.
+    `recorded` replays the journal; `said` keeps, of every item, the last version told
+    by then (undated ones always count); `valid` keeps the version that held at that
+    moment: from when it began, or else was said, until the next version began.
     """
     state, recorded_at = await _recorded_state(bank, when.recorded)
     for moment, begins in ((when.said, _said), (when.valid, began)):
@@ -241,8 +298,12 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     return bank.showing(state, at=recorded_at or when.said or when.valid)
 
 
-async def _recorded_state(bank: MemoryBank, recorded: datetime | int | None) -> tuple[BankState, datetime | None]:
-    """The state the journal held then, and when that was; for a sequence number, when its entry was recorded."""
+async def _recorded_state(
+    bank: MemoryBank, recorded: datetime | int | None
+) -> tuple[BankState, datetime | None]:
+    """The state the journal held then, and when that was; for a sequence number, when
+    its entry was recorded.
+    """
     state = await bank.sync()
     if recorded is None:
         return state, None
@@ -261,7 +322,9 @@ def _said(item: MemoryItem) -> datetime | None:
     return item.said_at
 
 
-def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]) -> BankState:
+def _filtered(
+    state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]
+) -> BankState:
     changes: list[ItemChange] = []
     nodes = {node.id: node for node in state.graph.all_nodes()}
     gone = {
@@ -271,7 +334,11 @@ def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem],
     }
     reopened: list[MemoryItem] = []
     for item_id in state.items:
-        kept = [one for one in state.versions(item_id) if (start := begins(one)) is None or start <= moment]
+        kept = [
+            one
+            for one in state.versions(item_id)
+            if (start := begins(one)) is None or start <= moment
+        ]
         if not kept:
             gone.add(item_id)
         elif kept[-1] != state.items[item_id]:
@@ -288,12 +355,14 @@ def _filtered(state: BankState, moment: datetime, begins: Callable[[MemoryItem],
     )
     seq = state.seq
     row = JournalRow(
-        seq=max(seq, 1), recorded_at=moment, entry=Restored(digest="", changes=tuple(changes), graph=delta)
+        seq=max(seq, 1),
+        recorded_at=moment,
+        entry=Restored(digest="", changes=tuple(changes), graph=delta),
     )
     return replace(apply(state, row), seq=seq)
 
 
-# -- diff ----------------------------------------------------------------------------------------------------------
+# -- diff ------------------------------------------------------------------------------
 
 
 def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
@@ -305,7 +374,9 @@ def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
     return SnapshotDiff(
         added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
         removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
-        changed=tuple((old[key], new[key]) for key in sorted(old.keys() & new.keys()) if old[key] != new[key]),
+        changed=tuple(
+            (old[key], new[key]) for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
+        ),
         edges_added=tuple(new_edges[key] for key in sorted(new_edges.keys() - old_edges.keys())),
         edges_removed=tuple(old_edges[key] for key in sorted(old_edges.keys() - new_edges.keys())),
     )

@@ -1,7 +1,9 @@
-"""One portable, lossless file of a memory: JSON lines, a header, every journal row, and a footer that seals them.
+"""One portable, lossless file of a memory: JSON lines, a header, every journal row, and
+a footer that seals them.
 
-Importing replays the rows with their dates, so history, undo and `as_of` work as before and the digest is the same. No pickle, no vectors:
-they are a cache and are made again. A file that was cut short or altered is refused before anything is written.
+Importing replays the rows with their dates, so history, undo and `as_of` work as before
+and the digest is the same. No pickle, no vectors: they are a cache and are made again.
+A file that was cut short or altered is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
 
 
 async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGenerator[str]:
-    """The lines of an export of the memory as it was at a sequence, where its state has this digest; the same ones every time."""
+    """The lines of an export of the memory as it was at a sequence, where its state has
+    this digest; the same ones every time.
+    """
     seal = hashlib.sha256()
     rows = 0
 
@@ -79,7 +83,11 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
         seal.update(line.encode() + b"\n")
         return line + "\n"
 
-    yield sealed(json.dumps({"format": FORMAT, "scope": bank.scope.model_dump(), "digest": digest, "seq": seq}))
+    yield sealed(
+        json.dumps(
+            {"format": FORMAT, "scope": bank.scope.model_dump(), "digest": digest, "seq": seq}
+        )
+    )
     if bank.base.seq:
         entry = restoring_entry(EMPTY_STATE, await bank.state_at(seq))
         yield sealed(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
@@ -96,7 +104,8 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
 async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
     """Replay an export into an empty memory, all or nothing.
 
-    Raises `SnapshotMismatch` when the memory is not empty or the file does not hold what it says, `InputError` when it is no export.
+    Raises `SnapshotMismatch` when the memory is not empty or the file does not hold
+    what it says, `InputError` when it is no export.
     """
     present = await bank.sync()
     if len(present.items) or len(present.sessions):
@@ -140,7 +149,9 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
         try:
             rows.append(JournalRow.model_validate_json(line))
         except ValidationError as exc:
-            raise InputError(f"{path}, line {number}: not a journal row: {exc.errors()[0]['msg']}") from exc
+            raise InputError(
+                f"{path}, line {number}: not a journal row: {exc.errors()[0]['msg']}"
+            ) from exc
     return header, rows
 
 
@@ -154,7 +165,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _moved(row: JournalRow, distance: int) -> JournalRow:
-    """The row for another place of a log: commits and ops are named by their sequence, and two of one memory never share a name."""
+    """The row for another place of a log: commits and ops are named by their sequence,
+    and two of one memory never share a name.
+    """
     entry = row.entry
     if not distance or not isinstance(entry, Commit | Restored):
         return row

@@ -1,7 +1,10 @@
-"""Curves over steps as values that a template can draw: places in a picture of 360 by 220 units, ticks with their labels, and words.
+"""Curves over steps as values that a template can draw: places in a picture of 360 by
+220 units, ticks with their labels, and words.
 
-Nothing here writes markup. Values that are not finite are left out, and long curves are thinned to means over equal stretches, so a picture
-stays small however long a run was. What a picture shows is also told in words (`Chart.told`), for readers who do not see it.
+Nothing here writes markup. Values that are not finite are left out, and long curves are
+thinned to means over equal stretches, so a picture stays small however long a run was.
+What a picture shows is also told in words (`Chart.told`), for readers who do not see
+it.
 """
 
 from __future__ import annotations
@@ -110,12 +113,17 @@ def chart(
     shown: Shown = number,
     borders: Sequence[float] = (),
 ) -> Chart:
-    """Curves in one picture; without `low` and `high` the values themselves bound it. Curves without a finite value are left out."""
+    """Curves in one picture; without `low` and `high` the values themselves bound it.
+
+    Curves without a finite value are left out.
+    """
     kept = [one for one in map(_finite, curves) if one.points]
     if not kept:
         return Chart(title=title, note=note, across=across, told="no figures yet")
     xs = [x for curve in kept for x, _ in curve.points]
-    ys = [y for curve in kept for _, y in curve.points] + [y for c in kept for _, *ends in c.bands for y in ends]
+    ys = [y for curve in kept for _, y in curve.points] + [
+        y for c in kept for _, *ends in c.bands for y in ends
+    ]
     frame = _Frame.around(xs, ys, low=low, high=high)
     return Chart(
         title=title,
@@ -123,19 +131,27 @@ def chart(
         across=across,
         curves=tuple(_drawn(curve, frame, shown) for curve in kept),
         levels=tuple((frame.y(value), shown(value)) for value in ticks(frame.y0, frame.y1)),
-        steps=tuple((frame.x(value), number(value)) for value in ticks(frame.x0, frame.x1) if value == round(value)),
+        steps=tuple(
+            (frame.x(value), number(value))
+            for value in ticks(frame.x0, frame.x1)
+            if value == round(value)
+        ),
         borders=tuple(frame.x(x) for x in borders if frame.x0 < x < frame.x1),
         told="; ".join(_told(curve, across, shown) for curve in kept),
     )
 
 
 def ticks(low: float, high: float, *, wanted: int = 4) -> list[float]:
-    """Round values from `low` to `high`, about `wanted` of them; `low` alone where there is no room between."""
+    """Round values from `low` to `high`, about `wanted` of them; `low` alone where
+    there is no room between.
+    """
     if not high > low:
         return [low]
     rough = (high - low) / wanted
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * unit for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * unit >= rough * 0.999)
+    step = next(
+        factor * unit for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * unit >= rough * 0.999
+    )
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
 
@@ -149,7 +165,7 @@ def thinned(points: Sequence[Point], *, most: int = _MOST_POINTS) -> list[Point]
     return [(fmean(x for x, _ in part), fmean(y for _, y in part)) for part in parts]
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
+# -- places ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +180,9 @@ class _Frame:
     tall: float = field(default=HEIGHT - _TOP - _BOTTOM)
 
     @classmethod
-    def around(cls, xs: Sequence[float], ys: Sequence[float], *, low: float | None, high: float | None) -> _Frame:
+    def around(
+        cls, xs: Sequence[float], ys: Sequence[float], *, low: float | None, high: float | None
+    ) -> _Frame:
         y0, y1 = min(ys), max(ys)
         room = (y1 - y0) * 0.06 or abs(y1) * 0.1 or 0.5
         bottom = y0 - room if low is None else min(low, y0)
@@ -183,7 +201,9 @@ class _Frame:
 def _finite(curve: Curve) -> Curve:
     points = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
     bands = [band for band in curve.bands if all(map(math.isfinite, band))]
-    return Curve(name=curve.name, points=thinned(points), bands=bands[:_MOST_POINTS], tone=curve.tone)
+    return Curve(
+        name=curve.name, points=thinned(points), bands=bands[:_MOST_POINTS], tone=curve.tone
+    )
 
 
 def _drawn(curve: Curve, frame: _Frame, shown: Shown) -> Drawn:
@@ -195,7 +215,9 @@ def _drawn(curve: Curve, frame: _Frame, shown: Shown) -> Drawn:
         tone=curve.tone,
         path=" ".join(f"{frame.x(x)},{frame.y(y)}" for x, y in curve.points),
         band=" ".join(upper + lower) if len(curve.bands) > 1 else "",
-        dots=tuple((frame.x(x), frame.y(y), f"{curve.name}, {number(x)}: {shown(y)}") for x, y in dotted),
+        dots=tuple(
+            (frame.x(x), frame.y(y), f"{curve.name}, {number(x)}: {shown(y)}") for x, y in dotted
+        ),
     )
 
 

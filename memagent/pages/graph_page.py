@@ -1,8 +1,10 @@
-"""The event graph as one HTML page that works without a network: style, script and data are inside, nothing is loaded from anywhere.
+"""The event graph as one HTML page that works without a network: style, script and data
+are inside, nothing is loaded from anywhere.
 
-The page draws on a canvas: places come ready from `layout`, so opening it costs no simulation. A strict content policy names the digests of
-our one style and one script; stored text is data in a JSON block whose `<`, `>` and `&` are escaped, and the script shows it as text nodes
-only.
+The page draws on a canvas: places come ready from `layout`, so opening it costs no
+simulation. A strict content policy names the digests of our one style and one script;
+stored text is data in a JSON block whose `<`, `>` and `&` are escaped, and the script
+shows it as text nodes only.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from memagent.core.records import NodeKind, Relation
 from memagent.pages.layout import force_layout, time_layout
 
 SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
-"""What draws a graph, in the order in which it is loaded; the data has to be in the page before."""
+"""What draws a graph, in the order in which it is loaded; the data has to be in the page
+before.
+"""
 _STYLES = ("graph_page.css", "graph.css")
 _LANES = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _PULLS = {
@@ -87,7 +91,9 @@ def page_data(document: GraphDocument) -> dict[str, Any]:
         "scope": document.scope.user_id,
         "digest": document.digest,
         "asOf": [
-            f"{name} {value}" for name, value in document.as_of.model_dump(mode="json").items() if value is not None
+            f"{name} {value}"
+            for name, value in document.as_of.model_dump(mode="json").items()
+            if value is not None
         ],
         "axis": axis,
         "nodes": [
@@ -95,7 +101,10 @@ def page_data(document: GraphDocument) -> dict[str, Any]:
             for number, node in enumerate(document.nodes)
         ],
         "edges": [_edge(edge, at, turns) for edge in document.edges],
-        "turns": [[turn.id, turn.speaker, _iso(turn.said_at), turn.text, turn.session_id] for turn in document.turns],
+        "turns": [
+            [turn.id, turn.speaker, _iso(turn.said_at), turn.text, turn.session_id]
+            for turn in document.turns
+        ],
     }
 
 
@@ -114,7 +123,9 @@ def _node(node: GraphNode, turns: dict[str, int], places: list[float]) -> dict[s
         "state": node.state.value,
         "people": node.people,
         "aliases": node.aliases,
-        "span": [_iso(span.start), _iso(span.end), span.granularity.value] if span is not None else None,
+        "span": [_iso(span.start), _iso(span.end), span.granularity.value]
+        if span is not None
+        else None,
         "phrase": node.time_text or (span.text if span is not None else None),
         "said": _iso(node.said_at),
         "session": node.session_id,

@@ -1,7 +1,11 @@
-"""The journal told to people: what was stored, decided, refused and why, as values for templates. Pure.
+"""The journal told to people: what was stored, decided, refused and why, as values for templates.
 
-The journal keeps every op with its reason and sources, every refusal, and what each changed. It does not keep what the manager was shown
-when it decided, nor the words that a model was sent or wrote (only the ids of its responses); nothing here makes such a thing up.
+Pure.
+
+The journal keeps every op with its reason and sources, every refusal, and what each
+changed. It does not keep what the manager was shown when it decided, nor the words that
+a model was sent or wrote (only the ids of its responses); nothing here makes such a
+thing up.
 """
 
 from __future__ import annotations
@@ -13,12 +17,27 @@ from typing import Final, Literal
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, RejectReason, Update
 from memagent.core.records import MemoryItem, Session, SourceRef, Turn
-from memagent.core.snapshot import Commit, Erased, GraphDelta, JournalRow, Restored, SessionStored, StatsDelta
+from memagent.core.snapshot import (
+    Commit,
+    Erased,
+    GraphDelta,
+    JournalRow,
+    Restored,
+    SessionStored,
+    StatsDelta,
+)
 from memagent.pages.word_diff import Piece, word_diff
 from memagent.state.fold import BankState
 
-Kind = Literal["session", "chat", "decision", "edit", "undo", "graph", "stats", "restored", "erased"]
-OP_WORDS: Final[Mapping[str, str]] = {"ADD": "added", "UPDATE": "updated", "DELETE": "deleted", "NOOP": "left as it is"}
+Kind = Literal[
+    "session", "chat", "decision", "edit", "undo", "graph", "stats", "restored", "erased"
+]
+OP_WORDS: Final[Mapping[str, str]] = {
+    "ADD": "added",
+    "UPDATE": "updated",
+    "DELETE": "deleted",
+    "NOOP": "left as it is",
+}
 _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.NOT_AN_OBJECT: "the entry was no object",
     RejectReason.UNKNOWN_OP: "there is no such op",
@@ -111,7 +130,9 @@ class TurnTold:
 
     turn: Turn
     part: int | None
-    """Which part of the session it was read in, from 0; None while no part with it was decided about."""
+    """Which part of the session it was read in, from 0; None while no part with it was
+    decided about.
+    """
     ops: tuple[tuple[int, OpTold], ...] = ()
     """(sequence, op) of what rests on it."""
     refusals: tuple[tuple[int, RefusalTold], ...] = ()
@@ -139,7 +160,13 @@ def told(row: JournalRow, state: BankState) -> EntryTold:
     match entry:
         case SessionStored(session=session):
             chat = any(turn.recalled for turn in session.turns)
-            who = _listed(list(dict.fromkeys(turn.speaker for turn in session.turns if not turn.recalled or not chat)))
+            who = _listed(
+                list(
+                    dict.fromkeys(
+                        turn.speaker for turn in session.turns if not turn.recalled or not chat
+                    )
+                )
+            )
             return EntryTold(
                 seq=seq,
                 recorded_at=at,
@@ -194,11 +221,17 @@ def told(row: JournalRow, state: BankState) -> EntryTold:
                 notes=(f"digest {entry.digest[:12]}",) if entry.digest else (),
             )
         case Erased():
-            return EntryTold(seq=seq, recorded_at=at, kind="erased", title="Everything before this was erased")
+            return EntryTold(
+                seq=seq, recorded_at=at, kind="erased", title="Everything before this was erased"
+            )
 
 
-def session_told(session: Session, rows: Iterable[JournalRow], state: BankState, *, parts: int) -> SessionTold:
-    """A session with the rows about it; `parts` is into how many parts the present design divides it."""
+def session_told(
+    session: Session, rows: Iterable[JournalRow], state: BankState, *, parts: int
+) -> SessionTold:
+    """A session with the rows about it; `parts` is into how many parts the present
+    design divides it.
+    """
     entries = [told(row, state) for row in rows if is_about(row, session.id)]
     stored = next((one for one in entries if one.kind in ("session", "chat")), None)
     decisions = [one for one in entries if one is not stored]
@@ -253,7 +286,7 @@ def turns_of(op: MemoryOp) -> tuple[str, ...]:
     return op.source_turn_ids
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
+# -- pieces ----------------------------------------------------------------------------
 
 
 def _commit_title(commit: Commit) -> tuple[Kind, str]:
@@ -339,7 +372,9 @@ def _turn(turn: Turn, part: int | None, decisions: Sequence[EntryTold]) -> TurnT
         turn=turn,
         part=part,
         ops=tuple((one.seq, op) for one in decisions for op in one.ops if turn.id in op.turn_ids),
-        refusals=tuple((one.seq, bad) for one in decisions for bad in one.refusals if turn.id in bad.turn_ids),
+        refusals=tuple(
+            (one.seq, bad) for one in decisions for bad in one.refusals if turn.id in bad.turn_ids
+        ),
     )
 
 

@@ -1,8 +1,10 @@
 """Places for the nodes of a graph, without anything random: by force, and along time.
 
-By force (Fruchterman and Reingold): linked nodes attract, all repel, steps shrink. Up to `_EXACT` nodes every pair repels; beyond, a
-node is repelled by the centres of a grid's cells, and neighbours within a cell are pushed apart. Nodes start on a spiral, in the order in
-which a walk from the best connected one reaches them, so near nodes start near.
+By force (Fruchterman and Reingold): linked nodes attract, all repel, steps shrink. Up
+to `_EXACT` nodes every pair repels; beyond, a node is repelled by the centres of a
+grid's cells, and neighbours within a cell are pushed apart. Nodes start on a spiral, in
+the order in which a walk from the best connected one reaches them, so near nodes start
+near.
 """
 
 from __future__ import annotations
@@ -20,16 +22,22 @@ _GRID = 14
 _GAP = 64.0
 """Length of an edge at rest, in pixels."""
 _GRAVITY = 0.3
-"""Pull towards the middle: keeps what is linked to nothing within a disc that grows with the number of nodes."""
+"""Pull towards the middle: keeps what is linked to nothing within a disc that grows with
+the number of nodes.
+"""
 _GOLDEN = np.pi * (3.0 - np.sqrt(5.0))
 _SHAPE = 1.0
 """Width of the time line to its height, at least."""
 COLUMN, ROW, ROWS = 30.0, 26.0, 22
-"""Least distance between two nodes of a row, distance of the rows, and most rows of a lane of the time line, in pixels and rows."""
+"""Least distance between two nodes of a row, distance of the rows, and most rows of a lane
+of the time line, in pixels and rows.
+"""
 
 
 def force_layout(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
-    """Places (count, 2) around the origin for nodes linked as (node, node, pull); nodes without a link stand in rows below."""
+    """Places (count, 2) around the origin for nodes linked as (node, node, pull); nodes
+    without a link stand in rows below.
+    """
     tied = sorted({end for a, b, _ in links if a != b for end in (a, b)})
     at = {node: number for number, node in enumerate(tied)}
     places = np.zeros((count, 2))
@@ -69,9 +77,11 @@ def _settled(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
 def time_layout(
     moments: Sequence[float | None], lanes: Sequence[int], links: Sequence[tuple[int, int, float]]
 ) -> tuple[Points, tuple[float, float, float, float] | None]:
-    """Places by time, one band a lane, and (first moment, last moment, its x, its x); None without any moment.
+    """Places by time, one band a lane, and (first moment, last moment, its x, its x);
+    None without any moment.
 
-    Moments are epoch seconds; a node without one stands at the mean of its neighbours, or at the beginning.
+    Moments are epoch seconds; a node without one stands at the mean of its neighbours,
+    or at the beginning.
     """
     known = [moment for moment in moments if moment is not None]
     count = len(moments)
@@ -93,16 +103,27 @@ def time_layout(
         width = height * _SHAPE
         places, height = _packed(at, lanes, first, width / (last - first))
     places -= np.array([width / 2.0, height / 2.0])
-    return np.round(places, 1), (first, last, -width / 2.0, width / 2.0 if last > first else -width / 2.0)
+    return np.round(places, 1), (
+        first,
+        last,
+        -width / 2.0,
+        width / 2.0 if last > first else -width / 2.0,
+    )
 
 
-def _packed(at: Sequence[float], lanes: Sequence[int], first: float, scale: float) -> tuple[Points, float]:
-    """Places (N, 2) in bands, each node in the first row that is free at its time, and the height of all bands."""
+def _packed(
+    at: Sequence[float], lanes: Sequence[int], first: float, scale: float
+) -> tuple[Points, float]:
+    """Places (N, 2) in bands, each node in the first row that is free at its time, and
+    the height of all bands.
+    """
     places = np.zeros((len(at), 2))
     top = 0.0
     for lane in sorted(set(lanes)):
         rows: dict[int, float] = {}
-        for node in sorted((n for n in range(len(at)) if lanes[n] == lane), key=lambda n: (at[n], n)):
+        for node in sorted(
+            (n for n in range(len(at)) if lanes[n] == lane), key=lambda n: (at[n], n)
+        ):
             x = (at[node] - first) * scale
             free = next((row for row, end in sorted(rows.items()) if end + COLUMN <= x), None)
             if free is None and len(rows) < ROWS:
@@ -131,7 +152,9 @@ def _reached(count: int, links: Sequence[tuple[int, int, float]]) -> list[int]:
         ring = [start]
         while ring:
             order += ring
-            following = dict.fromkeys(other for node in ring for other in sorted(near[node]) if other not in seen)
+            following = dict.fromkeys(
+                other for node in ring for other in sorted(near[node]) if other not in seen
+            )
             seen.update(following)
             ring = list(following)
     return order
@@ -141,7 +164,9 @@ def _spiral(order: Sequence[int]) -> Points:
     places = np.zeros((len(order), 2))
     turn = np.arange(len(order))
     radius = _GAP * 0.8 * np.sqrt(turn + 0.5)
-    places[list(order)] = np.stack([radius * np.cos(turn * _GOLDEN), radius * np.sin(turn * _GOLDEN)], axis=1)
+    places[list(order)] = np.stack(
+        [radius * np.cos(turn * _GOLDEN), radius * np.sin(turn * _GOLDEN)], axis=1
+    )
     return places
 
 
@@ -161,14 +186,20 @@ def _repelled_by_cells(places: Points, mass: Points) -> Points:
 
 
 def _pushed_from(places: Points, centres: Points, mass: Points, *, near: float) -> Points:
-    """Pushes (N, 2) away from centres (C, 2) of a mass (C,), falling off with distance; `near` (square pixels) softens what is close."""
-    square = (places**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2.0 * places @ centres.T  # (N, C)
+    """Pushes (N, 2) away from centres (C, 2) of a mass (C,), falling off with distance;
+    `near` (square pixels) softens what is close.
+    """
+    square = (
+        (places**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2.0 * places @ centres.T
+    )  # (N, C)
     force = mass / (np.maximum(square, 0.0) + near)
     return places * force.sum(axis=1)[:, None] - force @ centres
 
 
 def _local(places: Points, cells: NDArray[np.intp], *, reach: float) -> Points:
-    """A push (N, 2), at most 1 for each pair, away from the nearest few on either side in the same cell."""
+    """A push (N, 2), at most 1 for each pair, away from the nearest few on either side
+    in the same cell.
+    """
     order = np.lexsort((places[:, 0], cells))
     moves = np.zeros_like(places)
     for shift in range(1, 7):
@@ -176,14 +207,19 @@ def _local(places: Points, cells: NDArray[np.intp], *, reach: float) -> Points:
         apart = places[other] - places[one]
         length = np.linalg.norm(apart, axis=1)
         near = (cells[one] == cells[other]) & (length < reach)
-        push = apart * (np.where(near, (reach - length) / reach, 0.0) / np.maximum(length, 1e-6))[:, None]
+        push = (
+            apart
+            * (np.where(near, (reach - length) / reach, 0.0) / np.maximum(length, 1e-6))[:, None]
+        )
         moves += _summed(push, other, len(places)) - _summed(push, one, len(places))
     return moves
 
 
 def _summed(rows: Points, at: NDArray[np.intp], count: int) -> Points:
     """Rows (R, 2) added up by index (R,) into (count, 2)."""
-    return np.stack([np.bincount(at, rows[:, axis], count) for axis in (0, 1)], axis=1).astype(np.float64)
+    return np.stack([np.bincount(at, rows[:, axis], count) for axis in (0, 1)], axis=1).astype(
+        np.float64
+    )
 
 
 def _cells(places: Points, side: int) -> NDArray[np.intp]:

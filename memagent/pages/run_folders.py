@@ -1,9 +1,11 @@
-"""Folders that training runs leave, read into plain values: what was asked for, how far it came, and its figures by update.
+"""Folders that training runs leave, read into plain values: what was asked for, how far
+it came, and its figures by update.
 
-The files are somebody else's: lines of JSON that a run which is still going appends to, perhaps cut off at the end. Whatever is missing or
-of another shape is left out, never an error; only so much of a file is read. Steps are counted through all stages, so the first update of
-the second stage follows the last of the first. A run is named by its folder, which lies directly in the folder of runs; no other name
-leads anywhere.
+The files are somebody else's: lines of JSON that a run which is still going appends to,
+perhaps cut off at the end. Whatever is missing or of another shape is left out, never
+an error; only so much of a file is read. Steps are counted through all stages, so the
+first update of the second stage follows the last of the first. A run is named by its
+folder, which lies directly in the folder of runs; no other name leads anywhere.
 """
 
 from __future__ import annotations
@@ -100,11 +102,17 @@ class Run:
         return found
 
     def validated(self, name: str) -> tuple[list[Point], list[Band]]:
-        """A figure's mean at every validation, and its 95 % interval over episodes by the normal approximation."""
+        """A figure's mean at every validation, and its 95 % interval over episodes by
+        the normal approximation.
+        """
         points: list[Point] = []
         bands: list[Band] = []
         for step, record in self.validations:
-            each = [value for one in _dicts(record.get("episodes")) if (value := finite(one.get(name))) is not None]
+            each = [
+                value
+                for one in _dicts(record.get("episodes"))
+                if (value := finite(one.get(name))) is not None
+            ]
             if each:
                 middle = fmean(each)
                 points.append((float(step), middle))
@@ -139,8 +147,14 @@ class Run:
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """The runs in a folder, newest first, without their figures by update; [] when there is no such folder."""
-    found = [run for name in _names(folder) if (run := _run(folder / name, name, steps=False)) is not None]
+    """The runs in a folder, newest first, without their figures by update; [] when
+    there is no such folder.
+    """
+    found = [
+        run
+        for name in _names(folder)
+        if (run := _run(folder / name, name, steps=False)) is not None
+    ]
     return sorted(found, key=lambda run: (-run.began.timestamp(), run.name))
 
 
@@ -156,13 +170,15 @@ def finite(value: object) -> float | None:
     return None
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 def _names(folder: Path) -> list[str]:
     """Folders directly below that hold settings; links are passed over, for they may lead out."""
     try:
-        inside = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.is_symlink())
+        inside = sorted(
+            one.name for one in folder.iterdir() if one.is_dir() and not one.is_symlink()
+        )
     except OSError:
         return []
     return [name for name in inside if (folder / name / "settings.json").is_file()][:_MOST_RUNS]
@@ -179,7 +195,8 @@ def _run(home: Path, name: str, *, steps: bool) -> Run | None:
     validations = [
         (firsts[stage] + int(step), line)
         for line in _lines(home / "validation.jsonl")
-        if (stage := _text(line.get("stage"))) in firsts and (step := finite(line.get("step"))) is not None
+        if (stage := _text(line.get("stage"))) in firsts
+        and (step := finite(line.get("step"))) is not None
     ]
     summary = _object(home / "summary.json")
     return Run(
@@ -204,7 +221,11 @@ def _stages(home: Path, settings: Json, *, steps: bool) -> Iterator[Stage]:
         made, planned = finite(ended.get("steps")), finite(asked.get("steps"))
         logs = [] if made is not None and not steps else list(_lines(place / "log.jsonl"))
         logs = [line for line in logs if finite(_part(line, "logs").get("loss")) is not None]
-        counted = made if made is not None else max((finite(line.get("step")) or 0.0 for line in logs), default=0.0)
+        counted = (
+            made
+            if made is not None
+            else max((finite(line.get("step")) or 0.0 for line in logs), default=0.0)
+        )
         sessions = finite(asked.get("sessions"))
         yield Stage(
             name=place.name,
@@ -246,7 +267,7 @@ def _read(path: Path) -> str:
         return file.read(MOST_BYTES).decode("utf-8", "replace")
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------
 
 
 def _dict(value: object) -> Json:

@@ -1,7 +1,9 @@
 """What changed between two texts, word by word. Pure.
 
-Words keep the space behind them, so a changed word is shown with its own space. Beginnings and ends that are equal are set aside first;
-what lies between is compared up to `_MOST_WORDS` a side, and shown as one replacement beyond, since comparing grows with the square.
+Words keep the space behind them, so a changed word is shown with its own space.
+Beginnings and ends that are equal are set aside first; what lies between is compared up
+to `_MOST_WORDS` a side, and shown as one replacement beyond, since comparing grows with
+the square.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class Piece(NamedTuple):
 
 
 def word_diff(before: str, after: str) -> list[Piece]:
-    """The pieces of both texts in order: `same` and `del` together are `before`, `same` and `ins` are `after`."""
+    """The pieces of both texts in order: `same` and `del` together are `before`, `same`
+    and `ins` are `after`.
+    """
     old, new = _WORD.findall(before), _WORD.findall(after)
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
@@ -47,7 +51,9 @@ def _between(old: list[str], new: list[str]) -> Iterator[Piece]:
         yield Piece("del", "".join(old))
         yield Piece("ins", "".join(new))
         return
-    for what, start, end, into, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for what, start, end, into, until in SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
         if what == "equal":
             yield Piece("same", "".join(old[start:end]))
         else:

@@ -1,7 +1,9 @@
-"""Reading files the same way for every format: one error wording, UTF-8 only, JSON lists element by element.
+"""Reading files the same way for every format: one error wording, UTF-8 only, JSON
+lists element by element.
 
-Every failure is an `InputError` that names the file, the place in it, what is wrong and what is accepted. The surprise: a JSON list
-is never held as a whole: `json_records` keeps one element and a buffer, so that a file of gigabytes costs its largest element.
+Every failure is an `InputError` that names the file, the place in it, what is wrong and
+what is accepted. The surprise: a JSON list is never held as a whole: `json_records`
+keeps one element and a buffer, so that a file of gigabytes costs its largest element.
 """
 
 from __future__ import annotations
@@ -16,18 +18,26 @@ from memagent.core.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 12
-_BOMS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16", codecs.BOM_UTF32_BE: "UTF-32"}
+_BOMS = {
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF32_BE: "UTF-32",
+}
 
 
 def bad_input(path: Path, where: str, wrong: str, accepted: str) -> InputError:
-    """The error for one fault: `where` is "line 3" or another place in the file, or "" for the whole file."""
+    """The error for one fault: `where` is "line 3" or another place in the file, or ""
+    for the whole file.
+    """
     return InputError(f"{path}{f', {where}' if where else ''}: {wrong}. Accepted: {accepted}")
 
 
 def lines_of(path: Path, *, accepted: str) -> Generator[tuple[int, str], None, None]:
-    """(line number from 1, line without its end) of a UTF-8 text file, with or without a byte order mark.
+    """(line number from 1, line without its end) of a UTF-8 text file, with or without
+    a byte order mark.
 
-    Raises `InputError` for a missing, empty or binary file and for bytes that are not UTF-8, naming their offset in bytes.
+    Raises `InputError` for a missing, empty or binary file and for bytes that are not
+    UTF-8, naming their offset in bytes.
     """
     offset = 0
     try:
@@ -42,7 +52,9 @@ def lines_of(path: Path, *, accepted: str) -> Generator[tuple[int, str], None, N
 
 
 def head_of(path: Path, *, accepted: str) -> str:
-    """The first few thousand characters of a text file; raises `InputError` for a missing, empty or binary one."""
+    """The first few thousand characters of a text file; raises `InputError` for a
+    missing, empty or binary one.
+    """
     try:
         with path.open("rb") as stream:
             raw = stream.read(_HEAD_BYTES)
@@ -52,14 +64,20 @@ def head_of(path: Path, *, accepted: str) -> str:
         raise bad_input(path, "", "the file is empty", accepted)
     _refuse_marks(path, raw, accepted)
     if b"\x00" in raw:
-        raise bad_input(path, "", f"the file is binary (a NUL byte at offset {raw.index(0)})", accepted)
+        raise bad_input(
+            path, "", f"the file is binary (a NUL byte at offset {raw.index(0)})", accepted
+        )
     return raw.decode("utf-8-sig", "replace")
 
 
 def _reason(exc: OSError) -> str:
     if isinstance(exc, FileNotFoundError):
         return "there is no such file"
-    return "it is a folder" if isinstance(exc, IsADirectoryError) else exc.strerror or type(exc).__name__
+    return (
+        "it is a folder"
+        if isinstance(exc, IsADirectoryError)
+        else exc.strerror or type(exc).__name__
+    )
 
 
 def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) -> str:
@@ -67,7 +85,9 @@ def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) ->
         _refuse_marks(path, raw, accepted)
     if b"\x00" in raw:
         place = offset + raw.index(b"\x00")
-        raise bad_input(path, f"line {number}", f"the file is binary (a NUL byte at offset {place})", accepted)
+        raise bad_input(
+            path, f"line {number}", f"the file is binary (a NUL byte at offset {place})", accepted
+        )
     try:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as exc:
@@ -87,7 +107,9 @@ def _refuse_marks(path: Path, raw: bytes, accepted: str) -> None:
 
 
 def json_records(path: Path, *, accepted: str) -> Iterator[tuple[int, dict[str, object]]]:
-    """(line number, object) of each element of a JSON list, or of the one object that the file is, read as they come."""
+    """(line number, object) of each element of a JSON list, or of the one object that
+    the file is, read as they come.
+    """
     try:
         with path.open("rb") as stream:
             text = _JsonText(path, stream, accepted)
@@ -110,7 +132,9 @@ def _elements(text: _JsonText) -> Iterator[tuple[int, dict[str, object]]]:
         sign = text.sign()
         if sign not in (",", "]"):
             raise text.fault(
-                f"expected ',' or ']' in the JSON list, found {sign!r}" if sign else "the JSON list has no end"
+                f"expected ',' or ']' in the JSON list, found {sign!r}"
+                if sign
+                else "the JSON list has no end"
             )
         text.skip()
         text.sign()
@@ -161,7 +185,10 @@ class _JsonText:
                 if not self._fill():
                     self.line += self._buffer.count("\n", self._at, exc.pos)
                     raise self.fault(f"this is no JSON ({exc.msg})") from exc
-            except (RecursionError, ValueError) as exc:  # nested too deeply, or a number of thousands of digits
+            except (
+                RecursionError,
+                ValueError,
+            ) as exc:  # nested too deeply, or a number of thousands of digits
                 raise self.fault(f"the JSON cannot be read ({exc})") from exc
         if not isinstance(value, dict):
             raise self.fault(f"expected a JSON object, found {_shown(value)}")
@@ -173,7 +200,9 @@ class _JsonText:
         self._at = at
 
     def _fill(self) -> bool:
-        """Read on, doubling what is held so that one long element costs linear time; False at the end of the file."""
+        """Read on, doubling what is held so that one long element costs linear time;
+        False at the end of the file.
+        """
         if self._ended:
             return False
         self._buffer = self._buffer[self._at :]
@@ -188,7 +217,9 @@ class _JsonText:
         except UnicodeDecodeError as exc:
             mark = 3 if self._offset == 0 and raw.startswith(codecs.BOM_UTF8) else 0
             place = self._offset - waiting + mark + exc.start
-            raise bad_input(self.path, "", _not_utf8(exc.object[exc.start], place), self.accepted) from exc
+            raise bad_input(
+                self.path, "", _not_utf8(exc.object[exc.start], place), self.accepted
+            ) from exc
         self._offset += len(raw)
         return bool(raw)
 
@@ -201,11 +232,17 @@ def parse_line(path: Path, number: int, line: str, *, accepted: str) -> dict[str
     try:
         value: object = json.loads(line)
     except json.JSONDecodeError as exc:
-        raise bad_input(path, f"line {number}", f"this is no JSON ({exc.msg} at column {exc.colno})", accepted) from exc
+        raise bad_input(
+            path, f"line {number}", f"this is no JSON ({exc.msg} at column {exc.colno})", accepted
+        ) from exc
     except (RecursionError, ValueError) as exc:
-        raise bad_input(path, f"line {number}", f"the JSON cannot be read ({exc})", accepted) from exc
+        raise bad_input(
+            path, f"line {number}", f"the JSON cannot be read ({exc})", accepted
+        ) from exc
     if not isinstance(value, dict):
-        raise bad_input(path, f"line {number}", f"expected a JSON object, found {_shown(value)}", accepted)
+        raise bad_input(
+            path, f"line {number}", f"expected a JSON object, found {_shown(value)}", accepted
+        )
     return cast("dict[str, object]", value)
 
 
@@ -233,4 +270,6 @@ def list_in(value: object) -> list[object]:
 
 def text_in(value: object) -> str:
     """A JSON string or number as text, or "" for anything else."""
-    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    return (
+        str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    )

@@ -1,7 +1,7 @@
 """Which format a file has, and one door to all readers.
 
-Detection looks at the content, never at the name: the first JSON object tells LoCoMo, LongMemEval and messages apart by their
-fields, and everything else is dated plain text.
+Detection looks at the content, never at the name: the first JSON object tells LoCoMo,
+LongMemEval and messages apart by their fields, and everything else is dated plain text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from memagent.readers.records import Conversation
 Format = Literal["locomo", "longmemeval", "messages", "text"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """Formats that can be read: LoCoMo, LongMemEval, message JSONL, dated plain text."""
-_FIELDS: dict[str, Format] = {"conversation": "locomo", "haystack_sessions": "longmemeval", "role": "messages"}
+_FIELDS: dict[str, Format] = {
+    "conversation": "locomo",
+    "haystack_sessions": "longmemeval",
+    "role": "messages",
+}
 _ACCEPTED = "; ".join(
     f"{name}: {module.ACCEPTED}"
     for name, module in zip(FORMATS, (locomo, longmemeval, messages_jsonl, plain_text), strict=True)
@@ -30,14 +34,17 @@ _JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
 def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
     """The one conversation that a file holds; `format` is `auto` or one of `FORMATS`.
 
-    Raises `InputError` for a file that cannot be read as that format, and for a benchmark file of several conversations: those
-    are for `iter_conversations`.
+    Raises `InputError` for a file that cannot be read as that format, and for a
+    benchmark file of several conversations: those are for `iter_conversations`.
     """
     found = iter_conversations(path, format)
     first = next(found)
     if next(found, None) is not None:
         raise bad_input(
-            Path(path), "", "the file holds several conversations", "one; iter_conversations reads them all"
+            Path(path),
+            "",
+            "the file holds several conversations",
+            "one; iter_conversations reads them all",
         )
     return first
 
@@ -56,11 +63,15 @@ def iter_conversations(path: str | Path, format: str = "auto") -> Iterator[Conve
         case "text":
             yield plain_text.read_plain_text(file)
         case _:
-            raise InputError(f"unknown format {format!r} for {file}. Accepted: auto, {', '.join(FORMATS)}")
+            raise InputError(
+                f"unknown format {format!r} for {file}. Accepted: auto, {', '.join(FORMATS)}"
+            )
 
 
 def detect_format(path: str | Path) -> Format:
-    """The format of a file by its content; raises `InputError` for JSON of no known kind and for what is no text."""
+    """The format of a file by its content; raises `InputError` for JSON of no known
+    kind and for what is no text.
+    """
     file = Path(path)
     if not _JSON_START.match(head_of(file, accepted=_ACCEPTED)):
         return "text"
@@ -69,4 +80,6 @@ def detect_format(path: str | Path) -> Format:
         if name in keys:
             return found
     known = ", ".join(repr(name) for name in _FIELDS)
-    raise bad_input(file, "", f"the JSON is of no known kind: its first object has none of {known}", _ACCEPTED)
+    raise bad_input(
+        file, "", f"the JSON is of no known kind: its first object has none of {known}", _ACCEPTED
+    )

@@ -1,8 +1,11 @@
-"""The LoCoMo benchmark (Maharana et al., 2024): long dialogues of two friends, questions with evidence, observed facts.
+"""The LoCoMo benchmark (Maharana et al., 2024): long dialogues of two friends,
+questions with evidence, observed facts.
 
-A file is one conversation or a list of them (`locomo10.json`). Turn ids are the file's `dia_id`s ("D1:3"), sessions are
-`session_1` and so on, dated in UTC. The surprise: the data is known to be dirty (evidence such as "D8:6; D9:17" or "D", answers that
-are numbers, dates of sessions that do not exist), so what cannot be used is left out and counted in `warnings`.
+A file is one conversation or a list of them (`locomo10.json`). Turn ids are the file's
+`dia_id`s ("D1:3"), sessions are `session_1` and so on, dated in UTC. The surprise: the
+data is known to be dirty (evidence such as "D8:6; D9:17" or "D", answers that are
+numbers, dates of sessions that do not exist), so what cannot be used is left out and
+counted in `warnings`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ def iter_locomo(path: str | Path) -> Iterator[Conversation]:
     for number, (line, data) in enumerate(json_records(file, accepted=ACCEPTED), start=1):
         if not isinstance(data.get("conversation"), dict):
             raise bad_input(file, f"line {line}", "the object has no 'conversation'", ACCEPTED)
-        name = text_in(data.get("sample_id")) or (file.stem if number == 1 else f"{file.stem}-{number}")
+        name = text_in(data.get("sample_id")) or (
+            file.stem if number == 1 else f"{file.stem}-{number}"
+        )
         yield build_conversation(file, _Reader(file, name, data).read, accepted=ACCEPTED)
 
 
@@ -51,7 +56,9 @@ class _Reader:
         """The conversation; evidence is checked against its turns."""
         sessions = self._sessions()
         if not sessions:
-            raise bad_input(self.path, f"conversation {self.name!r}", "there are no turns", ACCEPTED)
+            raise bad_input(
+                self.path, f"conversation {self.name!r}", "there are no turns", ACCEPTED
+            )
         self.known = {turn.id for session in sessions for turn in session.turns}
         questions = self._questions()
         observations = self._observations({session.id: session for session in sessions})
@@ -74,10 +81,18 @@ class _Reader:
                 self.warnings.append(f"{name} has no turns and is left out")
                 continue
             at = self._date(f"{name}_date_time", held.get(f"{name}_date_time"))
-            said = [found for place, turn in enumerate(turns, start=1) if (found := self._turn(name, place, turn))]
+            said = [
+                found
+                for place, turn in enumerate(turns, start=1)
+                if (found := self._turn(name, place, turn))
+            ]
             if said:
                 sessions.append(build_session(self.path, name, at, said, accepted=ACCEPTED))
-        dates = [key for key in held if key.endswith("_date_time") and key.removesuffix("_date_time") not in held]
+        dates = [
+            key
+            for key in held
+            if key.endswith("_date_time") and key.removesuffix("_date_time") not in held
+        ]
         if dates:
             self.warnings.append(f"dates without a session are left out: {', '.join(dates)}")
         return tuple(sessions)
@@ -86,7 +101,9 @@ class _Reader:
         try:
             return datetime.strptime(text_in(value).strip(), _DATE).replace(tzinfo=UTC)
         except ValueError:
-            self.warnings.append(f"{key} is no date ({text_in(value)!r}); its session stays undated")
+            self.warnings.append(
+                f"{key} is no date ({text_in(value)!r}); its session stays undated"
+            )
             return None
 
     def _turn(self, session: str, place: int, value: object) -> Utterance | None:
@@ -96,11 +113,21 @@ class _Reader:
             raise bad_input(self.path, where, "the turn has no 'speaker'", ACCEPTED)
         text, name = text_in(turn.get("text")), text_in(turn.get("dia_id"))
         if not text and not caption:
-            self.warnings.append(f"{session}, turn {place} has neither text nor image and is left out")
+            self.warnings.append(
+                f"{session}, turn {place} has neither text nor image and is left out"
+            )
             return None
         if not name:
-            self.warnings.append(f"{session}, turn {place} has no dia_id; it is named {session}:{place}")
-        return Utterance(where=where, speaker=speaker, text=text, caption=caption, id=name or f"{session}:{place}")
+            self.warnings.append(
+                f"{session}, turn {place} has no dia_id; it is named {session}:{place}"
+            )
+        return Utterance(
+            where=where,
+            speaker=speaker,
+            text=text,
+            caption=caption,
+            id=name or f"{session}:{place}",
+        )
 
     def _questions(self) -> tuple[GoldQuestion, ...]:
         questions: list[GoldQuestion] = []
@@ -144,14 +171,20 @@ class _Reader:
                             )
                         )
                     except ValidationError:
-                        self.warnings.append(f"an observation of {key} is empty or too long and is left out")
+                        self.warnings.append(
+                            f"an observation of {key} is empty or too long and is left out"
+                        )
         return tuple(facts)
 
     def _evidence(self, owner: str, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Turn ids out of a string or a list of strings, and the ids of no turn, which get a warning."""
+        """Turn ids out of a string or a list of strings, and the ids of no turn, which
+        get a warning.
+        """
         named = " ".join(text_in(entry) for entry in (list_in(value) or [value]))
         ids = list(dict.fromkeys(re.split(r"[;,\s]+", named.strip()))) if named.strip() else []
         lost = [name for name in ids if name not in self.known]
         if lost:
-            self.warnings.append(f"{owner}: left out {len(lost)} of {len(ids)} evidence ids: {', '.join(lost)}")
+            self.warnings.append(
+                f"{owner}: left out {len(lost)} of {len(ids)} evidence ids: {', '.join(lost)}"
+            )
         return tuple(name for name in ids if name in self.known), tuple(lost)

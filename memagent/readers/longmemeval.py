@@ -1,9 +1,12 @@
-"""The LongMemEval benchmark (Wu et al., 2024): each question comes with its own haystack of dated chat sessions.
+"""The LongMemEval benchmark (Wu et al., 2024): each question comes with its own
+haystack of dated chat sessions.
 
-A file is a list of instances; each becomes one conversation with one question. Turn ids are `{session id}:{n}`, n from 1 over the
-turns kept; evidence is the turns marked `has_answer`. Sessions are put in the order of their dates. Instances are read one by one,
-since the large file does not fit into memory. The surprise: a question whose id ends in `_abs` cannot be answered, so that its
-category gets the same ending and its `answer` explains why rather than answers.
+A file is a list of instances; each becomes one conversation with one question. Turn ids
+are `{session id}:{n}`, n from 1 over the turns kept; evidence is the turns marked
+`has_answer`. Sessions are put in the order of their dates. Instances are read one by
+one, since the large file does not fit into memory. The surprise: a question whose id
+ends in `_abs` cannot be answered, so that its category gets the same ending and its
+`answer` explains why rather than answers.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ _DATE = "%Y/%m/%d %H:%M"  # 2023/05/20 (Sat) 02:21, without the weekday
 
 
 def read_longmemeval(path: str | Path) -> list[Conversation]:
-    """All instances of a LongMemEval file; raises `InputError` for a file that is none. See `iter_longmemeval` for large ones."""
+    """All instances of a LongMemEval file; raises `InputError` for a file that is none.
+
+    See `iter_longmemeval` for large ones.
+    """
     return list(iter_longmemeval(path))
 
 
@@ -39,7 +45,9 @@ def iter_longmemeval(path: str | Path) -> Iterator[Conversation]:
 def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
     name, text = text_in(data.get("question_id")), text_in(data.get("question"))
     if not name or not text:
-        raise bad_input(path, f"line {line}", "the instance has no 'question_id' or no 'question'", ACCEPTED)
+        raise bad_input(
+            path, f"line {line}", "the instance has no 'question_id' or no 'question'", ACCEPTED
+        )
     warnings: list[str] = []
     sessions, evidence = _haystack(path, name, data, warnings)
     if not sessions:
@@ -56,7 +64,9 @@ def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
             category=category,
             asked_at=asked_at,
         )
-        return Conversation(id=name, sessions=sessions, questions=(question,), warnings=tuple(warnings))
+        return Conversation(
+            id=name, sessions=sessions, questions=(question,), warnings=tuple(warnings)
+        )
 
     return build_conversation(path, build, accepted=ACCEPTED)
 
@@ -71,19 +81,34 @@ def _haystack(
     evidence: list[str] = []
     taken: set[str] = set()
     for index, value in enumerate(held):
-        session_id = _free(ids[index] if index < len(ids) and ids[index] else f"session_{index + 1}", taken, warnings)
-        at = _date(text_in(dates[index]) if index < len(dates) else "", f"session {session_id}", warnings)
+        session_id = _free(
+            ids[index] if index < len(ids) and ids[index] else f"session_{index + 1}",
+            taken,
+            warnings,
+        )
+        at = _date(
+            text_in(dates[index]) if index < len(dates) else "", f"session {session_id}", warnings
+        )
         where = f"question {name!r}, session {session_id!r}"
-        said = [_utterance(path, f"{where}, turn {place}", turn) for place, turn in enumerate(list_in(value), start=1)]
+        said = [
+            _utterance(path, f"{where}, turn {place}", turn)
+            for place, turn in enumerate(list_in(value), start=1)
+        ]
         kept = [utterance for utterance, _ in said if utterance.text.strip()]
         if len(kept) < len(said):
-            warnings.append(f"session {session_id}: {len(said) - len(kept)} turns without text are left out")
+            warnings.append(
+                f"session {session_id}: {len(said) - len(kept)} turns without text are left out"
+            )
         if not kept:
             warnings.append(f"session {session_id} has no turns and is left out")
             continue
         sessions.append(build_session(path, session_id, at, kept, accepted=ACCEPTED))
         answers = [has_answer for utterance, has_answer in said if utterance.text.strip()]
-        evidence += [f"{session_id}:{place}" for place, has_answer in enumerate(answers, start=1) if has_answer]
+        evidence += [
+            f"{session_id}:{place}"
+            for place, has_answer in enumerate(answers, start=1)
+            if has_answer
+        ]
     ordered = sorted(sessions, key=lambda session: session.at or datetime.max.replace(tzinfo=UTC))
     if all(session.at for session in sessions) and ordered != sessions:
         warnings.append("the sessions are put in the order of their dates")
@@ -106,15 +131,21 @@ def _utterance(path: Path, where: str, value: object) -> tuple[Utterance, bool]:
     turn = object_in(value)
     role = text_in(turn.get("role"))
     if role not in TRUST_OF_ROLE:
-        raise bad_input(path, where, f"unknown role {role!r}", f"the roles {', '.join(TRUST_OF_ROLE)}")
+        raise bad_input(
+            path, where, f"unknown role {role!r}", f"the roles {', '.join(TRUST_OF_ROLE)}"
+        )
     trust: Trust = TRUST_OF_ROLE[role]
     text = text_in(turn.get("content"))
-    return Utterance(where=where, speaker=role, text=text, trust=trust), turn.get("has_answer") is True
+    return Utterance(where=where, speaker=role, text=text, trust=trust), turn.get(
+        "has_answer"
+    ) is True
 
 
 def _date(value: str, what: str, warnings: list[str]) -> datetime | None:
     try:
-        return datetime.strptime(re.sub(r"\s*\(\w+\)", "", value).strip(), _DATE).replace(tzinfo=UTC)
+        return datetime.strptime(re.sub(r"\s*\(\w+\)", "", value).strip(), _DATE).replace(
+            tzinfo=UTC
+        )
     except ValueError:
         warnings.append(f"{what}: {value!r} is no date; it stays undated")
         return None

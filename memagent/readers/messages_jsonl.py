@@ -1,9 +1,11 @@
 """Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list of them.
 
-A message is `{"role", "content", "name"?, "created_at" or "timestamp"?, "session_id"?}`; content is a string or a list of parts, whose
-texts are joined. Trust follows the role. Messages with one `session_id` are one session; without it each UTC day is a session named
-by its date, and an undated message stays with the one before it. The surprise: a message without any text, such as a bare
-tool call, is left out and counted, so that turn numbers `{session_id}:{n}` count what was kept.
+A message is `{"role", "content", "name"?, "created_at" or "timestamp"?,
+"session_id"?}`; content is a string or a list of parts, whose texts are joined. Trust
+follows the role. Messages with one `session_id` are one session; without it each UTC
+day is a session named by its date, and an undated message stays with the one before it.
+The surprise: a message without any text, such as a bare tool call, is left out and
+counted, so that turn numbers `{session_id}:{n}` count what was kept.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from pathlib import Path
 from typing import cast
 
 from memagent.core.records import Session, as_utc
-from memagent.readers.files import bad_input, json_records, lines_of, list_in, object_in, parse_line, text_in
+from memagent.readers.files import (
+    bad_input,
+    json_records,
+    lines_of,
+    list_in,
+    object_in,
+    parse_line,
+    text_in,
+)
 from memagent.readers.records import Conversation
 from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_conversation, build_session
 
@@ -29,7 +39,9 @@ _TEXT_PARTS = {"text", "input_text", "output_text"}
 
 
 def read_messages(path: str | Path) -> Conversation:
-    """The conversation of a message file, named by the file's stem; raises `InputError` naming the line of the first fault."""
+    """The conversation of a message file, named by the file's stem; raises `InputError`
+    naming the line of the first fault.
+    """
     file = Path(path)
     warnings: list[str] = []
     held: dict[str, list[Utterance]] = {}
@@ -122,7 +134,9 @@ def _moment(value: object, line: int, warnings: list[str]) -> datetime | None:
         return None
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value, tz=UTC)
+            return datetime.fromtimestamp(
+                value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value, tz=UTC
+            )
         return as_utc(datetime.fromisoformat(text_in(value).strip()))
     except (ValueError, OverflowError, OSError):
         warnings.append(f"line {line}: {text_in(value)!r} is no date; the message stays undated")

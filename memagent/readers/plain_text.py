@@ -5,9 +5,11 @@
       More of the same turn.       lines without a name go on with the turn; indent one that looks like "Name: text"
     [2023-05-08 13:58] Ben: Hey    a turn with its own time
 
-A session is named by its date ("2023-05-08", a second one that day "2023-05-08-2") or, undated, by its place ("session_2"); turns are
-`{session id}:{n}`. Turns with their own dates outside any heading are one session a day. The surprise: a name of several
-words counts only if all its words are capitalised or it occurs twice, so that "she said: no" stays a sentence.
+A session is named by its date ("2023-05-08", a second one that day "2023-05-08-2") or,
+undated, by its place ("session_2"); turns are `{session id}:{n}`. Turns with their own
+dates outside any heading are one session a day. The surprise: a name of several words
+counts only if all its words are capitalised or it occurs twice, so that "she said: no"
+stays a sentence.
 """
 
 from __future__ import annotations
@@ -23,9 +25,7 @@ from memagent.readers.files import bad_input, lines_of
 from memagent.readers.records import Conversation
 from memagent.readers.utterances import Utterance, build_conversation, build_session
 
-ACCEPTED = (
-    "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', or '[2023-05-08 13:56] Speaker: text'"
-)
+ACCEPTED = "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', or '[2023-05-08 13:56] Speaker: text'"
 _HEADING = re.compile(
     r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
 )
@@ -64,7 +64,9 @@ class _Part:
 
 
 def read_plain_text(path: str | Path) -> Conversation:
-    """The conversation of a dated plain text file, named by the file's stem; raises `InputError` naming the first line at fault."""
+    """The conversation of a dated plain text file, named by the file's stem; raises
+    `InputError` naming the first line at fault.
+    """
     file = Path(path)
     lines = list(lines_of(file, accepted=ACCEPTED))
     warnings: list[str] = []
@@ -93,9 +95,19 @@ def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> li
             parts.append(begun)
             turn = None
         elif match and _is_name(match["speaker"], labels):
-            turn = _Turn(number, match["speaker"], _moment(match["at"], number, warnings), [match["text"] or ""])
+            turn = _Turn(
+                number,
+                match["speaker"],
+                _moment(match["at"], number, warnings),
+                [match["text"] or ""],
+            )
             last = parts[-1]
-            if turn.at and not last.headed and last.turns and (not last.at or last.at.date() != turn.at.date()):
+            if (
+                turn.at
+                and not last.headed
+                and last.turns
+                and (not last.at or last.at.date() != turn.at.date())
+            ):
                 parts.append(_Part(at=turn.at, headed=False))
             elif turn.at and not last.at and not last.turns:
                 last.at = turn.at
@@ -103,7 +115,12 @@ def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> li
         elif turn is not None:
             turn.lines.append(line.strip())
         elif line.strip():
-            raise bad_input(path, f"line {number}", f"{line.strip()[:40]!r} is neither a heading nor a turn", ACCEPTED)
+            raise bad_input(
+                path,
+                f"line {number}",
+                f"{line.strip()[:40]!r} is neither a heading nor a turn",
+                ACCEPTED,
+            )
     return parts
 
 
@@ -133,7 +150,11 @@ def _sessions(path: Path, parts: list[_Part], warnings: list[str]) -> tuple[Sess
             for turn in part.turns
             if turn.text
         ]
-        warnings += [f"line {turn.line}: a turn without words is left out" for turn in part.turns if not turn.text]
+        warnings += [
+            f"line {turn.line}: a turn without words is left out"
+            for turn in part.turns
+            if not turn.text
+        ]
         if not said:
             continue
         name = f"{part.at:%Y-%m-%d}" if part.at else f"session_{len(sessions) + 1}"
@@ -147,7 +168,11 @@ def _is_name(label: str, labels: Counter[str]) -> bool:
     words = label.split()
     if len(words) > 4:
         return False
-    return len(words) == 1 or labels[label] > 1 or all(word[0].isupper() or not word[0].isalpha() for word in words)
+    return (
+        len(words) == 1
+        or labels[label] > 1
+        or all(word[0].isupper() or not word[0].isalpha() for word in words)
+    )
 
 
 def _read_date(text: str) -> datetime | None:
@@ -155,7 +180,11 @@ def _read_date(text: str) -> datetime | None:
     from memagent.timex.resolve import find_times  # lazy: other formats need no time grammar
 
     return next(
-        (mention.span.start for mention in find_times(text, anchor=None) if mention.span.granularity in _DATED),
+        (
+            mention.span.start
+            for mention in find_times(text, anchor=None)
+            if mention.span.granularity in _DATED
+        ),
         None,
     )
 

@@ -1,7 +1,9 @@
-"""What a reader gives: one conversation with its sessions and, for benchmark files, gold questions and observations.
+"""What a reader gives: one conversation with its sessions and, for benchmark files,
+gold questions and observations.
 
-The invariant: turn ids and session ids are unique in a conversation, and evidence names turns that are there; whatever a reader
-repaired or left out is said in `warnings`, never silent.
+The invariant: turn ids and session ids are unique in a conversation, and evidence names
+turns that are there; whatever a reader repaired or left out is said in `warnings`,
+never silent.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class GoldQuestion(Record):
     """The gold answer; empty where the right behaviour is to give none."""
     evidence_turn_ids: tuple[Id, ...] = ()
     unresolved_evidence: tuple[Text, ...] = ()
-    """Evidence ids of the file that name no turn; they are left out of `evidence_turn_ids`."""
+    """Evidence ids of the file that name no turn; they are left out of
+    `evidence_turn_ids`.
+    """
     category: Text = ""
     """The benchmark's own name or number of the category."""
     asked_at: Moment | None = None
@@ -51,7 +55,10 @@ class Conversation(Record):
             raise ValueError(f"turn ids occur twice: {', '.join(twice)}")
         known = {turn.id for turn in self.turns}
         missing = [
-            turn_id for question in self.questions for turn_id in question.evidence_turn_ids if turn_id not in known
+            turn_id
+            for question in self.questions
+            for turn_id in question.evidence_turn_ids
+            if turn_id not in known
         ]
         if missing:
             raise ValueError(f"evidence names turns that are not there: {', '.join(missing[:5])}")

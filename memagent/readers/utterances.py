@@ -1,4 +1,6 @@
-"""From what a file says to turns and sessions: ids, trust, length limits, and a place in the file for every fault."""
+"""From what a file says to turns and sessions: ids, trust, length limits, and a place
+in the file for every fault.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +40,35 @@ class Utterance:
 
 
 def build_session(
-    path: Path, session_id: str, at: datetime | None, utterances: Sequence[Utterance], *, accepted: str
+    path: Path,
+    session_id: str,
+    at: datetime | None,
+    utterances: Sequence[Utterance],
+    *,
+    accepted: str,
 ) -> Session:
-    """The session of these utterances; one without an id of its own gets `{session_id}:{n}`, n from 1.
+    """The session of these utterances; one without an id of its own gets
+    `{session_id}:{n}`, n from 1.
 
-    Raises `InputError` at the place of an utterance that is too long, bears an id given before or is otherwise unusable.
+    Raises `InputError` at the place of an utterance that is too long, bears an id given
+    before or is otherwise unusable.
     """
     turns: list[Turn] = []
     seen: set[str] = set()
     for number, said in enumerate(utterances, start=1):
         turn_id = said.id or f"{session_id}:{number}"
         if turn_id in seen:
-            raise bad_input(path, said.where, f"turn id {turn_id!r} occurs twice", f"{accepted}, turn ids unique")
+            raise bad_input(
+                path,
+                said.where,
+                f"turn id {turn_id!r} occurs twice",
+                f"{accepted}, turn ids unique",
+            )
         if max(len(said.text), len(said.caption or "")) > MAX_TURN_CHARS:
             wrong = f"a turn of {len(said.text):,} characters; split it into several turns"
-            raise bad_input(path, said.where, wrong, f"at most {MAX_TURN_CHARS:,} characters a turn")
+            raise bad_input(
+                path, said.where, wrong, f"at most {MAX_TURN_CHARS:,} characters a turn"
+            )
         seen.add(turn_id)
         try:
             turns.append(
@@ -71,10 +87,14 @@ def build_session(
         return Session(id=session_id, at=at, turns=tuple(turns))
     except ValidationError as exc:
         where = utterances[0].where if utterances else ""
-        raise bad_input(path, where, f"session {session_id!r}: {_first_fault(exc)}", accepted) from exc
+        raise bad_input(
+            path, where, f"session {session_id!r}: {_first_fault(exc)}", accepted
+        ) from exc
 
 
-def build_conversation(path: Path, conversation: Callable[[], Conversation], *, accepted: str) -> Conversation:
+def build_conversation(
+    path: Path, conversation: Callable[[], Conversation], *, accepted: str
+) -> Conversation:
     """The conversation that the callable makes, its faults told as faults of the file."""
     try:
         return conversation()

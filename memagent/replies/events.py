@@ -1,11 +1,14 @@
-"""Reads what an indexer's model writes: events, relations between them, verdicts on pairs of them. Pure; never raises.
+"""Reads what an indexer's model writes: events, relations between them, verdicts on pairs of them.
+
+Pure; never raises.
 
     {"events": [{"summary": "...", "people": ["Ana"], "turns": ["D1:3"], "when": "7 May 2023"}]}
     {"pairs": [{"pair": 0, "verdict": "same", "label": ""}]}
     {"relations": [{"source": 0, "target": 2, "relation": "causes", "label": "", "turns": ["D1:5"], "confidence": 0.9}]}
 
-Each entry is judged alone; a bad one becomes a `Rejected` and the others stay. A relation that is not known is kept as RELATED with its
-word as the label; relations that only the system writes are refused.
+Each entry is judged alone; a bad one becomes a `Rejected` and the others stay. A
+relation that is not known is kept as RELATED with its word as the label; relations that
+only the system writes are refused.
 """
 
 from __future__ import annotations
@@ -87,7 +90,9 @@ def parse_relations(text: str, *, events: int) -> Parsed[RelationDraft]:
     return _parse(text, "relations", lambda entry: _read_relation(entry, events), MAX_RELATIONS)
 
 
-def _parse(text: str, key: str, read: Callable[[dict[str, JsonValue]], T | str], most: int) -> Parsed[T]:
+def _parse(
+    text: str, key: str, read: Callable[[dict[str, JsonValue]], T | str], most: int
+) -> Parsed[T]:
     def entries_of(value: JsonValue) -> Sequence[JsonValue] | None:
         listed = value.get(key) if isinstance(value, dict) else value
         return listed if isinstance(listed, list) else None
@@ -97,7 +102,11 @@ def _parse(text: str, key: str, read: Callable[[dict[str, JsonValue]], T | str],
         return Parsed(status=found.status)
     entries = entries_of(found.value)
     if entries is None:
-        bad = Rejected(reason=RejectReason.NOT_AN_OBJECT, detail=f"the reply has no list under {key!r}", raw=text[:500])
+        bad = Rejected(
+            reason=RejectReason.NOT_AN_OBJECT,
+            detail=f"the reply has no list under {key!r}",
+            raw=text[:500],
+        )
         return Parsed(status=ParseStatus.FAILED, rejected=(bad,))
     values: list[T] = []
     rejected: list[Rejected] = []
@@ -138,8 +147,12 @@ def _read_relation(entry: dict[str, JsonValue], events: int) -> RelationDraft | 
     word = _text(entry.get("relation")).lower().replace(" ", "_").replace("-", "_")
     relation = next((one for one in Relation if one.value == word), Relation.RELATED)
     if not word or relation not in MODEL_RELATIONS:
-        return f"{word!r} is no relation that a model may state" if word else "the relation is missing"
-    label = _text(entry.get("label")) or (word.replace("_", " ") if word != Relation.RELATED.value else "")
+        return (
+            f"{word!r} is no relation that a model may state" if word else "the relation is missing"
+        )
+    label = _text(entry.get("label")) or (
+        word.replace("_", " ") if word != Relation.RELATED.value else ""
+    )
     given = entry.get("confidence")
     sure = float(given) if isinstance(given, int | float) and not isinstance(given, bool) else 1.0
     return RelationDraft(

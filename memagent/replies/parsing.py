@@ -1,7 +1,9 @@
-"""Reads what models write: ops of the manager, facts of the extractor, answers of the answerer. Pure; never raises.
+"""Reads what models write: ops of the manager, facts of the extractor, answers of the answerer.
 
-**Ops on the wire.** `{"ops": [...]}`, a bare list, or one op object. Op names are case-insensitive; an index counts
-the facts shown, from 0:
+Pure; never raises.
+
+**Ops on the wire.** `{"ops": [...]}`, a bare list, or one op object. Op names are
+case-insensitive; an index counts the facts shown, from 0:
 
     {"op": "ADD", "fact": 0}                                             remember fact 0 as it is
     {"op": "ADD", "text": "...", "sources": ["D1:3"], "speaker": "Ana"}  remember words of its own
@@ -9,19 +11,21 @@ the facts shown, from 0:
     {"op": "DELETE", "id": "mem_..", "fact": 1}                          fact 1 contradicts the item
     {"op": "NOOP", "fact": 3, "id": "mem_.."}                            the item says fact 3 already
 
-`sources` may stand beside or instead of `fact`; `version`, `reason`, `subject`, `kind`, `tags` and `metadata` are
-optional. Spellings of other memory systems are understood (`event` for `op`, `NONE` for `NOOP`, `memory` for `text`).
-Where one fact is shown, it is the default.
+`sources` may stand beside or instead of `fact`; `version`, `reason`, `subject`, `kind`,
+`tags` and `metadata` are optional. Spellings of other memory systems are understood
+(`event` for `op`, `NONE` for `NOOP`, `memory` for `text`). Where one fact is shown, it
+is the default.
 
-**Facts on the wire.** `{"facts": [{"text", "subject", "speaker", "source", "when", "kind"}]}`; `when` stays a phrase
-in the `FactDraft`.
+**Facts on the wire.** `{"facts": [{"text", "subject", "speaker", "source", "when",
+"kind"}]}`; `when` stays a phrase in the `FactDraft`.
 
-**Answers on the wire.** `{"citations": [ids], "answer": "...", "abstain": false}`, or plain text with marks such as
-`[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them names evidence sessions.
+**Answers on the wire.** `{"citations": [ids], "answer": "...", "abstain": false}`, or
+plain text with marks such as `[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them
+names evidence sessions.
 
-Each entry is judged alone: a bad one becomes a `Rejected` with its reason and the good ones stay (PARTIAL). FAILED
-always carries at least one `Rejected`, so an unreadable reply is never mistaken for "nothing to do". Other keys of an
-entry are ignored.
+Each entry is judged alone: a bad one becomes a `Rejected` with its reason and the good
+ones stay (PARTIAL). FAILED always carries at least one `Rejected`, so an unreadable
+reply is never mistaken for "nothing to do". Other keys of an entry are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +37,17 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, Parsed, ParseStatus, Rejected, RejectReason, Update
+from memagent.core.ops import (
+    Add,
+    Delete,
+    MemoryOp,
+    Noop,
+    Parsed,
+    ParseStatus,
+    Rejected,
+    RejectReason,
+    Update,
+)
 from memagent.core.records import Fact, Record, Text
 from memagent.replies.tolerant_json import Extracted, JsonValue, extract_json
 from memagent.state.fold import folded
@@ -77,7 +91,9 @@ _ANSWER_KEYS = ("answer", "text", "response")
 _INDEX = re.compile(r"(?:fact|version|f|v)?[ _#]{0,2}(\d{1,6})[.)]?", re.IGNORECASE)
 _MARK = re.compile(r"\s?\[([^\[\]\n]{1,400})\]")
 _MARK_ID = re.compile(r"(?:mem|evt)_\w+|[A-Za-z]\w*:\d+")
-_ANSWER_LINE = re.compile(r"^\W{0,4}(?:final )?answer\W{0,4}:\W{0,4}(?=\S)", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LINE = re.compile(
+    r"^\W{0,4}(?:final )?answer\W{0,4}:\W{0,4}(?=\S)", re.IGNORECASE | re.MULTILINE
+)
 _NO_ANSWER = re.compile(
     r"(?:i (?:do not|don.t) know|unknown|not mentioned|no information(?: available)?|not enough information"
     r"|cannot be answered|unanswerable|n/a)\W{0,3}",
@@ -97,7 +113,9 @@ class FactDraft(Record):
 
 
 class AnswerDraft(Record):
-    """An answer as the answerer wrote it; citations are unchecked ids of hits or turns, in order, each once."""
+    """An answer as the answerer wrote it; citations are unchecked ids of hits or turns,
+    in order, each once.
+    """
 
     text: Text = ""
     citations: tuple[Text, ...] = ()
@@ -119,10 +137,13 @@ T = TypeVar("T")
 _Entry = Mapping[str, JsonValue]
 
 
-def parse_ops(text: str, *, facts: Sequence[Fact] = (), fact_is_text: bool = False) -> Parsed[MemoryOp]:
+def parse_ops(
+    text: str, *, facts: Sequence[Fact] = (), fact_is_text: bool = False
+) -> Parsed[MemoryOp]:
     """The ops that a manager wrote about `facts`; an index outside them is rejected as UNRESOLVED.
 
-    With `fact_is_text` an UPDATE that names a fact and no text writes the fact's; else it is rejected as EMPTY_TEXT.
+    With `fact_is_text` an UPDATE that names a fact and no text writes the fact's; else
+    it is rejected as EMPTY_TEXT.
     """
 
     def read(entry: JsonValue) -> MemoryOp:
@@ -134,31 +155,45 @@ def parse_ops(text: str, *, facts: Sequence[Fact] = (), fact_is_text: bool = Fal
 
 
 def parse_facts(text: str) -> Parsed[FactDraft]:
-    """The facts that an extractor wrote; an entry that is a plain string is a fact without a source."""
-    return _parse(text, _FACT_LIST_KEYS, lambda value: _string(value, *_FACT_TEXT_KEYS) is not None, _read_fact)
+    """The facts that an extractor wrote; an entry that is a plain string is a fact
+    without a source.
+    """
+    return _parse(
+        text,
+        _FACT_LIST_KEYS,
+        lambda value: _string(value, *_FACT_TEXT_KEYS) is not None,
+        _read_fact,
+    )
 
 
 def parse_answer(text: str) -> Parsed[AnswerDraft]:
     """The answer that an answerer wrote: one value, or none when the status is EMPTY or FAILED.
 
-    Citation marks inside the answer become citations and leave the text; a stock phrase such as "I don't know" or an
-    empty answer abstains.
+    Citation marks inside the answer become citations and leave the text; a stock phrase
+    such as "I don't know" or an empty answer abstains.
     """
     found = extract_json(
-        text, wanted=lambda value: isinstance(value, dict) and any(key in value for key in _ANSWER_KEYS)
+        text,
+        wanted=lambda value: isinstance(value, dict) and any(key in value for key in _ANSWER_KEYS),
     )
     if found.status is ParseStatus.EMPTY:
         return Parsed(status=found.status)
     plain = text.rpartition("</think>")[2].strip()
     entry = found.value
-    if isinstance(entry, dict) and (plain[:1] in ("{", "`") or "answer" in entry or "abstain" in entry):
+    if isinstance(entry, dict) and (
+        plain[:1] in ("{", "`") or "answer" in entry or "abstain" in entry
+    ):
         key = next((key for key in _ANSWER_KEYS if key in entry), None)
         abstain = entry.get("abstain") is True
         if key is None and not abstain:
-            return Parsed(status=ParseStatus.FAILED, rejected=(_unreadable(text, "the reply has no answer"),))
+            return Parsed(
+                status=ParseStatus.FAILED, rejected=(_unreadable(text, "the reply has no answer"),)
+            )
         draft = _draft(_flat(entry[key]) if key else "", _ids(entry, _CITATION_KEYS), abstain)
         sessions = _ids(entry, _SESSION_KEYS)
-        return Parsed(status=found.status, values=(draft.model_copy(update={"sessions": sessions}),))
+        return Parsed(
+            status=found.status, values=(draft.model_copy(update={"sessions": sessions}),)
+        )
     if plain[:1] == "{":
         return Parsed(
             status=ParseStatus.FAILED,
@@ -169,7 +204,10 @@ def parse_answer(text: str) -> Parsed[AnswerDraft]:
 
 
 def _parse(
-    text: str, list_keys: Sequence[str], is_entry: Callable[[_Entry], bool], read: Callable[[JsonValue], T]
+    text: str,
+    list_keys: Sequence[str],
+    is_entry: Callable[[_Entry], bool],
+    read: Callable[[JsonValue], T],
 ) -> Parsed[T]:
     """Find the entries, read each alone, and say how it went."""
 
@@ -185,7 +223,9 @@ def _parse(
 
     def wanted(value: JsonValue) -> bool:
         entries = entries_of(value)
-        return entries is not None and (not entries or any(isinstance(entry, dict) for entry in entries))
+        return entries is not None and (
+            not entries or any(isinstance(entry, dict) for entry in entries)
+        )
 
     found = extract_json(text, wanted=wanted)
     if found.status is ParseStatus.EMPTY:
@@ -194,7 +234,9 @@ def _parse(
     if entries is None:
         return Parsed(
             status=ParseStatus.FAILED,
-            rejected=(_unreadable(text, f"the reply has no list under {', '.join(map(repr, list_keys))}"),),
+            rejected=(
+                _unreadable(text, f"the reply has no list under {', '.join(map(repr, list_keys))}"),
+            ),
         )
     values: list[T] = []
     rejected: list[Rejected] = []
@@ -206,7 +248,9 @@ def _parse(
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            rejected.append(Rejected(reason=RejectReason.INVALID_FIELDS, detail=detail, raw=_raw(entry)))
+            rejected.append(
+                Rejected(reason=RejectReason.INVALID_FIELDS, detail=detail, raw=_raw(entry))
+            )
     if len(entries) > MAX_ENTRIES:
         detail = f"{len(entries) - MAX_ENTRIES} entries after the first {MAX_ENTRIES} were not read"
         rejected.append(Rejected(reason=RejectReason.TOO_MANY_OPS, detail=detail))
@@ -215,7 +259,9 @@ def _parse(
 
 
 def _read_op(entry: _Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryOp:
-    name = next((known for key in _OP_KEYS if (known := _op_name(entry.get(key))) is not None), None)
+    name = next(
+        (known for key in _OP_KEYS if (known := _op_name(entry.get(key))) is not None), None
+    )
     if name is None:
         raise _Unfit(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
     fact = _fact_of(entry, facts)
@@ -234,17 +280,23 @@ def _read_op(entry: _Entry, facts: Sequence[Fact], fact_is_text: bool) -> Memory
     text = _string(entry, *_TEXT_KEYS) or (fact.text if fact and fact_is_text else None)
     text = _checked_text(text, _MAX_UPDATE_CHARS)
     valid = fact.valid if fact else None
-    return Update(id=target, version=version, text=text, source_turn_ids=sources, valid=valid, reason=reason)
+    return Update(
+        id=target, version=version, text=text, source_turn_ids=sources, valid=valid, reason=reason
+    )
 
 
 def _read_add(entry: _Entry, fact: Fact | None, facts: Sequence[Fact], reason: str) -> Add:
-    """An ADD of a shown fact, perhaps reworded, or of words of its own (which may repeat a shown fact's)."""
+    """An ADD of a shown fact, perhaps reworded, or of words of its own (which may
+    repeat a shown fact's).
+    """
     text = _string(entry, *_TEXT_KEYS)
     if text is not None and fact is None:
         fact = next((shown for shown in facts if folded(shown.text) == folded(text)), None)
     if fact is None and text is None:
         raise _Unfit(RejectReason.INVALID_FIELDS, "ADD must name a fact or bring a text")
-    given: dict[str, object] = fact.model_dump() if fact else {"kind": (_string(entry, "kind") or "fact").lower()}
+    given: dict[str, object] = (
+        fact.model_dump() if fact else {"kind": (_string(entry, "kind") or "fact").lower()}
+    )
     if text is not None:
         given["text"] = _checked_text(text, _MAX_FACT_CHARS)
     sources = _ids(entry, _SOURCE_KEYS)
@@ -280,7 +332,9 @@ def _read_fact(entry: JsonValue) -> FactDraft:
 
 
 def _op_name(value: JsonValue) -> str | None:
-    return _OP_NAMES.get(re.sub(r"[\s_-]", "", value[:20]).lower()) if isinstance(value, str) else None
+    return (
+        _OP_NAMES.get(re.sub(r"[\s_-]", "", value[:20]).lower()) if isinstance(value, str) else None
+    )
 
 
 def _fact_of(entry: _Entry, facts: Sequence[Fact]) -> Fact | None:
@@ -290,7 +344,9 @@ def _fact_of(entry: _Entry, facts: Sequence[Fact]) -> Fact | None:
         return facts[0] if len(facts) == 1 else None
     index = _index(named[0] if isinstance(named, list) and len(named) == 1 else named)
     if index is None or not 0 <= index < len(facts):
-        raise _Unfit(RejectReason.UNRESOLVED, f"no fact {_raw(named)[:40]} among the {len(facts)} shown")
+        raise _Unfit(
+            RejectReason.UNRESOLVED, f"no fact {_raw(named)[:40]} among the {len(facts)} shown"
+        )
     return facts[index]
 
 
@@ -317,7 +373,9 @@ def _checked_text(text: str | None, limit: int) -> str:
     if text is None or not text.strip():
         raise _Unfit(RejectReason.EMPTY_TEXT, "the text is missing or empty")
     if len(text) > limit:
-        raise _Unfit(RejectReason.TEXT_TOO_LONG, f"{len(text)} characters; at most {limit} are allowed")
+        raise _Unfit(
+            RejectReason.TEXT_TOO_LONG, f"{len(text)} characters; at most {limit} are allowed"
+        )
     return text
 
 
@@ -327,20 +385,34 @@ def _plain_id(value: JsonValue) -> str:
 
 
 def _ids(entry: _Entry, keys: Sequence[str]) -> tuple[str, ...]:
-    """Ids under the first key that is there: a list, one id, or several with commas between; each once."""
+    """Ids under the first key that is there: a list, one id, or several with commas
+    between; each once.
+    """
     value = next((entry[key] for key in keys if entry.get(key) is not None), None)
-    listed = re.split(r"[,;]", value) if isinstance(value, str) else value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(plain for part in listed if part is not None and (plain := _plain_id(part))))
+    listed = (
+        re.split(r"[,;]", value)
+        if isinstance(value, str)
+        else value
+        if isinstance(value, list)
+        else [value]
+    )
+    return tuple(
+        dict.fromkeys(plain for part in listed if part is not None and (plain := _plain_id(part)))
+    )
 
 
 def _flat(value: JsonValue) -> str:
-    """Any JSON value as text: lists joined by commas, whole floats without a fraction, null as nothing."""
+    """Any JSON value as text: lists joined by commas, whole floats without a fraction,
+    null as nothing.
+    """
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, list):
-        return ", ".join(_flat(part) if not isinstance(part, list) else _raw(part) for part in value)
+        return ", ".join(
+            _flat(part) if not isinstance(part, list) else _raw(part) for part in value
+        )
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float) and abs(value) < 1e15 and value.is_integer():
@@ -373,4 +445,6 @@ def _draft(text: str, citations: tuple[str, ...], abstain: bool) -> AnswerDraft:
 
     text = _MARK.sub(lift, text).strip()
     abstain = abstain or not text or _NO_ANSWER.fullmatch(text) is not None
-    return AnswerDraft(text=text, citations=tuple(dict.fromkeys((*citations, *marked))), abstain=abstain)
+    return AnswerDraft(
+        text=text, citations=tuple(dict.fromkeys((*citations, *marked))), abstain=abstain
+    )

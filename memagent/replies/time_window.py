@@ -2,8 +2,8 @@
 
     {"from": "2023-05-01", "to": "2023-05-31"}      both days included; null leaves an end open, null at both means no time
 
-Bounds may also be phrases ("May 2023", "last week"), read against the day of the question. What cannot be read is a `Rejected` with its
-reason, never a window.
+Bounds may also be phrases ("May 2023", "last week"), read against the day of the
+question. What cannot be read is a `Rejected` with its reason, never a window.
 """
 
 from __future__ import annotations
@@ -21,16 +21,24 @@ _RAW_CHARS = 300
 
 
 def parse_window(text: str, *, asked_at: datetime | None) -> Parsed[TimeSpan]:
-    """The window as one value; none with a good status when the model says that the question is about no particular time."""
+    """The window as one value; none with a good status when the model says that the
+    question is about no particular time.
+    """
     found = extract_json(
-        text, wanted=lambda value: isinstance(value, dict) and any(key in value for key in _FROM + _TO)
+        text,
+        wanted=lambda value: isinstance(value, dict) and any(key in value for key in _FROM + _TO),
     )
     if found.status is ParseStatus.EMPTY:
         return _unread(text, "the reply is empty")
     entry = found.value
-    if not isinstance(entry, dict) or not all(any(key in entry for key in keys) for keys in (_FROM, _TO)):
+    if not isinstance(entry, dict) or not all(
+        any(key in entry for key in keys) for keys in (_FROM, _TO)
+    ):
         return _unread(text, "the reply does not give both 'from' and 'to'")
-    bounds = [next((entry[key] for key in keys if entry.get(key) is not None), None) for keys in (_FROM, _TO)]
+    bounds = [
+        next((entry[key] for key in keys if entry.get(key) is not None), None)
+        for keys in (_FROM, _TO)
+    ]
     spans = [_read(bound, asked_at) for bound in bounds]
     for bound, span in zip(bounds, spans, strict=True):
         if bound is not None and span is None:
@@ -47,7 +55,9 @@ def parse_window(text: str, *, asked_at: datetime | None) -> Parsed[TimeSpan]:
         return Parsed(status=found.status, values=(spans[0].model_copy(update={"text": None}),))
     if start is not None and end is not None and end <= start:
         return _unread(text, "the window ends before it begins")
-    return Parsed(status=found.status, values=(TimeSpan(start=start, end=end, granularity=Granularity.RANGE),))
+    return Parsed(
+        status=found.status, values=(TimeSpan(start=start, end=end, granularity=Granularity.RANGE),)
+    )
 
 
 def _read(bound: JsonValue, asked_at: datetime | None) -> TimeSpan | None:

@@ -1,17 +1,18 @@
 """Finds the JSON value in what a model wrote, in time linear in the text.
 
-Tried in order, the first that works wins: the whole text as strict JSON; a fenced block; a balanced object or array
-inside prose (or several objects one after another, read as a list); a tolerant reading of the first thing that looks
-like JSON.
-The tolerant reader forgives what models get wrong: missing or trailing commas, other quotes, bare words, comments,
-raw line breaks, unescaped quotes inside a string, wrong or missing closing brackets.
+Tried in order, the first that works wins: the whole text as strict JSON; a fenced
+block; a balanced object or array inside prose (or several objects one after another,
+read as a list); a tolerant reading of the first thing that looks like JSON. The
+tolerant reader forgives what models get wrong: missing or trailing commas, other
+quotes, bare words, comments, raw line breaks, unescaped quotes inside a string, wrong
+or missing closing brackets.
 
-Invariants: never raises; the reading position only moves forward, so no input makes it slow; equal texts give equal
-values.
-The surprise: what is cut off is dropped, never guessed. A string or number that the text ends in has no known value,
-so a reply that ran out of tokens loses its last statement and cannot plant half of one. Repair libraries were
-measured for this place and left out: within 4,000 characters, with few brackets and little nesting, their running
-time passes two seconds.
+Invariants: never raises; the reading position only moves forward, so no input makes it
+slow; equal texts give equal values. The surprise: what is cut off is dropped, never
+guessed. A string or number that the text ends in has no known value, so a reply that
+ran out of tokens loses its last statement and cannot plant half of one. Repair
+libraries were measured for this place and left out: within 4,000 characters, with few
+brackets and little nesting, their running time passes two seconds.
 """
 
 from __future__ import annotations
@@ -50,8 +51,14 @@ _OPEN = "[\"'\u201c]"
 _KEY = rf"(?:{_OPEN}[^\"'\u201c\u201d\n]{{0,64}}[\"'\u201d]|[A-Za-z_]\w{{0,63}})\s*:"
 _NEXT_KEY = re.compile(rf"\s*{_KEY}")
 _NEXT_MEMBER = re.compile(rf"\s*(?:{_KEY}|[,}}\]{{\[]|//|$)")
-_NEXT_ELEMENT = re.compile(rf"\s*(?:{_OPEN}|[,{{\[\]}}]|-?\d|//|(?:true|false|null|True|False|None)\b|$)")
-_CLOSER = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']"), "\u201c": re.compile('[\\\\\u201d"]')}
+_NEXT_ELEMENT = re.compile(
+    rf"\s*(?:{_OPEN}|[,{{\[\]}}]|-?\d|//|(?:true|false|null|True|False|None)\b|$)"
+)
+_CLOSER = {
+    '"': re.compile(r'[\\"]'),
+    "'": re.compile(r"[\\']"),
+    "\u201c": re.compile('[\\\\\u201d"]'),
+}
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS: dict[str, JsonValue] = {
     "true": True,
@@ -72,11 +79,12 @@ class Extracted:
 
 
 def extract_json(text: str, *, wanted: Callable[[JsonValue], bool] | None = None) -> Extracted:
-    """The JSON object or array in `text`: STRICT when it is the whole text, REPAIRED when it had to be found or mended.
+    """The JSON object or array in `text`: STRICT when it is the whole text, REPAIRED
+    when it had to be found or mended.
 
-    `wanted` says which of several values is meant; without it, or when none fits, the first counts. A reasoning block
-    that ends in `</think>` is skipped unless the whole text is JSON. Bare numbers, strings and words are FAILED;
-    blank text is EMPTY.
+    `wanted` says which of several values is meant; without it, or when none fits, the
+    first counts. A reasoning block that ends in `</think>` is skipped unless the whole
+    text is JSON. Bare numbers, strings and words are FAILED; blank text is EMPTY.
     """
     text = text.strip().removeprefix("\ufeff")
     if not text:
@@ -95,7 +103,9 @@ def extract_json(text: str, *, wanted: Callable[[JsonValue], bool] | None = None
             chosen = mended
     if chosen is None and found:
         chosen = found[0]
-    return Extracted(ParseStatus.FAILED) if chosen is None else Extracted(ParseStatus.REPAIRED, chosen)
+    return (
+        Extracted(ParseStatus.FAILED) if chosen is None else Extracted(ParseStatus.REPAIRED, chosen)
+    )
 
 
 def _strict(text: str) -> JsonValue:
@@ -115,14 +125,20 @@ def _no_constant(_: str) -> None:
 
 
 def _found_in_prose(text: str) -> Iterator[JsonValue]:
-    """Strict values inside fences, then objects written line by line as one list, then balanced spans, in order."""
+    """Strict values inside fences, then objects written line by line as one list, then
+    balanced spans, in order.
+    """
     for block in _fenced(text):
         value = _strict(block)
         if value is not None:
             yield value
     spans = list(islice(_balanced_spans(text), _MAX_SPANS))
     values = [_strict(text[start:end]) for start, end in spans]
-    if len(values) > 1 and all(isinstance(value, dict) for value in values) and _only_spans(text, spans):
+    if (
+        len(values) > 1
+        and all(isinstance(value, dict) for value in values)
+        and _only_spans(text, spans)
+    ):
         yield values
         return
     for value in values:
@@ -131,7 +147,9 @@ def _found_in_prose(text: str) -> Iterator[JsonValue]:
 
 
 def _fenced(text: str) -> list[str]:
-    """What stands between fences, without the language tag of the opening line; an unclosed last fence counts."""
+    """What stands between fences, without the language tag of the opening line; an
+    unclosed last fence counts.
+    """
     blocks = text.split(_FENCE, 2 * _MAX_SPANS)[1::2]
     return [re.sub(r"^[A-Za-z0-9]{0,12}\s", "", block, count=1) for block in blocks]
 
@@ -171,7 +189,9 @@ def _only_spans(text: str, spans: list[tuple[int, int]]) -> bool:
 
 
 def _mended(text: str) -> JsonValue:
-    """A tolerant reading of the first thing that looks like JSON, fenced blocks first; None when there is none."""
+    """A tolerant reading of the first thing that looks like JSON, fenced blocks first;
+    None when there is none.
+    """
     for block in [*_fenced(text), text]:
         start = _LIKELY_START.search(block)
         if start is not None:
@@ -205,7 +225,10 @@ class _Tolerant:
     stack: list[_Frame] = field(default_factory=list[_Frame])
 
     def read(self) -> JsonValue:
-        """The value; containers still open at the end of the text close there. None when nested too deeply."""
+        """The value; containers still open at the end of the text close there.
+
+        None when nested too deeply.
+        """
         root: JsonValue = None
         while self._skip_blank():
             char = self.text[self.at]
@@ -253,13 +276,17 @@ class _Tolerant:
         self.at = len(self.text) if end < 0 else end + len(mark)
 
     def _close(self, kind: type) -> None:
-        """Close the innermost container of that kind and all inside it; a bracket that closes nothing is ignored."""
+        """Close the innermost container of that kind and all inside it; a bracket that
+        closes nothing is ignored.
+        """
         if any(isinstance(frame.value, kind) for frame in self.stack):
             while not isinstance(self.stack.pop().value, kind):
                 pass
 
     def _bare(self) -> None:
-        """An unquoted key, literal, number or word; one that the text ends in may be cut off and is dropped."""
+        """An unquoted key, literal, number or word; one that the text ends in may be
+        cut off and is dropped.
+        """
         frame = self.stack[-1]
         expects_key = isinstance(frame.value, dict) and frame.key is None
         match = (_BARE_KEY if expects_key else _BARE_VALUE).match(self.text, self.at)
@@ -273,7 +300,10 @@ class _Tolerant:
             frame.put(_word_value(word))
 
     def _quoted(self, quote: str) -> None:
-        """A quoted key or value. A quote closes the string when what follows it can follow a string there."""
+        """A quoted key or value.
+
+        A quote closes the string when what follows it can follow a string there.
+        """
         frame = self.stack[-1]
         expects_key = isinstance(frame.value, dict) and frame.key is None
         start = mark = self.at + 1
@@ -289,7 +319,8 @@ class _Tolerant:
             if expects_key or self._closes(at, in_object=isinstance(frame.value, dict)):
                 break
             if isinstance(frame.value, dict) and self._next_char(at) == ":":
-                # A value swallowed the next key: what the value was is unknown, so only the key is kept.
+                # A value swallowed the next key: what the value was is unknown, so only
+                # the key is kept.
                 expects_key, start = True, start if mark == start else mark
                 break
             mark = at + 1
@@ -314,7 +345,9 @@ class _Tolerant:
         if following in ("", "}", "]") or self.text.startswith(("//", "/*"), end):
             return True
         if following == ",":
-            return (_NEXT_MEMBER if in_object else _NEXT_ELEMENT).match(self.text, end + 1) is not None
+            return (_NEXT_MEMBER if in_object else _NEXT_ELEMENT).match(
+                self.text, end + 1
+            ) is not None
         if following not in _CLOSER:
             return False
         return _NEXT_KEY.match(self.text, end) is not None if in_object else blank is not None

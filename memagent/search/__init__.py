@@ -1,1 +1,4 @@
-"""The search engine: segments, scoring, fusion, weights, expansion and cuts. No SQL in it."""
+"""The search engine: segments, scoring, fusion, weights, expansion and cuts.
+
+No SQL in it.
+"""

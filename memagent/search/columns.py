@@ -1,8 +1,11 @@
-"""The end of a plain search in columns: what `Fusion`, the weights and the order of candidates say, for all documents at once.
+"""The end of a plain search in columns: what `Fusion`, the weights and the order of
+candidates say, for all documents at once.
 
-Most searches add nothing to what the arms find and name no time. Theirs are worked out here without a candidate for every document; only
-the k hits become records, and what explains them is left out unless it is asked for. The numbers are those of the long way to the last
-bit, since the same operations run in the same order; the tests compare both on random memories.
+Most searches add nothing to what the arms find and name no time. Theirs are worked out
+here without a candidate for every document; only the k hits become records, and what
+explains them is left out unless it is asked for. The numbers are those of the long way
+to the last bit, since the same operations run in the same order; the tests compare both
+on random memories.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from memagent.search.weights import asking, length
 
 
 def adds_nothing(recipe: Recipe) -> bool:
-    """Whether a recipe only fuses its arms and weighs names, so that the columns say everything; a reranker is not its doing alone."""
+    """Whether a recipe only fuses its arms and weighs names, so that the columns say
+    everything; a reranker is not its doing alone.
+    """
     return not (
         recipe.sessions
         or recipe.graph
@@ -46,7 +51,10 @@ def in_columns(
     view: IndexView,
     explain: bool,
 ) -> list[Candidate]:
-    """At most k items, best first, ties by id. `arms` and `most` are as for `Fusion.add`; `names` are those the query speaks of."""
+    """At most k items, best first, ties by id.
+
+    `arms` and `most` are as for `Fusion.add`; `names` are those the query speaks of.
+    """
     fused, listed, floors = np.zeros(view.size), np.zeros(view.size, bool), 0.0
     for name, (places, scores) in arms.items():
         weight = ARM_WEIGHTS[name] / max(most.get(name, 1.0), 1e-9)
@@ -76,7 +84,9 @@ def in_columns(
     return candidates
 
 
-def _best(scores: Floats, places: npt.NDArray[np.int64], k: int, view: IndexView) -> npt.NDArray[np.int64]:
+def _best(
+    scores: Floats, places: npt.NDArray[np.int64], k: int, view: IndexView
+) -> npt.NDArray[np.int64]:
     """Positions of the k best, best first; scores that agree in nine decimals go by id."""
     values = rounded(scores, ORDER_DECIMALS)
     kept = np.arange(len(values))
@@ -112,9 +122,14 @@ def _named(view: IndexView, names: frozenset[str]) -> npt.NDArray[np.bool_]:
 
 
 def _explain(
-    candidates: list[Candidate], places: npt.NDArray[np.int64], arms: Mapping[str, Ranking], view: IndexView
+    candidates: list[Candidate],
+    places: npt.NDArray[np.int64],
+    arms: Mapping[str, Ranking],
+    view: IndexView,
 ) -> None:
-    """Write down each candidate's rank and score in every arm; `places` (k,) are the candidates' in the view."""
+    """Write down each candidate's rank and score in every arm; `places` (k,) are the
+    candidates' in the view.
+    """
     candidate_at = np.full(view.size, -1)
     candidate_at[places] = np.arange(len(places))
     for name, ranking in arms.items():

@@ -1,6 +1,9 @@
-"""What is cut at the end of a search: near duplicates, more than a share of one session, more than a budget of tokens. Pure.
+"""What is cut at the end of a search: near duplicates, more than a share of one session, more than a budget of tokens.
 
-Each function takes hits in their order, best first, and gives positions to keep in that same order.
+Pure.
+
+Each function takes hits in their order, best first, and gives positions to keep in that
+same order.
 """
 
 from __future__ import annotations
@@ -25,10 +28,14 @@ def word_overlap(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / together if together else 0.0
 
 
-def collapse(frames: Sequence[Hashable], alike: Callable[[int, int], bool]) -> list[tuple[int, tuple[int, ...]]]:
-    """(position kept, positions it stands for): a hit joins the first better one of the same frame that it is like.
+def collapse(
+    frames: Sequence[Hashable], alike: Callable[[int, int], bool]
+) -> list[tuple[int, tuple[int, ...]]]:
+    """(position kept, positions it stands for): a hit joins the first better one of the
+    same frame that it is like.
 
-    A frame is what two hits must share to be compared at all, such as speaker and numbers.
+    A frame is what two hits must share to be compared at all, such as speaker and
+    numbers.
     """
     joined: dict[int, list[int]] = {}
     heads: dict[Hashable, list[int]] = {}
@@ -56,7 +63,9 @@ def quota(groups: Sequence[Hashable | None], *, most: int) -> list[int]:
 
 
 def budget(costs: Sequence[int], *, most: int) -> list[int]:
-    """Positions that fit: each in turn is kept if what is left pays for it, so one long hit does not end the list."""
+    """Positions that fit: each in turn is kept if what is left pays for it, so one long
+    hit does not end the list.
+    """
     left = most
     kept: list[int] = []
     for at, cost in enumerate(costs):
@@ -67,7 +76,9 @@ def budget(costs: Sequence[int], *, most: int) -> list[int]:
 
 
 def token_estimate(text: str) -> int:
-    """Tokens a text will take, by its letters: four characters a token, one a wide (Chinese, Japanese, Korean) character; at least 1."""
+    """Tokens a text will take, by its letters: four characters a token, one a wide
+    (Chinese, Japanese, Korean) character; at least 1.
+    """
     if text.isascii():
         return max(1, ceil(len(text) / _CHARS_PER_TOKEN))
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")

@@ -35,8 +35,16 @@ def passing(part: Part, where: Filter | None) -> Ints | None:
     for name in LISTED:
         wanted: frozenset[str] = getattr(where, name)
         if wanted:
-            lists = [segment.filed[key] for value in wanted if (key := (name, value)) in segment.filed]
-            some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0] if lists else np.zeros(0, np.int32)
+            lists = [
+                segment.filed[key] for value in wanted if (key := (name, value)) in segment.filed
+            ]
+            some = (
+                np.unique(np.concatenate(lists))
+                if len(lists) > 1
+                else lists[0]
+                if lists
+                else np.zeros(0, np.int32)
+            )
             at = some if at is None else np.intersect1d(at, some, assume_unique=True)
     masks: list[Mask] = [] if part.dead is None else [~part.dead]
     if where.valid is not None:

@@ -1,8 +1,11 @@
-"""Putting rankings together: named arms added up by score, each as a share of what it could give at most.
+"""Putting rankings together: named arms added up by score, each as a share of what it
+could give at most.
 
-Reciprocal ranks forget by how much one hit is better than the next, and let five turns around one good sentence stand before a second
-good sentence elsewhere. The surprise: an item that a full arm does not list may still be just below its last one, so it gets that one's
-score; without this floor recall at 10 falls by .03 (three LoCoMo conversations, each left out in turn; ranks .742, this .760).
+Reciprocal ranks forget by how much one hit is better than the next, and let five turns
+around one good sentence stand before a second good sentence elsewhere. The surprise: an
+item that a full arm does not list may still be just below its last one, so it gets that
+one's score; without this floor recall at 10 falls by .03 (three LoCoMo conversations,
+each left out in turn; ranks .742, this .760).
 """
 
 from __future__ import annotations
@@ -22,19 +25,25 @@ ARM_WEIGHTS = {
     "session": 0.05,
     "graph": 0.05,
 }
-"""Weights in the fusion: words in context find most, the other arms settle what they leave open."""
+"""Weights in the fusion: words in context find most, the other arms settle what they leave
+open.
+"""
 ORDER_DECIMALS: Final = 9
 _NO_MOST: Mapping[str, float] = {}
 
 
 class Candidate:
-    """An item on its way to being a hit, with everything that will explain it (see `Relevance` for the fields)."""
+    """An item on its way to being a hit, with everything that will explain it (see
+    `Relevance` for the fields).
+    """
 
     __slots__ = (
         "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank", "score", "tokens", "via",
     )  # fmt: skip
 
-    def __init__(self, item: MemoryItem, *, fused: float = 0.0, expanded_from: str | None = None) -> None:
+    def __init__(
+        self, item: MemoryItem, *, fused: float = 0.0, expanded_from: str | None = None
+    ) -> None:
         self.item = item
         self.score = self.fused = fused
         self.arms: dict[str, float] = {}
@@ -89,16 +98,20 @@ class Fusion:
         most: Mapping[str, float] = _NO_MOST,
         pool: int | None = None,
     ) -> None:
-        """Give every candidate the weighted sum over the arms of its share of the highest score, as `fused` and `score`.
+        """Give every candidate the weighted sum over the arms of its share of the
+        highest score, as `fused` and `score`.
 
-        Each arm is a ranking of (item, raw score), best first; an arm without a weight counts 1, and `most` is 1 where it is not given (a
-        cosine's). What is not among the first `pool` of an arm counts as much as the last of those; what later calls bring, too. After
-        the first `pool` others may follow in any order.
+        Each arm is a ranking of (item, raw score), best first; an arm without a weight
+        counts 1, and `most` is 1 where it is not given (a cosine's). What is not among
+        the first `pool` of an arm counts as much as the last of those; what later calls
+        bring, too. After the first `pool` others may follow in any order.
         """
         found, base, floors = self.found, self.base, 0.0
         for name, ranking in arms.items():
             weight = weights.get(name, 1.0) / max(most.get(name, 1.0), 1e-9)
-            floor = max(ranking[pool - 1][1], 0.0) if pool is not None and len(ranking) >= pool else 0.0
+            floor = (
+                max(ranking[pool - 1][1], 0.0) if pool is not None and len(ranking) >= pool else 0.0
+            )
             floors += weight * floor
             for rank, (item, raw) in enumerate(ranking, 1):
                 one = found.get(item.id)

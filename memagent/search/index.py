@@ -1,9 +1,13 @@
-"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex` adapter around one.
+"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex`
+adapter around one.
 
-A view is a value: a few segments, marks for their dead documents, and a short tail of documents not yet sealed. Adding, replacing and
-removing give a new view that shares everything else, so a fork costs nothing and is searchable at once. Sealed segments merge when the
-newer is at least a quarter of the older, which keeps their number logarithmic. A search sees the tail as one more segment, made when
-the view is first searched; and of a small view's parts it makes one. A document's place is its number in the segments one after the other.
+A view is a value: a few segments, marks for their dead documents, and a short tail of
+documents not yet sealed. Adding, replacing and removing give a new view that shares
+everything else, so a fork costs nothing and is searchable at once. Sealed segments
+merge when the newer is at least a quarter of the older, which keeps their number
+logarithmic. A search sees the tail as one more segment, made when the view is first
+searched; and of a small view's parts it makes one. A document's place is its number in
+the segments one after the other.
 """
 
 from __future__ import annotations
@@ -24,11 +28,23 @@ from memagent.protocols import IndexRow, Vector
 from memagent.search.filtering import Part
 from memagent.search.scoring import Scored, Scoring
 from memagent.search.scoring import ordered as ordered
-from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, make_doc, ranks_of
+from memagent.search.segments import (
+    NO_ROW,
+    OWN,
+    Arena,
+    Doc,
+    Ints,
+    Mask,
+    Segment,
+    make_doc,
+    ranks_of,
+)
 
 _TAIL: Final = 32
 _FEW: Final = 256
-"""So many documents are put together in less time than their parts take in a few searches one by one."""
+"""So many documents are put together in less time than their parts take in a few searches
+one by one.
+"""
 _NOWHERE: Final = np.zeros(0, dtype=np.int32)
 
 
@@ -43,7 +59,10 @@ class _Lazy:
 
 @dataclass(frozen=True, slots=True)
 class IndexView:
-    """An immutable set of indexed items. `totals` are the summed lengths of both fields in tokens."""
+    """An immutable set of indexed items.
+
+    `totals` are the summed lengths of both fields in tokens.
+    """
 
     arena: Arena
     parts: tuple[Part, ...] = ()
@@ -76,7 +95,11 @@ class IndexView:
 
     def drop(self, ids: Iterable[str]) -> IndexView:
         """The view without these items; unknown ids are ignored."""
-        tail, places, parts = self.tail, self.places, {id(part.segment): part for part in self.parts}
+        tail, places, parts = (
+            self.tail,
+            self.places,
+            {id(part.segment): part for part in self.parts},
+        )
         own, context = self.totals
         marked: dict[int, Mask] = {}
         for item_id in ids:
@@ -99,30 +122,38 @@ class IndexView:
             context -= int(segment.postings[1].lengths[at])
         for key, dead in marked.items():
             parts[key] = Part(parts[key].segment, dead, int(dead.sum()))
-        return replace(self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context))
+        return replace(
+            self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context)
+        )
 
     def _with_segment(self, fresh: Segment) -> IndexView:
         parts = [*self.parts, Part(fresh)]
         while len(parts) > 1 and 4 * parts[-1].live >= parts[-2].live:
             newer, older = parts.pop(), parts.pop()
-            parts.append(Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)])))
+            parts.append(
+                Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)]))
+            )
         places = self.places
         last = parts[-1].segment
         for at, item in enumerate(last.items):
             places = places.insert(item.id, (id(last), at))
         return replace(self, parts=tuple(parts), places=places)
 
-    # -- looking up ------------------------------------------------------------------------------------------------
+    # -- looking up --------------------------------------------------------------------
 
     def names(self) -> list[frozenset[str]]:
-        """Speakers and subjects, a set for each part of the index that has any; a set may hold names that only removed items bore."""
+        """Speakers and subjects, a set for each part of the index that has any; a set
+        may hold names that only removed items bore.
+        """
         return [part.segment.names for part in self.pieces if part.segment.names]
 
     def of_session(self, session_id: str) -> list[MemoryItem]:
         """The items of a session, in no particular order."""
         found = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
         for part in self.parts:
-            places: list[int] = part.segment.filed.get(("session_ids", session_id), _NOWHERE).tolist()
+            places: list[int] = part.segment.filed.get(
+                ("session_ids", session_id), _NOWHERE
+            ).tolist()
             for at in places:
                 if part.dead is None or not part.dead[at]:
                     found.append(part.segment.items[at])
@@ -138,16 +169,21 @@ class IndexView:
         segment = next(part.segment for part in self.parts if id(part.segment) == place[0])
         return int(segment.rows[field].rows[place[1]])
 
-    # -- scoring ---------------------------------------------------------------------------------------------------
+    # -- scoring -----------------------------------------------------------------------
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """What is searched: the parts, the tail as the last of them; one part of everything while that is little."""
+        """What is searched: the parts, the tail as the last of them; one part of
+        everything while that is little.
+        """
         lazy = self._lazy
         if lazy.pieces is None:
             pieces = self.parts
             if len(self.tail):
-                pieces = (*pieces, Part(Segment.of(sorted(self.tail.values(), key=lambda doc: doc.item.id))))
+                pieces = (
+                    *pieces,
+                    Part(Segment.of(sorted(self.tail.values(), key=lambda doc: doc.item.id))),
+                )
             if len(pieces) > 1 and len(self) <= _FEW:
                 pieces = (Part(Segment.merged([(part.segment, part.dead) for part in pieces])),)
             *lazy.offsets, lazy.size = accumulate((len(part.segment) for part in pieces), initial=0)
@@ -172,7 +208,9 @@ class IndexView:
             return [items[place] for place in at]
         which: list[int] = (np.searchsorted(self.offsets, places, side="right") - 1).tolist()
         offsets = self.offsets
-        return [pieces[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)]
+        return [
+            pieces[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)
+        ]
 
     def order_of(self, places: npt.NDArray[np.int64]) -> Ints:
         """Numbers (m,) in the order of the ids of the items at places (m,)."""
@@ -180,14 +218,28 @@ class IndexView:
             return self.pieces[0].segment.ranks[places]
         return ranks_of([item.id for item in self.items_at(places)])
 
-    def nearest(self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
-        """The k items of highest cosine in a field, best first, ties by id. Raises `EmbeddingError` on a wrong width."""
+    def nearest(
+        self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None
+    ) -> list[Scored]:
+        """The k items of highest cosine in a field, best first, ties by id.
+
+        Raises `EmbeddingError` on a wrong width.
+        """
         return Scoring(self, vector=vector).nearest(k=k, field=field, where=where)
 
     def lexical(
-        self, terms: Sequence[int], *, k: int, field: int = OWN, where: Filter | None = None, k1: float, b: float
+        self,
+        terms: Sequence[int],
+        *,
+        k: int,
+        field: int = OWN,
+        where: Filter | None = None,
+        k1: float,
+        b: float,
     ) -> list[Scored]:
-        """The k items of highest BM25 score in a field for the query terms, best first, ties by id; only scores above 0."""
+        """The k items of highest BM25 score in a field for the query terms, best first,
+        ties by id; only scores above 0.
+        """
         return Scoring(self, terms=terms, k1=k1, b=b).lexical(k=k, field=field, where=where)
 
 
@@ -226,6 +278,11 @@ class NumpyIndex:
 def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
     """Hits of a single dense search, with rank and score in `why`."""
     return [
-        Hit(id=item.id, score=score, item=item, why=Relevance(arms={"dense": score}, ranks={"dense": rank}))
+        Hit(
+            id=item.id,
+            score=score,
+            item=item,
+            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
+        )
         for rank, (item, score) in enumerate(scored, 1)
     ]

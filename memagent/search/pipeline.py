@@ -1,9 +1,11 @@
 """A search by a recipe: arms, fusion, expansion, weights, reranking, cuts, in this order.
 
-The vector index may be anywhere; everything here works on the bank's own view, so the order of hits does not depend on the index.
-Reads change nothing. Invariant: a hit's score is what its `why` says: the fused sum times all factors, unless a reranker had the last word.
-The surprise: at most k hits come back whatever was added on the way; a neighbour or a node of the graph stands there only in place of
-a hit that was worth less.
+The vector index may be anywhere; everything here works on the bank's own view, so the
+order of hits does not depend on the index. Reads change nothing. Invariant: a hit's
+score is what its `why` says: the fused sum times all factors, unless a reranker had the
+last word. The surprise: at most k hits come back whatever was added on the way; a
+neighbour or a node of the graph stands there only in place of a hit that was worth
+less.
 """
 
 from __future__ import annotations
@@ -30,7 +32,16 @@ from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.scoring import Ranking, Scored, Scoring, ordered
 from memagent.search.segments import CONTEXT, NO_ROW, OWN
-from memagent.search.weights import asking, calls, importance, length, named_in, nearness, proximity, recency
+from memagent.search.weights import (
+    asking,
+    calls,
+    importance,
+    length,
+    named_in,
+    nearness,
+    proximity,
+    recency,
+)
 from memagent.state.fold import BankState
 from memagent.state.tokens import K1, B, query_terms, tokenize
 from memagent.timex.resolve import find_times
@@ -42,7 +53,9 @@ _COLLAPSED_FROM = 4
 """Near duplicates are looked for among the best 4 k hits."""
 
 Propose = Callable[[Vector, int, Filter], Awaitable[Filter]]
-"""A filter narrowed to the candidates that a vector index elsewhere proposes, or the filter as it is."""
+"""A filter narrowed to the candidates that a vector index elsewhere proposes, or the
+filter as it is.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +70,46 @@ class Ground:
 
 
 async def recall(
-    query: Query, vector: Vector | None, *, k: int, now: datetime, ground: Ground, explain: bool = True
+    query: Query,
+    vector: Vector | None,
+    *,
+    k: int,
+    now: datetime,
+    ground: Ground,
+    explain: bool = True,
 ) -> list[Candidate]:
-    """At most k items, best first, ties by id. `vector` (D,) is the query's; None searches by keyword only.
+    """At most k items, best first, ties by id.
 
-    Without `explain` items and scores are the same, but the candidates need not tell how they came to be.
+    `vector` (D,) is the query's; None searches by keyword only.
+
+    Without `explain` items and scores are the same, but the candidates need not tell
+    how they came to be.
     """
     recipe = query.recipe or PLAIN
     moment = query.asked_at or now
     span = asked_span(query.text, moment) if recipe.time != "off" else None
     words = query_terms(query.text) if "lexical" in query.arms else []
     terms = ground.view.arena.known_terms(words)
-    work = _Work(query, recipe, vector, Scoring(ground.view, vector=vector, terms=terms, k1=K1, b=B), ground, Fusion())
+    work = _Work(
+        query,
+        recipe,
+        vector,
+        Scoring(ground.view, vector=vector, terms=terms, k1=K1, b=B),
+        ground,
+        Fusion(),
+    )
     pool = max(recipe.pool, 2 * k)
     unknown = len(words) - len(terms)
     most = {
-        name: work.scoring.lexical_most(unknown=unknown, field=field) for name, field in _LEXICAL if name in recipe.arms
+        name: work.scoring.lexical_most(unknown=unknown, field=field)
+        for name, field in _LEXICAL
+        if name in recipe.arms
     }
-    if span is None and adds_nothing(recipe) and not (recipe.rerank and ground.reranker is not None):
+    if (
+        span is None
+        and adds_nothing(recipe)
+        and not (recipe.rerank and ground.reranker is not None)
+    ):
         return in_columns(
             {name: ranking async for name, ranking in work.columns(query.where, pool)},
             most=most,
@@ -91,16 +126,31 @@ async def recall(
         work.expand(in_order(found.values()))
     if recipe.neighbours:
         best = in_order(found.values())[:k]
-        add_neighbours(best, found, distance=recipe.neighbours, where=query.where, state=ground.state, view=ground.view)
+        add_neighbours(
+            best,
+            found,
+            distance=recipe.neighbours,
+            where=query.where,
+            state=ground.state,
+            view=ground.view,
+        )
     _weigh(found, query, recipe, span, moment, ground)
-    order = [one for one in in_order(found.values()) if not (recipe.time == "hard" and _misses(one, span))]
+    order = [
+        one
+        for one in in_order(found.values())
+        if not (recipe.time == "hard" and _misses(one, span))
+    ]
     if recipe.rerank and ground.reranker is not None and order:
-        order = await _reranked(order, max(recipe.rerank, k), query.text, ground.reranker, ground.state)
+        order = await _reranked(
+            order, max(recipe.rerank, k), query.text, ground.reranker, ground.state
+        )
     return _selected(order, k, recipe, ground.view)
 
 
 def alike(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
-    """The k items whose own texts are most like a text, by cosine and by keyword, best first, ties by id; nothing weighs in."""
+    """The k items whose own texts are most like a text, by cosine and by keyword, best
+    first, ties by id; nothing weighs in.
+    """
     words = query_terms(text)
     terms = view.arena.known_terms(words)
     scoring = Scoring(view, vector=vector, terms=terms, k1=K1, b=B)
@@ -115,12 +165,14 @@ def alike(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[
 
 
 def asked_span(text: str, asked_at: datetime) -> TimeSpan | None:
-    """The first time that a question names, relative phrases read from the moment it is asked; None when it names none."""
+    """The first time that a question names, relative phrases read from the moment it is
+    asked; None when it names none.
+    """
     times = find_times(text, anchor=asked_at)
     return times[0].span if times else None
 
 
-# -- arms and expansion ------------------------------------------------------------------------------------------------
+# -- arms and expansion ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +203,9 @@ class _Work:
         return found
 
     async def _arms(self, where: Filter, pool: int) -> dict[str, list[Scored]]:
-        return {name: self.scoring.listed(ranking) async for name, ranking in self.columns(where, pool)}
+        return {
+            name: self.scoring.listed(ranking) async for name, ranking in self.columns(where, pool)
+        }
 
     async def columns(self, where: Filter, pool: int) -> AsyncIterator[tuple[str, Ranking]]:
         """Each arm's name and the best `pool` that it finds."""
@@ -172,9 +226,13 @@ class _Work:
         recipe, where, ground, found = self.recipe, self.query.where, self.ground, self.fusion.found
         more: dict[str, list[Scored]] = {}
         if recipe.sessions:
-            more["session"] = session_ranking(order, self.scoring, sessions=recipe.sessions, where=where)
+            more["session"] = session_ranking(
+                order, self.scoring, sessions=recipe.sessions, where=where
+            )
         reached = (
-            graph_ranking(order, most=recipe.graph, where=where, state=ground.state, expired=ground.expired)
+            graph_ranking(
+                order, most=recipe.graph, where=where, state=ground.state, expired=ground.expired
+            )
             if recipe.graph
             else []
         )
@@ -198,11 +256,16 @@ def _narrowed(where: Filter, span: TimeSpan) -> list[Filter]:
     return [where.model_copy(update={axis: span}) for axis in axes]
 
 
-# -- weights -----------------------------------------------------------------------------------------------------------
+# -- weights ---------------------------------------------------------------------------
 
 
 def _weigh(
-    found: dict[str, Candidate], query: Query, recipe: Recipe, span: TimeSpan | None, moment: datetime, ground: Ground
+    found: dict[str, Candidate],
+    query: Query,
+    recipe: Recipe,
+    span: TimeSpan | None,
+    moment: datetime,
+    ground: Ground,
 ) -> None:
     names = _named(query.text, ground.view) if recipe.names else frozenset[str]()
     near = nearness(span) if span is not None else None
@@ -211,9 +274,13 @@ def _weigh(
         if near is not None:
             factors["time"] = 1.0 + TIME_WEIGHT * near(item)
         if recipe.half_life_days is not None:
-            factors["recency"] = recency(item.said_at, now=moment, half_life_days=recipe.half_life_days)
+            factors["recency"] = recency(
+                item.said_at, now=moment, half_life_days=recipe.half_life_days
+            )
         if recipe.importance:
-            factors["importance"] = 1.0 + recipe.importance * importance(item, ground.state.stats.get(item.id))
+            factors["importance"] = 1.0 + recipe.importance * importance(
+                item, ground.state.stats.get(item.id)
+            )
         if names and (item.speaker in names or item.subject in names):
             factors["names"] = 1.0 + recipe.names
         factors["asking"] = asking(item.text)
@@ -236,7 +303,7 @@ def _calls(names: frozenset[str]) -> dict[str, list[str]]:
     return calls(sorted(names))
 
 
-# -- the end -----------------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------
 
 
 async def _reranked(
@@ -261,14 +328,24 @@ def _logistic(value: float) -> float:
     return 1.0 / (1.0 + exp(-value)) if value >= 0 else exp(value) / (1.0 + exp(value))
 
 
-def _selected(order: Sequence[Candidate], k: int, recipe: Recipe, view: IndexView) -> list[Candidate]:
-    kept = _collapsed(order[: max(_COLLAPSED_FROM * k, 1)], recipe.collapse, view) if recipe.collapse else list(order)
+def _selected(
+    order: Sequence[Candidate], k: int, recipe: Recipe, view: IndexView
+) -> list[Candidate]:
+    kept = (
+        _collapsed(order[: max(_COLLAPSED_FROM * k, 1)], recipe.collapse, view)
+        if recipe.collapse
+        else list(order)
+    )
     if recipe.per_session is not None:
-        kept = [kept[at] for at in quota([one.item.session_id for one in kept], most=recipe.per_session)]
+        kept = [
+            kept[at] for at in quota([one.item.session_id for one in kept], most=recipe.per_session)
+        ]
     if recipe.max_tokens is not None:
         for one in kept:
             one.tokens = token_estimate(one.item.text)
-        kept = [kept[at] for at in budget([one.tokens or 0 for one in kept], most=recipe.max_tokens)]
+        kept = [
+            kept[at] for at in budget([one.tokens or 0 for one in kept], most=recipe.max_tokens)
+        ]
     return kept[:k]
 
 

@@ -1,8 +1,10 @@
-"""The search projection of a state: which texts an item is found by, and how the index view catches up.
+"""The search projection of a state: which texts an item is found by, and how the index
+view catches up.
 
-A view is brought up to date lazily, before a search or at the end of an ingest, so a durable write waits for the journal only. What an item
-is indexed by follows from the state alone, so a replay builds the same view. When the embedder fails, items stay findable by keyword and
-carry `embedding_missing`; no vector is ever made up.
+A view is brought up to date lazily, before a search or at the end of an ingest, so a
+durable write waits for the journal only. What an item is indexed by follows from the
+state alone, so a replay builds the same view. When the embedder fails, items stay
+findable by keyword and carry `embedding_missing`; no vector is ever made up.
 """
 
 from __future__ import annotations
@@ -25,8 +27,14 @@ _NEIGHBOURS = 2
 
 
 def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
-    """(own text, text in context): the item with its speaker, and its source turns with two neighbours either way and their date."""
-    own = item.text if not item.speaker or item.text.startswith(item.speaker) else f"{item.speaker}: {item.text}"
+    """(own text, text in context): the item with its speaker, and its source turns with
+    two neighbours either way and their date.
+    """
+    own = (
+        item.text
+        if not item.speaker or item.text.startswith(item.speaker)
+        else f"{item.speaker}: {item.text}"
+    )
     own = own[:_MAX_INDEX_CHARS]
     lines: dict[str, None] = {}
     date = ""
@@ -53,12 +61,16 @@ def _date(session: Session, turn: Turn) -> str:
 
 @dataclass(slots=True)
 class Projector:
-    """What turns items into index documents: embedder, shared arena, and the words of texts seen lately."""
+    """What turns items into index documents: embedder, shared arena, and the words of
+    texts seen lately.
+    """
 
     embedder: Embedder
     arena: Arena = field(init=False)
     failure: EmbeddingError | None = None
-    """The last embedding failure, None after a success: search is lexical only while it lasts."""
+    """The last embedding failure, None after a success: search is lexical only while it
+    lasts.
+    """
 
     def __post_init__(self) -> None:
         self.arena = Arena(self.embedder.dim)
@@ -75,7 +87,9 @@ class Projector:
             )
         norms = np.sqrt(np.vecdot(vectors, vectors))
         if not (np.abs(norms - 1.0) <= 1e-3).all():  # what is not finite is not so near to anything
-            raise EmbeddingError(f"embedder {self.embedder.id!r} gave vectors that are not finite and of unit length")
+            raise EmbeddingError(
+                f"embedder {self.embedder.id!r} gave vectors that are not finite and of unit length"
+            )
         return vectors
 
     async def query_vectors(self, texts: Sequence[str]) -> list[Vector | None]:
@@ -89,7 +103,12 @@ class Projector:
         return list(vectors)
 
     async def catch_up(
-        self, view: IndexView, state: BankState, changed: Iterable[str], *, expired: Container[str] = frozenset[str]()
+        self,
+        view: IndexView,
+        state: BankState,
+        changed: Iterable[str],
+        *,
+        expired: Container[str] = frozenset[str](),
     ) -> IndexView:
         """The view brought up to date for the changed items; expired ones are not in it."""
         gone: list[str] = []
@@ -113,11 +132,17 @@ class Projector:
     def _doc(self, item: MemoryItem, texts: tuple[str, str]) -> Doc:
         doc = make_doc(item, texts, (tokenize(texts[0]), tokenize(texts[1])), self.arena)
         if NO_ROW in doc.rows:
-            return Doc(item.model_copy(update={"embedding_missing": True}), doc.rows, doc.terms, doc.lengths)
+            return Doc(
+                item.model_copy(update={"embedding_missing": True}),
+                doc.rows,
+                doc.terms,
+                doc.lengths,
+            )
         return doc
 
     async def _fill_arena(self, texts: Sequence[tuple[str, str]]) -> None:
-        # Own texts first: the rows of one field then lie side by side, and a scan of one does not pass through the other's.
+        # Own texts first: the rows of one field then lie side by side, and a scan of
+        # one does not pass through the other's.
         wanted = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
         missing = [text for text in wanted if self.arena.row(text) == NO_ROW]
         if not missing:

@@ -1,9 +1,11 @@
 """One query over one view: cosines and BM25 scores as columns, and as lists of items.
 
-Scores do not depend on how documents are spread over segments: BM25 uses exact counts over live documents, and the best cosines are
-recomputed row by row in float64 before they are ordered. Scores are rounded to six decimals; equal ones go by id.
-The surprise: what was worked out for one filter or field serves the next. The products of the vector with a segment's rows and the BM25
-scores of a field do not depend on the filter, and where every document is indexed by one text alone both fields are the same.
+Scores do not depend on how documents are spread over segments: BM25 uses exact counts
+over live documents, and the best cosines are recomputed row by row in float64 before
+they are ordered. Scores are rounded to six decimals; equal ones go by id. The surprise:
+what was worked out for one filter or field serves the next. The products of the vector
+with a segment's rows and the BM25 scores of a field do not depend on the filter, and
+where every document is indexed by one text alone both fields are the same.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _NOTHING: Final = Ranking(np.zeros(0, np.int64), np.zeros(0))
 
 
 def rounded(values: Floats, decimals: int) -> Floats:
-    """Each value (m,) as Python's `round` gives it: numpy's own is off by one in the last decimal where a half is not exact."""
+    """Each value (m,) as Python's `round` gives it: numpy's own is off by one in the
+    last decimal where a half is not exact.
+    """
     scale = 10.0**decimals
     scaled = values * scale
     whole = np.rint(scaled)
@@ -74,12 +78,20 @@ class Scoring:
         k1: float = 0.0,
         b: float = 0.0,
     ) -> None:
-        """`vector` (D,) and the distinct `terms` are the query's; `k1` and `b` BM25's. Raises `EmbeddingError` on a wrong width."""
+        """`vector` (D,) and the distinct `terms` are the query's; `k1` and `b` BM25's.
+
+        Raises `EmbeddingError` on a wrong width.
+        """
         if vector is not None and vector.shape != (view.arena.dim,):
             raise EmbeddingError(
                 f"the query vector has shape {vector.shape}, this index holds vectors of width {view.arena.dim}"
             )
-        self._view, self._vector, self._terms, self._k1_b = view, vector, np.asarray(terms, np.int32), (k1, b)
+        self._view, self._vector, self._terms, self._k1_b = (
+            view,
+            vector,
+            np.asarray(terms, np.int32),
+            (k1, b),
+        )
         self._same = all(part.segment.same_fields for part in view.pieces)
         self._products: dict[tuple[int, int], Products] = {}
         self._bm25: dict[int, list[Floats]] = {}
@@ -88,14 +100,18 @@ class Scoring:
         self._gathered: dict[tuple[int, int], Gathered] = {}
         self._known: dict[tuple[bool, int, int, int], tuple[Filter | None, Ranking]] = {}
 
-    # -- columns ---------------------------------------------------------------------------------------------------
+    # -- columns -----------------------------------------------------------------------
 
     def cosines(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
-        """The k documents of highest cosine in a field, among equals those of the lowest ids; nothing without a vector."""
+        """The k documents of highest cosine in a field, among equals those of the
+        lowest ids; nothing without a vector.
+        """
         return self._once(True, k, OWN if self._same else field, where)
 
     def words(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
-        """The k documents of highest BM25 score in a field, among equals those of the lowest ids; only scores above 0."""
+        """The k documents of highest BM25 score in a field, among equals those of the
+        lowest ids; only scores above 0.
+        """
         return self._once(False, k, OWN if self._same else field, where)
 
     def _once(self, dense: bool, k: int, field: int, where: Filter | None) -> Ranking:
@@ -103,7 +119,10 @@ class Scoring:
         known = self._known.get(key)
         if known is None:
             found = self._cosines(k, field, where) if dense else self._words(k, field, where)
-            known = self._known[key] = (where, found)  # the filter is held, so that no other one gets its identity
+            known = self._known[key] = (
+                where,
+                found,
+            )  # the filter is held, so that no other one gets its identity
         return known[1]
 
     def _cosines(self, k: int, field: int, where: Filter | None) -> Ranking:
@@ -158,13 +177,23 @@ class Scoring:
         for part, offset, scores in zip(view.pieces, view.offsets, self._bm25[field], strict=True):
             ranks = part.segment.ranks
             at = self._positions(part, where) if where is not None else None
-            best = top(scores if at is None else scores[at], ranks if at is None else ranks[at], k, floor=0.0)
+            best = top(
+                scores if at is None else scores[at],
+                ranks if at is None else ranks[at],
+                k,
+                floor=0.0,
+            )
             positions: Ints = best if at is None else at[best]
             places.append(positions + offset)
             raw.append(scores[positions])
         if len(places) == 1:
             return Ranking(places[0].astype(np.int64), rounded(raw[0], DECIMALS))
-        return self._cut(Ranking(np.concatenate(places).astype(np.int64), rounded(np.concatenate(raw), DECIMALS)), k)
+        return self._cut(
+            Ranking(
+                np.concatenate(places).astype(np.int64), rounded(np.concatenate(raw), DECIMALS)
+            ),
+            k,
+        )
 
     def _cut(self, ranking: Ranking, k: int) -> Ranking:
         if len(ranking.places) <= k:
@@ -172,14 +201,16 @@ class Scoring:
         first = best_first(self._view, ranking)[:k]
         return Ranking(ranking.places[first], ranking.scores[first])
 
-    # -- lists -----------------------------------------------------------------------------------------------------
+    # -- lists -------------------------------------------------------------------------
 
     def nearest(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
         """The k items of highest cosine in a field, best first, ties by id; [] without a vector."""
         return self.listed(self.cosines(k=k, field=field, where=where))
 
     def lexical(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
-        """The k items of highest BM25 score in a field, best first, ties by id; only scores above 0, [] without terms."""
+        """The k items of highest BM25 score in a field, best first, ties by id; only
+        scores above 0, [] without terms.
+        """
         return self.listed(self.words(k=k, field=field, where=where))
 
     def listed(self, ranking: Ranking) -> list[Scored]:
@@ -189,11 +220,15 @@ class Scoring:
         return list(zip(self._view.items_at(ranking.places[order]), scores, strict=True))
 
     def lexical_most(self, *, unknown: int = 0, field: int = OWN) -> float:
-        """The BM25 score that no document reaches: each term without end; `unknown` terms, in no document, count as the rarest."""
+        """The BM25 score that no document reaches: each term without end; `unknown`
+        terms, in no document, count as the rarest.
+        """
         idf = self._idf(field)[0] if len(self._view) and len(self._terms) else []
-        return (self._k1_b[0] + 1.0) * (sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5))
+        return (self._k1_b[0] + 1.0) * (
+            sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5)
+        )
 
-    # -- what they rest on -----------------------------------------------------------------------------------------
+    # -- what they rest on -------------------------------------------------------------
 
     def _positions(self, part: Part, where: Filter | None) -> Ints | None:
         """`passing`, worked out once for a filter: the arms of a search come with the same one."""
@@ -203,14 +238,18 @@ class Scoring:
         return known[id(part)]
 
     def _idf(self, field: int) -> tuple[list[float], float]:
-        """Weight of each term, from exact counts over live documents, and the mean length of a document."""
+        """Weight of each term, from exact counts over live documents, and the mean
+        length of a document.
+        """
         field = OWN if self._same else field
         known = self._idfs.get(field)
         if known is not None:
             return known
         view, count = self._view, len(self._view)
         counts = [_frequencies(part, self._postings_of(part, field)) for part in view.pieces]
-        idf = [log(1.0 + (count - df + 0.5) / (df + 0.5)) for df in map(sum, zip(*counts, strict=True))]
+        idf = [
+            log(1.0 + (count - df + 0.5) / (df + 0.5)) for df in map(sum, zip(*counts, strict=True))
+        ]
         self._idfs[field] = idf, max(view.totals[field] / count, 1e-9)
         return self._idfs[field]
 
@@ -231,7 +270,9 @@ class Scoring:
             return np.zeros(len(part.segment))
         weights = (np.asarray(idf) * (k1 + 1.0)).repeat(counts)
         shares = weights * tfs / (tfs + postings.norms(k1, b, mean)[docs])
-        scores = np.bincount(docs, weights=shares, minlength=len(part.segment)).astype(np.float64, copy=False)
+        scores = np.bincount(docs, weights=shares, minlength=len(part.segment)).astype(
+            np.float64, copy=False
+        )
         if part.dead is not None:
             scores[part.dead] = 0.0
         return scores
@@ -255,7 +296,9 @@ def _frequencies(part: Part, gathered: Gathered) -> list[int]:
 
 
 def top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -np.inf) -> Ints:
-    """Positions of the k highest scores above the floor; among equals at the cut, those of the lowest rank."""
+    """Positions of the k highest scores above the floor; among equals at the cut, those
+    of the lowest rank.
+    """
     if len(scores) <= k:
         return (scores > floor).nonzero()[0].astype(np.int32)
     cut = np.partition(scores, len(scores) - k)[len(scores) - k]

@@ -1,8 +1,10 @@
 """Immutable columnar blocks of indexed items, in the manner of a log-structured index.
 
-Legend: n documents of a segment, D dimensions, m distinct terms. A document is one item version with two fields: `own` (its text) and
-`context` (its source turns with their neighbours). Vectors are rows of a shared, append-only arena; a segment holds row numbers, so
-merging segments and forking banks copy no vector. Equal texts share a row, whichever fork wrote them.
+Legend: n documents of a segment, D dimensions, m distinct terms. A document is one item
+version with two fields: `own` (its text) and `context` (its source turns with their
+neighbours). Vectors are rows of a shared, append-only arena; a segment holds row
+numbers, so merging segments and forking banks copy no vector. Equal texts share a row,
+whichever fork wrote them.
 """
 
 from __future__ import annotations
@@ -25,9 +27,13 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Products = npt.NDArray[np.float32]
 Gathered = tuple[Ints, Floats, npt.NDArray[np.int64]]
-"""Documents that hold one of q terms, term by term and ascending for each; how often; and how many documents for each term (q,)."""
+"""Documents that hold one of q terms, term by term and ascending for each; how often; and
+how many documents for each term (q,).
+"""
 Times = tuple[Floats, Floats]
-"""When documents were said (n,), and from when to when they hold (n, 2), in epoch seconds; NaN where that is not known."""
+"""When documents were said (n,), and from when to when they hold (n, 2), in epoch seconds;
+NaN where that is not known.
+"""
 OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
@@ -84,7 +90,9 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """One item as the index sees it: arena rows (`NO_ROW` where the embedder failed) and term frequencies of both fields."""
+    """One item as the index sees it: arena rows (`NO_ROW` where the embedder failed)
+    and term frequencies of both fields.
+    """
 
     item: MemoryItem
     rows: tuple[int, int]
@@ -92,9 +100,16 @@ class Doc:
     lengths: tuple[int, int]
 
 
-def make_doc(item: MemoryItem, texts: tuple[str, str], words: tuple[Sequence[str], Sequence[str]], arena: Arena) -> Doc:
+def make_doc(
+    item: MemoryItem,
+    texts: tuple[str, str],
+    words: tuple[Sequence[str], Sequence[str]],
+    arena: Arena,
+) -> Doc:
     """The index document of an item whose texts were put into the arena (or could not be embedded)."""
-    own, context = ({arena.term(word): count for word, count in Counter(field).items()} for field in words)
+    own, context = (
+        {arena.term(word): count for word, count in Counter(field).items()} for field in words
+    )
     return Doc(
         item=item,
         rows=(arena.row(texts[OWN]), arena.row(texts[CONTEXT])),
@@ -111,7 +126,10 @@ def ranks_of(ids: Sequence[str]) -> Ints:
 
 
 class Postings:
-    """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each. `lengths` (n,) in tokens."""
+    """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each.
+
+    `lengths` (n,) in tokens.
+    """
 
     __slots__ = ("_norms", "docs", "lengths", "starts", "terms", "tfs")
 
@@ -136,7 +154,9 @@ class Postings:
         """Where the terms (q,) occur."""
         starts, counts = self._spans(terms)
         spans = [
-            slice(start, start + count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True) if count
+            slice(start, start + count)
+            for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+            if count
         ]
         if not spans:
             return self.docs[:0], self.tfs[:0], counts
@@ -164,15 +184,19 @@ class Postings:
 class Rows:
     """Arena rows (n,) of one field, with the fastest exact way to score them.
 
-    Gathering scattered rows costs several times the product with them, so rows are gathered in pieces that stay in the processor's cache,
-    and those of a filter that comes again are kept as a block. Blocks never hold more rows than the field itself. `vecdot` and not `@`:
-    on a busy machine the threads that a matrix product starts wait for each other, up to twenty times its own time.
+    Gathering scattered rows costs several times the product with them, so rows are
+    gathered in pieces that stay in the processor's cache, and those of a filter that
+    comes again are kept as a block. Blocks never hold more rows than the field itself.
+    `vecdot` and not `@`: on a busy machine the threads that a matrix product starts
+    wait for each other, up to twenty times its own time.
     """
 
     __slots__ = ("_blocks", "_room", "complete", "reach", "rows", "scans")
 
     def __init__(self, rows: Ints, *, beside: Ints | None = None) -> None:
-        """`beside` are the rows of the other field of the same documents: where both lie close together they are scanned as one."""
+        """`beside` are the rows of the other field of the same documents: where both
+        lie close together they are scanned as one.
+        """
         self.rows = rows
         self.complete = complete = bool(len(rows)) and bool((rows != NO_ROW).all())
         """Whether every document has a vector."""
@@ -191,8 +215,11 @@ class Rows:
         """Products of the vector (D,) with every row in reach."""
         return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
 
-    def scores(self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None) -> Products:
-        """Cosines with the vector (D,) of all n documents, or of those `at` positions; missing rows score -inf.
+    def scores(
+        self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None
+    ) -> Products:
+        """Cosines with the vector (D,) of all n documents, or of those `at` positions;
+        missing rows score -inf.
 
         `products` are those of `self.products`, where they are known.
         """
@@ -213,8 +240,12 @@ class Rows:
         scores[rows == NO_ROW] = -np.inf
         return scores
 
-    def filed_scores(self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints) -> Products:
-        """`scores` of the positions filed under a key, from a block kept for it where there is room."""
+    def filed_scores(
+        self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints
+    ) -> Products:
+        """`scores` of the positions filed under a key, from a block kept for it where
+        there is room.
+        """
         block = self._blocks.get(key)
         if block is None:
             rows = self.rows[at]
@@ -226,7 +257,9 @@ class Rows:
 
 
 class Segment:
-    """n documents, immutable: items, arena rows and postings per field, filter lists, times in epoch seconds."""
+    """n documents, immutable: items, arena rows and postings per field, filter lists,
+    times in epoch seconds.
+    """
 
     __slots__ = (
         "_worth", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
@@ -240,10 +273,14 @@ class Segment:
         filed: Mapping[tuple[str, str], Ints],
         times: Times,
     ) -> None:
-        """`filed` leads from a field and a value to the positions of the documents that have it, ascending."""
+        """`filed` leads from a field and a value to the positions of the documents that
+        have it, ascending.
+        """
         self.items = tuple(items)
         self.same_fields = postings[OWN] is postings[CONTEXT]
-        """Whether every document is indexed by one text alone, so that a score of one field is one of the other, too."""
+        """Whether every document is indexed by one text alone, so that a score of one
+        field is one of the other, too.
+        """
         own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
         self.rows = (own, own if self.same_fields else Rows(rows[CONTEXT], beside=rows[OWN]))
         self.postings = postings
@@ -261,31 +298,46 @@ class Segment:
         return len(self.items)
 
     def worth(self, rule: Callable[[MemoryItem], float]) -> Floats:
-        """A number for every document (n,) by a pure rule, worked out once; the rule is remembered, so it should be a plain function."""
+        """A number for every document (n,) by a pure rule, worked out once; the rule is
+        remembered, so it should be a plain function.
+        """
         known = self._worth.get(rule)
         if known is None:
-            known = self._worth[rule] = np.fromiter((rule(item) for item in self.items), np.float64, len(self.items))
+            known = self._worth[rule] = np.fromiter(
+                (rule(item) for item in self.items), np.float64, len(self.items)
+            )
         return known
 
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:
         """A segment of these documents."""
         items = [doc.item for doc in docs]
-        one_text = all(doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT] for doc in docs)
+        one_text = all(
+            doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT]
+            for doc in docs
+        )
         own = _postings_of(docs, OWN)
-        rows = [np.fromiter((doc.rows[field] for doc in docs), np.int32, len(docs)) for field in FIELDS]
+        rows = [
+            np.fromiter((doc.rows[field] for doc in docs), np.int32, len(docs)) for field in FIELDS
+        ]
         postings = own if one_text else _postings_of(docs, CONTEXT)
         return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _filed(items), _times(items))
 
     @classmethod
     def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
-        """One segment of the live documents of several, in order; the second of each pair marks dead documents."""
+        """One segment of the live documents of several, in order; the second of each
+        pair marks dead documents.
+        """
         keeps = [np.ones(len(part), bool) if dead is None else ~dead for part, dead in parts]
         kept = [(part, keep) for (part, _), keep in zip(parts, keeps, strict=True)]
         items = [item for part, keep in kept for item in compress(part.items, keep.tolist())]
-        rows = [np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS]
+        rows = [
+            np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS
+        ]
         own = _merged_postings(kept, OWN)
-        postings = own if all(part.same_fields for part, _ in parts) else _merged_postings(kept, CONTEXT)
+        postings = (
+            own if all(part.same_fields for part, _ in parts) else _merged_postings(kept, CONTEXT)
+        )
         times = (
             np.concatenate([part.said[keep] for part, keep in kept]),
             np.concatenate([part.valid[keep] for part, keep in kept]),
@@ -317,7 +369,9 @@ def _postings_of(docs: Sequence[Doc], field: int) -> Postings:
     return Postings(
         np.fromiter(chain.from_iterable(doc.terms[field] for doc in docs), np.int32, sum(counts)),
         np.arange(len(docs), dtype=np.int32).repeat(counts),
-        np.fromiter(chain.from_iterable(doc.terms[field].values() for doc in docs), np.float64, sum(counts)),
+        np.fromiter(
+            chain.from_iterable(doc.terms[field].values() for doc in docs), np.float64, sum(counts)
+        ),
         np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
     )
 

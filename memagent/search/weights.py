@@ -1,7 +1,10 @@
-"""What weighs a hit up or down: time, age, importance, who is named, a question, shortness. Pure; each gives a number or a set of names.
+"""What weighs a hit up or down: time, age, importance, who is named, a question, shortness.
 
-Weights multiply a score, so 1.0 changes nothing and the order in which they apply does not matter. What is unknown (an item without a
-date, a question without a time) never weighs anything down.
+Pure; each gives a number or a set of names.
+
+Weights multiply a score, so 1.0 changes nothing and the order in which they apply does
+not matter. What is unknown (an item without a date, a question without a time) never
+weighs anything down.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from memagent.state.fold import folded
 
 DAY_S = 86_400.0
 OPEN_SPAN_DAYS = 30.0
-"""Length that an open span ("since 2016") is taken to have when the distance from its one bound is judged."""
+"""Length that an open span ("since 2016") is taken to have when the distance from its one
+bound is judged.
+"""
 MAX_NAME_WORDS = 4
 ASKING = 0.85
 """Weight of a text that ends in a question mark."""
@@ -26,7 +31,9 @@ _ASKS = ("?", "？", "؟")
 
 
 def recency(said_at: datetime | None, *, now: datetime, half_life_days: float) -> float:
-    """0.5 for what was said one half-life ago, 1.0 for what is undated or lies ahead; between 0 and 1."""
+    """0.5 for what was said one half-life ago, 1.0 for what is undated or lies ahead;
+    between 0 and 1.
+    """
     if said_at is None:
         return 1.0
     age_days = (now - said_at).total_seconds() / DAY_S
@@ -34,7 +41,8 @@ def recency(said_at: datetime | None, *, now: datetime, half_life_days: float) -
 
 
 def proximity(item: MemoryItem, asked: TimeSpan) -> float:
-    """1.0 for an item told of or said in the span, halving with each length of the span (at least a day) that lies between; 0.0 undated.
+    """1.0 for an item told of or said in the span, halving with each length of the span
+    (at least a day) that lies between; 0.0 undated.
 
     The nearer of the two axes counts.
     """
@@ -51,7 +59,9 @@ def nearness(asked: TimeSpan) -> Callable[[MemoryItem], float]:
         if valid is not None:
             bounds = (valid.start, valid.end)
             known = told.get(bounds)
-            best = told[bounds] = _near(_gap_days(*bounds, asked), asked) if known is None else known
+            best = told[bounds] = (
+                _near(_gap_days(*bounds, asked), asked) if known is None else known
+            )
         if best < 1.0 and said is not None:
             known = moments.get(said)
             if known is None:
@@ -62,12 +72,21 @@ def nearness(asked: TimeSpan) -> Callable[[MemoryItem], float]:
     return near
 
 
-def _gap_days(start: datetime | None, end: datetime | None, asked: TimeSpan, *, moment: bool = False) -> float:
-    """Days between a span (or a moment, given as its start) and the one asked about; 0.0 when they share a moment."""
+def _gap_days(
+    start: datetime | None, end: datetime | None, asked: TimeSpan, *, moment: bool = False
+) -> float:
+    """Days between a span (or a moment, given as its start) and the one asked about;
+    0.0 when they share a moment.
+    """
     if asked.end is not None and start is not None and start >= asked.end:
         return max((start - asked.end).total_seconds() / DAY_S, 1e-6)
     last = start if moment else end
-    if asked.start is None or last is None or last > asked.start or (moment and last == asked.start):
+    if (
+        asked.start is None
+        or last is None
+        or last > asked.start
+        or (moment and last == asked.start)
+    ):
         return 0.0
     return max((asked.start - last).total_seconds() / DAY_S, 1e-6)
 
@@ -81,9 +100,17 @@ def _near(gap_days: float, asked: TimeSpan) -> float:
 
 
 def importance(item: MemoryItem, stats: ItemStats | None) -> float:
-    """`metadata["importance"]` where it is a number, else the learned value of the item, else 0.0; cut to 0 .. 1."""
+    """`metadata["importance"]` where it is a number, else the learned value of the
+    item, else 0.0; cut to 0 .. 1.
+    """
     stated = item.metadata.get("importance")
-    value = float(stated) if isinstance(stated, int | float) else stats.q_value if stats is not None else 0.0
+    value = (
+        float(stated)
+        if isinstance(stated, int | float)
+        else stats.q_value
+        if stats is not None
+        else 0.0
+    )
     return min(max(value, 0.0), 1.0) if isfinite(value) else 0.0
 
 
@@ -98,7 +125,9 @@ def asking(text: str) -> float:
 
 
 def phrases_of(text: str) -> list[str]:
-    """Runs of one to four words of a text, folded, without possessive endings: what a name in it could be."""
+    """Runs of one to four words of a text, folded, without possessive endings: what a
+    name in it could be.
+    """
     words = [_bare(word) for word in folded(text).split()]
     words = [word for word in words if word]
     return [
@@ -109,13 +138,19 @@ def phrases_of(text: str) -> list[str]:
 
 
 def called(name: str) -> tuple[str, ...]:
-    """What somebody of that name may be called: the whole name and its first word, folded; one letter alone is no name."""
+    """What somebody of that name may be called: the whole name and its first word,
+    folded; one letter alone is no name.
+    """
     whole = folded(name)
-    return tuple(dict.fromkeys(one for one in (whole, whole.split()[0] if whole else "") if len(one) > 1))
+    return tuple(
+        dict.fromkeys(one for one in (whole, whole.split()[0] if whole else "") if len(one) > 1)
+    )
 
 
 def named_in(text: str, known: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Names that a text speaks of; `known` leads from what somebody may be called to the names that may mean."""
+    """Names that a text speaks of; `known` leads from what somebody may be called to
+    the names that may mean.
+    """
     return frozenset(name for phrase in phrases_of(text) for name in known.get(phrase, ()))
 
 

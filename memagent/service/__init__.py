@@ -1,1 +1,3 @@
-"""The REST service: `memagent serve`, built on FastAPI over the same agent, memory and store that scripts use."""
+"""The REST service: `memagent serve`, built on FastAPI over the same agent, memory and
+store that scripts use.
+"""

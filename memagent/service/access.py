@@ -1,8 +1,11 @@
-"""Who a request is from and which memory it is about: the dependency of every route that touches a memory.
+"""Who a request is from and which memory it is about: the dependency of every route
+that touches a memory.
 
-The user comes from the key. A request may name another (`user_id`) only with a key that is bound to none; which memory of a user, is said
-by `agent_id` and `run_id`. Without any key in the service, loopback requests are served as the local user; their Host and Origin must be
-loopback names, or a page in the browser could reach the service through a name that it points here.
+The user comes from the key. A request may name another (`user_id`) only with a key that
+is bound to none; which memory of a user, is said by `agent_id` and `run_id`. Without
+any key in the service, loopback requests are served as the local user; their Host and
+Origin must be loopback names, or a page in the browser could reach the service through
+a name that it points here.
 """
 
 from __future__ import annotations
@@ -32,9 +35,15 @@ from memagent.service.hosting import Service
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
-UserId = Annotated[str | None, Query(min_length=1, max_length=256, description="Whose memory; the key's user.")]
-AgentId = Annotated[str | None, Query(min_length=1, max_length=256, description="The memory of one agent.")]
-RunId = Annotated[str | None, Query(min_length=1, max_length=256, description="The memory of one run, or a fork.")]
+UserId = Annotated[
+    str | None, Query(min_length=1, max_length=256, description="Whose memory; the key's user.")
+]
+AgentId = Annotated[
+    str | None, Query(min_length=1, max_length=256, description="The memory of one agent.")
+]
+RunId = Annotated[
+    str | None, Query(min_length=1, max_length=256, description="The memory of one run, or a fork.")
+]
 RequestKey = Annotated[
     str | None,
     Header(
@@ -53,17 +62,24 @@ def service_of(connection: HTTPConnection) -> Service:
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
-    """Who a request is from. Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`)."""
+    """Who a request is from.
+
+    Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`).
+    """
     service = service_of(connection)
     headers = connection.headers
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if key:
         caller = service.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
         if caller is None:
-            raise ServiceError("the API key is not known, or was revoked", status=401, code="unauthorized")
+            raise ServiceError(
+                "the API key is not known, or was revoked", status=401, code="unauthorized"
+            )
     elif service.keys.ever:
         raise ServiceError(
-            "this service wants an API key: Authorization: Bearer ma_...", status=401, code="unauthorized"
+            "this service wants an API key: Authorization: Bearer ma_...",
+            status=401,
+            code="unauthorized",
         )
     else:
         _check_local(connection, service)
@@ -72,11 +88,18 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 def metered(service: Service, caller: Caller) -> Caller:
-    """The caller, with this request counted. Raises `ServiceError` (`too_many_requests`)."""
+    """The caller, with this request counted.
+
+    Raises `ServiceError` (`too_many_requests`).
+    """
     wait_s = service.wait_s(caller.name)
     if wait_s:
         service.metrics.refused["rate"] += 1
-        raise ServiceError(f"too many requests; come back in {wait_s:.1f} s", code="too_many_requests", retryable=True)
+        raise ServiceError(
+            f"too many requests; come back in {wait_s:.1f} s",
+            code="too_many_requests",
+            retryable=True,
+        )
     return caller
 
 
@@ -117,8 +140,16 @@ class Call:
 
     __slots__ = ("caller", "key", "request", "scope", "service")
 
-    def __init__(self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None) -> None:
-        self.request, self.service, self.caller, self.scope, self.key = request, service, caller, scope, key
+    def __init__(
+        self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None
+    ) -> None:
+        self.request, self.service, self.caller, self.scope, self.key = (
+            request,
+            service,
+            caller,
+            scope,
+            key,
+        )
 
     def agent(self) -> AbstractContextManager[AsyncAgent]:
         """The agent on this memory, kept open meanwhile."""
@@ -131,12 +162,17 @@ class Call:
         return hashlib.sha256(f"{self.caller.name}\x00{self.key}".encode()).hexdigest()
 
     async def once(
-        self, work: Callable[[], Awaitable[Response]], *, keep: Callable[[Entry], Response | None] | None = None
+        self,
+        work: Callable[[], Awaitable[Response]],
+        *,
+        keep: Callable[[Entry], Response | None] | None = None,
     ) -> Response:
-        """The response of `work`, or the first one when the request was made before with the same idempotency key.
+        """The response of `work`, or the first one when the request was made before
+        with the same idempotency key.
 
-        `keep` makes the response out of the journal entry that the work appends; it is written along with that entry. Raises
-        `ServiceError` when the key was used for another request (`key_reused`) or is at work (`request_in_progress`).
+        `keep` makes the response out of the journal entry that the work appends; it is
+        written along with that entry. Raises `ServiceError` when the key was used for
+        another request (`key_reused`) or is at work (`request_in_progress`).
         """
         if self.key is None:
             return await work()
@@ -165,15 +201,24 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
     wanted = frozenset(needed)
 
     async def call(
-        request: Request, user_id: str, agent_id: AgentId = None, run_id: RunId = None, key: RequestKey = None
+        request: Request,
+        user_id: str,
+        agent_id: AgentId = None,
+        run_id: RunId = None,
+        key: RequestKey = None,
     ) -> Call:
         return _call(request, wanted, user_id, agent_id, run_id, key)
 
     return call
 
 
-def named_call(request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None) -> Call:
-    """A request about a memory, whatever the caller may do there. Raises `ServiceError`, `InputError`."""
+def named_call(
+    request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None
+) -> Call:
+    """A request about a memory, whatever the caller may do there.
+
+    Raises `ServiceError`, `InputError`.
+    """
     return _call(request, frozenset(), user_id, agent_id, run_id, None)
 
 
@@ -187,11 +232,16 @@ def _call(
 ) -> Call:
     caller = caller_of(request)
     if not wanted <= caller.scopes:
-        raise ServiceError(f"the API key lacks the scope {', '.join(sorted(wanted - caller.scopes))}", code="forbidden")
+        raise ServiceError(
+            f"the API key lacks the scope {', '.join(sorted(wanted - caller.scopes))}",
+            code="forbidden",
+        )
     if caller.user_id is not None and user_id not in (None, caller.user_id):
         raise ServiceError("the API key is bound to another user", code="forbidden")
     if caller.user_id is None and caller is not LOCAL and user_id is None:
-        raise ServiceError("the API key is bound to no user: name one, ?user_id=", code="invalid_request")
+        raise ServiceError(
+            "the API key is bound to no user: name one, ?user_id=", code="invalid_request"
+        )
     try:
         scope = _scope_of(caller.user_id or user_id or LOCAL_USER, agent_id, run_id)
     except ValidationError as exc:
@@ -201,5 +251,8 @@ def _call(
 
 @lru_cache(maxsize=8_192)
 def _scope_of(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
-    """A memory's name, checked once for those who come again. Raises `ValidationError`."""
+    """A memory's name, checked once for those who come again.
+
+    Raises `ValidationError`.
+    """
     return Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)

@@ -1,7 +1,8 @@
 """The ASGI app: routers, errors, lifespan, and its OpenAPI document.
 
-`create_app` knows no store, so the document can be made without one; `serve_app` puts a service behind it and the gate before it. The
-dashboard registers its pages itself; they are no part of the document.
+`create_app` knows no store, so the document can be made without one; `serve_app` puts a
+service behind it and the gate before it. The dashboard registers its pages itself; they
+are no part of the document.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ from memagent.service import problems, ui
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
-from memagent.service.routes import exchange, graph, memories, openai, operations, snapshots, talk, users
+from memagent.service.routes import (
+    exchange,
+    graph,
+    memories,
+    openai,
+    operations,
+    snapshots,
+    talk,
+    users,
+)
 from memagent.service.routes.fast import Shortcut
 
 _DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
-_NO_TELEMETRY: Final[Any] = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
-"""The framework's own telemetry tells paths, queries and messages of errors; the gate's spans take its place (`memagent.tracing`)."""
+_NO_TELEMETRY: Final[Any] = dict.fromkeys(
+    ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
+)
+"""The framework's own telemetry tells paths, queries and messages of errors; the gate's
+spans take its place (`memagent.tracing`).
+"""
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     talk.router,
@@ -86,12 +100,16 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the schema of problems, bearer keys, and none of the framework's own error bodies."""
+    """The document with the schema of problems, bearer keys, and none of the
+    framework's own error bodies.
+    """
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for model in (FieldFault, Problem):
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+        schema = model.model_json_schema(
+            ref_template="#/components/schemas/{model}", mode="serialization"
+        )
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
     document["components"]["schemas"] = dict(sorted(schemas.items()))

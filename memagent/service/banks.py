@@ -1,7 +1,8 @@
 """Open memories, one agent a scope, with the ones used longest ago closed first.
 
-A memory in use is never closed: two banks of one scope would each keep a search view of it. Opening one costs a replay of its journal at
-first use. All agents share model, design, embedder and journal.
+A memory in use is never closed: two banks of one scope would each keep a search view of
+it. Opening one costs a replay of its journal at first use. All agents share model,
+design, embedder and journal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Banks:
         return len(self._open)
 
     def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
-        """The agent of a scope, kept open as long as it is in use; enter it before anything else happens."""
+        """The agent of a scope, kept open as long as it is in use; enter it before
+        anything else happens.
+        """
         found = self._open.get(scope.key)
         if found is None:
             found = self._open[scope.key] = _Open(self._make(scope))

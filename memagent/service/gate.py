@@ -1,7 +1,8 @@
 """The gate every request passes: its id, limits, security headers, figures and log line.
 
-Plain ASGI around the app, so that it costs microseconds and covers whatever the app does, failing included. The log line tells method,
-route, status and time; never a path as called, a query or a body.
+Plain ASGI around the app, so that it costs microseconds and covers whatever the app
+does, failing included. The log line tells method, route, status and time; never a path
+as called, a query or a body.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
         self._ids, self._count = secrets.token_hex(4).encode(), count()
-        """Ids of requests only have to differ: some chance for every process, then a count."""
+        """Ids of requests only have to differ: some chance for every process, then a
+        count.
+        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through."""
@@ -77,7 +80,10 @@ class Gate:
             if refusal is not None:
                 metrics.refused[refusal] += 1
                 problem = plain_problem(
-                    refusal, _WHY[refusal], request_id=request_id.decode(), retryable=refusal == "overloaded"
+                    refusal,
+                    _WHY[refusal],
+                    request_id=request_id.decode(),
+                    retryable=refusal == "overloaded",
                 )
                 await problem_response(problem)(scope, receive, answer)
             else:
@@ -94,19 +100,33 @@ class Gate:
             if access_log.isEnabledFor(logging.INFO):
                 _tell(scope, request_id.decode(), route, status or 499, seconds)
             if one is not NO_SPAN:
-                answered(one, method=scope["method"], route=route, status=status or 499, request_id=request_id.decode())
+                answered(
+                    one,
+                    method=scope["method"],
+                    route=route,
+                    status=status or 499,
+                    request_id=request_id.decode(),
+                )
 
     def _refusal(self, scope: Scope) -> str | None:
-        if self._service.metrics.in_flight > self._service.settings.max_in_flight and not scope["path"].endswith("z"):
+        if self._service.metrics.in_flight > self._service.settings.max_in_flight and not scope[
+            "path"
+        ].endswith("z"):
             return "overloaded"
         for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value) > self._most_bytes(scope)):
+            if name == b"content-length" and (
+                not value.isdigit() or int(value) > self._most_bytes(scope)
+            ):
                 return "too_large"
         return None
 
     def _most_bytes(self, scope: Scope) -> int:
         settings = self._service.settings
-        return settings.max_import_bytes if scope["path"].endswith("/import") else settings.max_body_bytes
+        return (
+            settings.max_import_bytes
+            if scope["path"].endswith("/import")
+            else settings.max_body_bytes
+        )
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """`receive`, counting: a body without a length is cut off where it grows too large."""
@@ -148,14 +168,18 @@ def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _route_of(scope: Scope) -> str:
-    """The template of the route that answered; routers nested in others are named by the outer one's prefix."""
+    """The template of the route that answered; routers nested in others are named by
+    the outer one's prefix.
+    """
     route = scope.get("route")
     path = getattr(route, "path", None) or scope.get(ROUTE)
     return path if isinstance(path, str) else "unmatched"
 
 
 def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
-    """One line of JSON; nothing in it needs escaping, since none of it is the caller's but the id, which has been checked."""
+    """One line of JSON; nothing in it needs escaping, since none of it is the caller's
+    but the id, which has been checked.
+    """
     method = scope["method"] if scope["method"] in METHODS else "OTHER"
     trace = trace_id()
     more = {**({} if trace is None else {"trace_id": trace}), **spent_in(scope)}

@@ -1,6 +1,8 @@
-"""What the service holds while it runs: the open store, the memories in use, keys, jobs, limits and figures.
+"""What the service holds while it runs: the open store, the memories in use, keys,
+jobs, limits and figures.
 
-Made before the event loop runs, so that a store that cannot be opened is told in one line; `start` and `stop` are the service's lifespan.
+Made before the event loop runs, so that a store that cannot be opened is told in one
+line; `start` and `stop` are the service's lifespan.
 """
 
 from __future__ import annotations
@@ -59,11 +61,16 @@ def service_place(store: Store) -> Path | PostgresBackend | None:
 class Service:
     """One service on one store."""
 
-    def __init__(self, store: Store, *, model: ChatModel | str | None = None, worker: str | None = None) -> None:
-        """Takes the store over and closes it in `close`. Raises `ConfigError`, `StoreError`.
+    def __init__(
+        self, store: Store, *, model: ChatModel | str | None = None, worker: str | None = None
+    ) -> None:
+        """Takes the store over and closes it in `close`.
 
-        The service's own tables lie in a file beside a SQLite store, on the server of a PostgreSQL one, else in memory. `worker` names
-        this process among all that serve the same store.
+        Raises `ConfigError`, `StoreError`.
+
+        The service's own tables lie in a file beside a SQLite store, on the server of a
+        PostgreSQL one, else in memory. `worker` names this process among all that serve
+        the same store.
         """
         self.journal = PromisingJournal(store.journal)
         self.store = replace(store, journal=self.journal)
@@ -125,7 +132,9 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeper
         await self.jobs.drain(self.settings.drain_s)
-        with suppress(MemAgentError):  # where the database is away, others get what was claimed when its time is over
+        with suppress(
+            MemAgentError
+        ):  # where the database is away, others get what was claimed when its time is over
             await self.claims.stop()
 
     def close(self) -> None:
@@ -159,7 +168,9 @@ class Service:
         return await asyncio.to_thread(inner.prune_responses, before=limit)
 
     def wait_s(self, caller: str) -> float:
-        """Seconds that a caller has to wait before the next request; 0 when it may go ahead, which counts as one."""
+        """Seconds that a caller has to wait before the next request; 0 when it may go
+        ahead, which counts as one.
+        """
         most = self.settings.requests_per_minute
         if most is None:
             return 0.0

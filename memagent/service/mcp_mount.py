@@ -1,8 +1,10 @@
 """`/mcp`: the memory as tools for MCP clients, in the service, with its keys and limits.
 
-The user and the memory come from the connection, as for every other path: the API key, `user_id`, `agent_id` and `run_id` in the query, or
-the headers `X-User-Id`, `X-Agent-Id`, `X-Run-Id` for clients that cannot change their address. A key is offered the tools its scopes allow
-and no others. The `mcp` package is loaded at the first request, in a thread, so that the service starts without it, and so that it costs
+The user and the memory come from the connection, as for every other path: the API key,
+`user_id`, `agent_id` and `run_id` in the query, or the headers `X-User-Id`,
+`X-Agent-Id`, `X-Run-Id` for clients that cannot change their address. A key is offered
+the tools its scopes allow and no others. The `mcp` package is loaded at the first
+request, in a thread, so that the service starts without it, and so that it costs
 nothing where nobody speaks MCP. There are no MCP sessions: every request shows its key.
 """
 
@@ -30,14 +32,19 @@ TOOLS_BY_SCOPE: Final[dict[str, frozenset[str]]] = {
     "memory:write": frozenset({"add", "undo"}),
     "memory:delete": frozenset({"forget"}),
 }
-"""The tools that each scope of a key allows; the same scopes as for the paths that do the same."""
+"""The tools that each scope of a key allows; the same scopes as for the paths that do the
+same.
+"""
 _NAMED_BY: Final = {"user_id": "x-user-id", "agent_id": "x-agent-id", "run_id": "x-run-id"}
 _AGENT: Final = "memagent.agent"
 _log = logging.getLogger(__name__)
 
 
 class McpMount:
-    """The ASGI app behind `/mcp`. Starts at the first request; `close` it with the service."""
+    """The ASGI app behind `/mcp`.
+
+    Starts at the first request; `close` it with the service.
+    """
 
     def __init__(self) -> None:
         self._endpoints: dict[frozenset[str], McpEndpoint] = {}
@@ -46,22 +53,33 @@ class McpMount:
         self._lock = asyncio.Lock()
         self._discreet = _Discreet()
         self.route: Final = Route(PATH, self, include_in_schema=False)
-        """The route to add to an app; it is not in the OpenAPI document, since MCP describes its tools itself."""
+        """The route to add to an app; it is not in the OpenAPI document, since MCP
+        describes its tools itself.
+        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of an MCP client. Raises `ServiceError`, `MissingExtra`."""
+        """Answer one request of an MCP client.
+
+        Raises `ServiceError`, `MissingExtra`.
+        """
         scope["route"] = self.route
         request = Request(scope, receive)
         call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
-        tools = frozenset[str]().union(*(TOOLS_BY_SCOPE.get(one, frozenset()) for one in call.caller.scopes))
+        tools = frozenset[str]().union(
+            *(TOOLS_BY_SCOPE.get(one, frozenset()) for one in call.caller.scopes)
+        )
         if not tools:
             raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
         if scope["method"] != "POST":
-            detail = "MCP clients send POST here; there are no sessions to end, and no stream to open"
+            detail = (
+                "MCP clients send POST here; there are no sessions to end, and no stream to open"
+            )
             problem = plain_problem("method_not_allowed", detail, request_id=request_id_of(request))
             await problem_response(problem, {"Allow": "POST"})(scope, receive, send)
             return
-        endpoint = self._endpoints.get(tools) or await self._start(tools, call.service.settings.max_body_bytes)
+        endpoint = self._endpoints.get(tools) or await self._start(
+            tools, call.service.settings.max_body_bytes
+        )
         with call.agent() as agent:
             scope[_AGENT] = agent
             await endpoint(scope, receive, send)
@@ -69,10 +87,14 @@ class McpMount:
     async def _start(self, tools: frozenset[str], max_body_bytes: int) -> McpEndpoint:
         async with self._lock:
             if tools not in self._endpoints:
-                made = await asyncio.to_thread(McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes)
+                made = await asyncio.to_thread(
+                    McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
+                )
                 self._discreet.take_over()
                 started = asyncio.Event()
-                running = asyncio.get_running_loop().create_task(made.run(started, self._stop), context=Context())
+                running = asyncio.get_running_loop().create_task(
+                    made.run(started, self._stop), context=Context()
+                )
                 self._running.append(running)
                 await started.wait()
                 self._endpoints[tools] = made
@@ -97,7 +119,9 @@ def _agent_of(request: Any) -> AsyncAgent:
 
 
 class _Discreet(logging.Handler):
-    """Tells where the vendor's code had trouble and of what kind; its own messages may hold somebody's words."""
+    """Tells where the vendor's code had trouble and of what kind; its own messages may
+    hold somebody's words.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

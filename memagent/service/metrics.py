@@ -1,6 +1,8 @@
-"""Counters and histograms in Prometheus' text format, by hand: a handful of series with bounded labels need no library.
+"""Counters and histograms in Prometheus' text format, by hand: a handful of series with
+bounded labels need no library.
 
-Routes are named by their templates (or `unmatched`), methods by the ones HTTP knows; no label ever carries what a caller chose.
+Routes are named by their templates (or `unmatched`), methods by the ones HTTP knows; no
+label ever carries what a caller chose.
 """
 
 from __future__ import annotations
@@ -12,7 +14,22 @@ from typing import Final
 
 from memagent.service.model_meter import ModelFigures
 
-_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BUCKETS_S: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
 """Methods that HTTP knows; any other is told as `OTHER`."""
 
@@ -25,12 +42,16 @@ class Metrics:
         self.refused: Counter[str] = Counter()
         """Requests turned away, by reason: `overloaded`, `rate`, `too_large`."""
         self.events: Counter[str] = Counter()
-        """Things that happened inside, by name: `banks_opened`, `banks_evicted`, `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`."""
+        """Things that happened inside, by name: `banks_opened`, `banks_evicted`,
+        `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.
+        """
         self.models = ModelFigures()
         """What language models were asked and cost."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(_BUCKETS_S) + 1))
+        self._buckets: defaultdict[str, list[int]] = defaultdict(
+            lambda: [0] * (len(_BUCKETS_S) + 1)
+        )
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -46,7 +67,9 @@ class Metrics:
         yield from _head("memagent_requests_total", "counter", "Requests answered.")
         for (method, route, status), count in sorted(self._requests.items()):
             yield f'memagent_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
-        yield from _head("memagent_request_seconds", "histogram", "Time from a request to the end of its answer.")
+        yield from _head(
+            "memagent_request_seconds", "histogram", "Time from a request to the end of its answer."
+        )
         for route, buckets in sorted(self._buckets.items()):
             total = 0
             for bound, count in zip((*_BUCKETS_S, "+Inf"), buckets, strict=True):

@@ -1,7 +1,9 @@
-"""What language models cost the service: figures for `/metrics`, a log line a call, and the sum of every request and job.
+"""What language models cost the service: figures for `/metrics`, a log line a call, and
+the sum of every request and job.
 
-Counts, never words. Labels are bounded: roles are ours, and of the models the first twenty by name are told apart, later ones are `other`.
-The sum goes to a place that the gate (its request) or a job (itself) sets for whatever runs below it.
+Counts, never words. Labels are bounded: roles are ours, and of the models the first
+twenty by name are told apart, later ones are `other`. The sum goes to a place that the
+gate (its request) or a job (itself) sets for whatever runs below it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from memagent.tracing import trace_id
 
 MOST_MODELS: Final = 20
 """Models that are told apart; further ones are counted as `other`."""
-PLACE: ContextVar[MutableMapping[str, Any] | None] = ContextVar("memagent_spending_place", default=None)
+PLACE: ContextVar[MutableMapping[str, Any] | None] = ContextVar(
+    "memagent_spending_place", default=None
+)
 """Where the calls of the present request or job are added up."""
 _SPENT: Final = "memagent.spent"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
@@ -67,15 +71,37 @@ class ModelFigures:
 
     def series(self) -> Iterable[Series]:
         """The counters for Prometheus."""
-        calls = ((_labels(role, name, "outcome", more), n) for (role, name, more), n in sorted(self._calls.items()))
-        tokens = ((_labels(role, name, "kind", more), n) for (role, name, more), n in sorted(self._tokens.items()))
+        calls = (
+            (_labels(role, name, "outcome", more), n)
+            for (role, name, more), n in sorted(self._calls.items())
+        )
+        tokens = (
+            (_labels(role, name, "kind", more), n)
+            for (role, name, more), n in sorted(self._tokens.items())
+        )
         yield "memagent_model_calls_total", "Calls of language models.", calls
-        yield "memagent_model_tokens_total", "Tokens sent to and received from language models.", tokens
+        yield (
+            "memagent_model_tokens_total",
+            "Tokens sent to and received from language models.",
+            tokens,
+        )
         for name, help, values in (
-            ("memagent_model_seconds_total", "Time that calls of language models took.", self._seconds),
-            ("memagent_model_cost_usd_total", "US dollars, of calls whose price is known.", self._usd),
+            (
+                "memagent_model_seconds_total",
+                "Time that calls of language models took.",
+                self._seconds,
+            ),
+            (
+                "memagent_model_cost_usd_total",
+                "US dollars, of calls whose price is known.",
+                self._usd,
+            ),
         ):
-            yield name, help, ((_labels(role, model), value) for (role, model), value in sorted(values.items()))
+            yield (
+                name,
+                help,
+                ((_labels(role, model), value) for (role, model), value in sorted(values.items())),
+            )
 
 
 def _labels(role: str, model: str, name: str = "", value: str = "") -> str:
@@ -130,13 +156,19 @@ class MeteredModel:
         seconds = time.perf_counter() - began
         usage = response.usage if response is not None else Usage()
         model = name_of(self._model, request) or (response.model if response is not None else "")
-        outcome = "ok" if failure is None else "given_up" if isinstance(failure, _GIVEN_UP) else "error"
+        outcome = (
+            "ok" if failure is None else "given_up" if isinstance(failure, _GIVEN_UP) else "error"
+        )
         self._figures.observe(request.role.value, model, usage, seconds=seconds, outcome=outcome)
         place = PLACE.get()
         if place is not None:
             place[_SPENT] = place.get(_SPENT, Usage()) + usage.model_copy(update={"calls": 1})
         if _log.isEnabledFor(logging.INFO):
-            line = {"role": request.role.value, "model": model if _MODEL.fullmatch(model) else "", "outcome": outcome}
+            line = {
+                "role": request.role.value,
+                "model": model if _MODEL.fullmatch(model) else "",
+                "outcome": outcome,
+            }
             if failure is not None:
                 line["error"] = type(failure).__name__
             tell(_log, "model_call", place, {**line, "ms": _ms(seconds), **_tokens_of(usage)})
@@ -150,7 +182,9 @@ def spent_in(place: MutableMapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
-    """One try of a job: its model calls are added up, and told with what is put into the line when it ends."""
+    """One try of a job: its model calls are added up, and told with what is put into
+    the line when it ends.
+    """
     place: dict[str, Any] = {}
     line: dict[str, Any] = {"job_id": job_id, "kind": kind, "attempt": attempt, "outcome": "ok"}
     token, began = PLACE.set(place), time.perf_counter()
@@ -163,12 +197,22 @@ def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
     finally:
         PLACE.reset(token)
         if _job_log.isEnabledFor(logging.INFO):
-            tell(_job_log, "job", None, {**line, "ms": _ms(time.perf_counter() - began), **spent_in(place)})
+            tell(
+                _job_log,
+                "job",
+                None,
+                {**line, "ms": _ms(time.perf_counter() - began), **spent_in(place)},
+            )
 
 
-def tell(log: logging.Logger, event: str, place: MutableMapping[str, Any] | None, line: dict[str, Any]) -> None:
+def tell(
+    log: logging.Logger, event: str, place: MutableMapping[str, Any] | None, line: dict[str, Any]
+) -> None:
     """One line of JSON, with the ids that lead to the request and the trace it belongs to."""
-    ids = {"request_id": place.get("memagent.request_id") if place is not None else None, "trace_id": trace_id()}
+    ids = {
+        "request_id": place.get("memagent.request_id") if place is not None else None,
+        "trace_id": trace_id(),
+    }
     known = {name: value for name, value in ids.items() if value is not None}
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     log.info("%s", json.dumps({"at": at, "event": event, **known, **line}))

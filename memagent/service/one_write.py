@@ -1,7 +1,8 @@
 """uvicorn's HTTP protocol, sending what one turn of the event loop has to say in one write.
 
-uvicorn writes the head of a response and its body one after the other, and uvloop hands each to the kernel at once: two packets, and two
-times the receiver is woken. For answers of a few kilobytes that is a tenth of all the time a request takes.
+uvicorn writes the head of a response and its body one after the other, and uvloop hands
+each to the kernel at once: two packets, and two times the receiver is woken. For
+answers of a few kilobytes that is a tenth of all the time a request takes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class OneWrite:
-    """A transport that keeps what is written until the loop's next turn; everything else is the inner transport's."""
+    """A transport that keeps what is written until the loop's next turn; everything
+    else is the inner transport's.
+    """
 
     def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._inner, self._loop = inner, loop

@@ -17,7 +17,12 @@ from memagent.client.faults import FieldFault, Problem, ServiceError, plain_prob
 from memagent.core.errors import MemAgentError
 
 _log = logging.getLogger(__name__)
-_BY_STATUS: Final = {400: "malformed", 404: "no_such_path", 405: "method_not_allowed", 413: "too_large"}
+_BY_STATUS: Final = {
+    400: "malformed",
+    404: "no_such_path",
+    405: "method_not_allowed",
+    413: "too_large",
+}
 _MOST_FAULTS: Final = 20
 
 
@@ -34,7 +39,9 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
     if problem.retryable and problem.status in (429, 503):
         more.setdefault("Retry-After", "1")
     body = problem.model_dump_json(exclude_none=True).encode()
-    return Response(body, problem.status, {**more, "Cache-Control": "no-store"}, "application/problem+json")
+    return Response(
+        body, problem.status, {**more, "Cache-Control": "no-store"}, "application/problem+json"
+    )
 
 
 def install(app: FastAPI) -> None:
@@ -63,10 +70,14 @@ async def _wrong_request(request: Request, exc: Exception) -> Response:
     found: list[dict[str, Any]] = list(exc.errors())
     faults = tuple(_field_fault(error) for error in found[:_MOST_FAULTS])
     if any(error["type"] == "json_invalid" for error in found):
-        problem = plain_problem("malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults)
+        problem = plain_problem(
+            "malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults
+        )
     else:
         detail = f"the request has {len(found)} wrong field{'s' if len(found) != 1 else ''}"
-        problem = plain_problem("invalid_request", detail, request_id=request_id_of(request), errors=faults)
+        problem = plain_problem(
+            "invalid_request", detail, request_id=request_id_of(request), errors=faults
+        )
     return problem_response(problem)
 
 
@@ -79,13 +90,19 @@ def _field_fault(error: dict[str, Any]) -> FieldFault:
             pointer = f"{'.'.join(path)}:"
         case _:
             pointer = f"?{'.'.join(path)}"
-    return FieldFault(pointer=pointer[:500], code=str(error["type"]), message=str(error["msg"])[:500])
+    return FieldFault(
+        pointer=pointer[:500], code=str(error["type"]), message=str(error["msg"])[:500]
+    )
 
 
 async def _http_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    code = _BY_STATUS.get(exc.status_code, "malformed" if exc.status_code < 500 else "internal_error")
-    problem = plain_problem(code, str(exc.detail), request_id=request_id_of(request), status=exc.status_code)
+    code = _BY_STATUS.get(
+        exc.status_code, "malformed" if exc.status_code < 500 else "internal_error"
+    )
+    problem = plain_problem(
+        code, str(exc.detail), request_id=request_id_of(request), status=exc.status_code
+    )
     return problem_response(problem, dict(exc.headers or {}))
 
 
@@ -96,15 +113,20 @@ async def _unforeseen(request: Request, exc: Exception) -> Response:
 def unforeseen_response(request_id: str) -> Response:
     """The answer to what nobody foresaw; the log knows more, by the request's id."""
     return problem_response(
-        plain_problem("internal_error", "something went wrong in the service", request_id=request_id)
+        plain_problem(
+            "internal_error", "something went wrong in the service", request_id=request_id
+        )
     )
 
 
 def tell_failure(exc: BaseException, *, request_id: str) -> None:
-    """Log where something failed, and of what kind; never the message, which may hold somebody's words."""
+    """Log where something failed, and of what kind; never the message, which may hold
+    somebody's words.
+    """
     frames = traceback.extract_tb(exc.__traceback__)[-6:]
     where = " < ".join(
-        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)
+        f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
+        for frame in reversed(frames)
     )
     _log.error("request %s failed: %s at %s", request_id, type(exc).__name__, where)
 
@@ -112,5 +134,6 @@ def tell_failure(exc: BaseException, *, request_id: str) -> None:
 def precondition_failed(*, expected: int, actual: int) -> ServiceError:
     """The error for an `If-Match` that does not."""
     return ServiceError(
-        f"the memory has changed: it is at version {actual} now, If-Match names {expected}", code="precondition_failed"
+        f"the memory has changed: it is at version {actual} now, If-Match names {expected}",
+        code="precondition_failed",
     )

@@ -1,7 +1,9 @@
-"""Running the service in a process: checks before anything listens, uvicorn, and a line that says where it is.
+"""Running the service in a process: checks before anything listens, uvicorn, and a line
+that says where it is.
 
-Settings come from outside as values; nothing here reads the environment. A bind beyond loopback needs an API key first. Several workers
-(`workers`) need a store that several processes may write to: PostgreSQL.
+Settings come from outside as values; nothing here reads the environment. A bind beyond
+loopback needs an API key first. Several workers (`workers`) need a store that several
+processes may write to: PostgreSQL.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ def serve(
     embedder: str | None = None,
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then drain and close the store. Port 0 takes a free one; `say` is told where it is.
+    """Serve until SIGINT or SIGTERM, then drain and close the store.
 
-    Several workers are processes that open the store of the same settings anew, so `model` and `embedder` have to be names then. Raises
-    `ConfigError` for a bind beyond loopback without any API key, `StoreUnavailable` when the address cannot be had.
+    Port 0 takes a free one; `say` is told where it is.
+
+    Several workers are processes that open the store of the same settings anew, so
+    `model` and `embedder` have to be names then. Raises `ConfigError` for a bind beyond
+    loopback without any API key, `StoreUnavailable` when the address cannot be had.
     """
     try:
         import uvicorn
@@ -103,7 +108,9 @@ def check_bind(host: str, keys: KeyRing) -> None:
 
 def no_address(host: str, port: int) -> StoreUnavailable:
     """The error for an address that cannot be had."""
-    return StoreUnavailable(f"nothing can listen on {host} port {port}; another program may do so already")
+    return StoreUnavailable(
+        f"nothing can listen on {host} port {port}; another program may do so already"
+    )
 
 
 def server_config(app: Any, settings: ServiceSettings, *, host: str, port: int) -> Any:
@@ -127,18 +134,26 @@ def server_config(app: Any, settings: ServiceSettings, *, host: str, port: int) 
     )
 
 
-def say_where(address: tuple[Any, ...], say: Callable[[str], None], *, local: bool, workers: int = 1) -> None:
-    """Tell where the service listens, and whether it serves this machine alone, as there is no API key."""
+def say_where(
+    address: tuple[Any, ...], say: Callable[[str], None], *, local: bool, workers: int = 1
+) -> None:
+    """Tell where the service listens, and whether it serves this machine alone, as
+    there is no API key.
+    """
     name, port = address[:2]
     shown = f"[{name}]" if ":" in name else name
     many = f"; {workers} workers" if workers > 1 else ""
     say(f"memagent serves http://{shown}:{port}  (dashboard: /ui, documentation: /docs{many})")
     if local:
-        say("no API key is configured: requests of this machine are served as the local user, others are refused")
+        say(
+            "no API key is configured: requests of this machine are served as the local user, others are refused"
+        )
 
 
 def take_signals() -> None:
-    """Let the process end by returning: uvicorn raises the signal that stopped it once more when it is done."""
+    """Let the process end by returning: uvicorn raises the signal that stopped it once
+    more when it is done.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _nothing)
@@ -161,7 +176,9 @@ def server_class(base: Any, started: Callable[[Any], None]) -> Any:
 
 
 def log_to_stderr() -> None:
-    """Log lines of the service to standard error, one a line, unless the program has its own logging."""
+    """Log lines of the service to standard error, one a line, unless the program has
+    its own logging.
+    """
     logger = logging.getLogger("memagent")
     if not logger.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler(sys.stderr)

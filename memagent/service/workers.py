@@ -1,8 +1,11 @@
-"""Several worker processes on one address: they share the listening socket, and a store that several processes may write to.
+"""Several worker processes on one address: they share the listening socket, and a store
+that several processes may write to.
 
-The supervisor binds the address, starts the workers, tells once all of them serve, starts one anew that has died, and stops them all.
-It serves nothing itself. Of a worker that has died it gives back the claims at once, so that the others take over its jobs without
-waiting for leases to end. A worker whose supervisor was killed stops as if it had been asked to.
+The supervisor binds the address, starts the workers, tells once all of them serve,
+starts one anew that has died, and stops them all. It serves nothing itself. Of a worker
+that has died it gives back the claims at once, so that the others take over its jobs
+without waiting for leases to end. A worker whose supervisor was killed stops as if it
+had been asked to.
 """
 
 from __future__ import annotations
@@ -71,10 +74,15 @@ class Plan:
         model: ChatModel | str | None,
         embedder: str | None,
     ) -> Plan:
-        """The plan for a store at a place. Raises `ConfigError` where several workers cannot open it."""
+        """The plan for a store at a place.
+
+        Raises `ConfigError` where several workers cannot open it.
+        """
         check_workers(workers, shared=isinstance(place, PostgresBackend))
         if not isinstance(place, PostgresBackend) or not (model is None or isinstance(model, str)):
-            raise ConfigError("several workers open the model by its name; an object cannot be handed to them")
+            raise ConfigError(
+                "several workers open the model by its name; an object cannot be handed to them"
+            )
         return cls(settings, place.url, model, embedder, secrets.token_hex(6))
 
     def worker(self, pid: int | None) -> str:
@@ -82,20 +90,30 @@ class Plan:
         return f"{self.group}-{pid}"
 
 
-def serve_by_workers(plan: Plan, *, host: str, port: int, workers: int, say: Callable[[str], None]) -> None:
-    """Serve by several processes until SIGINT or SIGTERM, then have them drain. Raises as `serving.serve` does."""
+def serve_by_workers(
+    plan: Plan, *, host: str, port: int, workers: int, say: Callable[[str], None]
+) -> None:
+    """Serve by several processes until SIGINT or SIGTERM, then have them drain.
+
+    Raises as `serving.serve` does.
+    """
     log_to_stderr()
     with closing(ServiceDatabase(plan.url)) as database:
         keys = KeyRing(database)
         check_bind(host, keys)
         local = not keys.ever
         try:
-            listening = server_config(None, plan.settings.service, host=host, port=port).bind_socket()
+            listening = server_config(
+                None, plan.settings.service, host=host, port=port
+            ).bind_socket()
         except SystemExit as exc:
             raise no_address(host, port) from exc
         with listening:
             supervisor = Supervisor(plan, listening, database)
-            supervisor.run(workers, lambda: say_where(listening.getsockname(), say, local=local, workers=workers))
+            supervisor.run(
+                workers,
+                lambda: say_where(listening.getsockname(), say, local=local, workers=workers),
+            )
 
 
 class _Worker:
@@ -117,7 +135,11 @@ class Supervisor:
         self._stopping = False
 
     def run(self, number: int, ready: Callable[[], None]) -> None:
-        """Run until SIGINT or SIGTERM. `ready` is called once, when all serve. Raises `StoreUnavailable` when the first ones cannot."""
+        """Run until SIGINT or SIGTERM.
+
+        `ready` is called once, when all serve. Raises `StoreUnavailable` when the first
+        ones cannot.
+        """
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, self._stop)
         told = False
@@ -139,7 +161,9 @@ class Supervisor:
 
     def _start(self) -> None:
         told, tell = _SPAWN.Pipe(duplex=False)
-        process = _SPAWN.Process(target=_work, args=(self._plan, self._listening, tell), name="memagent-worker")
+        process = _SPAWN.Process(
+            target=_work, args=(self._plan, self._listening, tell), name="memagent-worker"
+        )
         process.start()
         tell.close()
         self._workers.append(_Worker(process, told))
@@ -167,7 +191,9 @@ class Supervisor:
             return
         self._failures += not worker.ready
         pause = 0.0 if worker.ready else min(2.0 ** (self._failures - 1), _LONGEST_PAUSE_S)
-        _log.warning("worker %s ended (%s); starting another", worker.process.pid, worker.process.exitcode)
+        _log.warning(
+            "worker %s ended (%s); starting another", worker.process.pid, worker.process.exitcode
+        )
         self._due.append(time.monotonic() + pause)
         threading.Thread(target=self._give_back, args=(worker.process.pid,), daemon=True).start()
 
@@ -175,10 +201,14 @@ class Supervisor:
         try:
             self._database.release(self._plan.worker(pid))
         except MemAgentError as exc:
-            _log.warning("what worker %s was at waits for its lease to end: %s", pid, type(exc).__name__)
+            _log.warning(
+                "what worker %s was at waits for its lease to end: %s", pid, type(exc).__name__
+            )
 
     def _end(self) -> None:
-        """Ask the workers to stop, again and again in case one had not listened yet; kill those that do not."""
+        """Ask the workers to stop, again and again in case one had not listened yet;
+        kill those that do not.
+        """
         until = time.monotonic() + self._plan.settings.service.drain_s + _BEYOND_DRAIN_S
         while self._workers and time.monotonic() < until:
             for worker in self._workers:

@@ -1,8 +1,10 @@
 """The event graph as a value: persistent maps of nodes and of edges in both directions.
 
-The maps have exactly the nesting networkx uses (node -> attributes; node -> neighbour -> key -> attributes), so `networkx_graph` can lay a
-frozen `MultiDiGraph` over them without copying. Every change gives a new graph that shares the rest; the root hash is kept per edit.
-Invariants: both ends of an edge exist; the attribute dict of an edge is one object seen from both ends and never mutated.
+The maps have exactly the nesting networkx uses (node -> attributes; node -> neighbour
+-> key -> attributes), so `networkx_graph` can lay a frozen `MultiDiGraph` over them
+without copying. Every change gives a new graph that shares the rest; the root hash is
+kept per edit. Invariants: both ends of an edge exist; the attribute dict of an edge is
+one object seen from both ends and never mutated.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ HUB = 256
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """An immutable typed multigraph. `root` is the multiset hash of its nodes and edges."""
+    """An immutable typed multigraph.
+
+    `root` is the multiset hash of its nodes and edges.
+    """
 
     nodes: HashTrieMap[str, NodeData] = HashTrieMap()
     succ: Adjacency = HashTrieMap()
@@ -96,7 +101,10 @@ class GraphState:
         return sum(len(adjacency.get(node_id, ())) for adjacency in (self.succ, self.pred))
 
     def apply(self, delta: GraphDelta) -> GraphState:
-        """The graph after a delta: removals first, then nodes and edges assigned. Raises `StoreError` on a dangling edge."""
+        """The graph after a delta: removals first, then nodes and edges assigned.
+
+        Raises `StoreError` on a dangling edge.
+        """
         graph = self
         for source, target, key in delta.removed_edges:
             graph = graph._without_edge(source, target, key)
@@ -119,13 +127,19 @@ class GraphState:
             return replace(self, nodes=nodes, root=root)
         empty: HashTrieMap[str, Keyed] = HashTrieMap()
         return GraphState(
-            nodes, self.succ.insert(node.id, empty), self.pred.insert(node.id, empty), self.edge_count, root
+            nodes,
+            self.succ.insert(node.id, empty),
+            self.pred.insert(node.id, empty),
+            self.edge_count,
+            root,
         )
 
     def _with_edge(self, edge: EventEdge) -> GraphState:
         for end in (edge.source, edge.target):
             if end not in self.nodes:
-                raise StoreError(f"edge {edge.source} -{edge.key}-> {edge.target} has no node {end!r} in the graph")
+                raise StoreError(
+                    f"edge {edge.source} -{edge.key}-> {edge.target} has no node {end!r} in the graph"
+                )
         old = self.edge(edge.source, edge.target, edge.key)
         if old == edge:
             return self
@@ -175,14 +189,18 @@ class GraphState:
         limit: int | None = None,
         hub: int = HUB,
     ) -> list[tuple[str, Path]]:
-        """Open nodes within `hops` edges of the seeds, breadth first, either way along the relations; seeds are left out.
+        """Open nodes within `hops` edges of the seeds, breadth first, either way along
+        the relations; seeds are left out.
 
-        Order: by distance, then in the order the seeds lead to them, ties by id. `relations` None means all. Closed nodes are neither
-        returned nor passed through; nodes with more than `hub` neighbours are returned but not passed through, for what hangs on
-        someone everybody mentions is no neighbourhood.
+        Order: by distance, then in the order the seeds lead to them, ties by id.
+        `relations` None means all. Closed nodes are neither returned nor passed
+        through; nodes with more than `hub` neighbours are returned but not passed
+        through, for what hangs on someone everybody mentions is no neighbourhood.
         """
         seen = {seed for seed in seeds if seed in self.nodes}
-        ring: deque[tuple[str, Path]] = deque((seed, ()) for seed in dict.fromkeys(seeds) if seed in self.nodes)
+        ring: deque[tuple[str, Path]] = deque(
+            (seed, ()) for seed in dict.fromkeys(seeds) if seed in self.nodes
+        )
         found: list[tuple[str, Path]] = []
         for _ in range(hops):
             following: deque[tuple[str, Path]] = deque()
@@ -219,7 +237,9 @@ class GraphState:
 def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:
     """The delta that turns one graph into the other."""
     gone_edges = [
-        (e.source, e.target, e.key) for e in before.all_edges() if after.edge(e.source, e.target, e.key) is None
+        (e.source, e.target, e.key)
+        for e in before.all_edges()
+        if after.edge(e.source, e.target, e.key) is None
     ]
     return GraphDelta(
         nodes=tuple(node for node in after.all_nodes() if before.node(node.id) != node),

@@ -1,9 +1,12 @@
-"""What follows from ops: the effects of a batch on items, and the edges of the event graph that need no model.
+"""What follows from ops: the effects of a batch on items, and the edges of the event
+graph that need no model.
 
-Pure. `plan_commit` re-checks every op against the state it will be applied to, because another writer may have moved on since the ops
-were validated; what no longer fits is rejected with a reason. Edges written in the same commit:
-MENTIONS (item to the people and names in it), SUPERSEDES (an updated item to its old version; an added item to one deleted by the same
-turn), SAME_AS (a restatement to the item that already said it), BEFORE (to the nearest earlier and later item of the same subject).
+Pure. `plan_commit` re-checks every op against the state it will be applied to, because
+another writer may have moved on since the ops were validated; what no longer fits is
+rejected with a reason. Edges written in the same commit: MENTIONS (item to the people
+and names in it), SUPERSEDES (an updated item to its old version; an added item to one
+deleted by the same turn), SAME_AS (a restatement to the item that already said it),
+BEFORE (to the nearest earlier and later item of the same subject).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _LOOK_AROUND = 16
 
 
 def names_in(text: str) -> list[str]:
-    """Capitalised names inside sentences, in order, at most eight; a sentence's first word never counts."""
+    """Capitalised names inside sentences, in order, at most eight; a sentence's first
+    word never counts.
+    """
     found: list[str] = []
     for match in _NAME.finditer(text):
         name = match.group().removesuffix("'s").removesuffix("’s")
@@ -85,7 +90,9 @@ class _Draft:
         if node_id in self.events:
             return self.events[node_id][1]
         node = self.state.graph.node(node_id)
-        return node if node is not None and node.kind is NodeKind.EVENT and not node.closed else None
+        return (
+            node if node is not None and node.kind is NodeKind.EVENT and not node.closed else None
+        )
 
     def said_at(self, turn_ids: Iterable[str]) -> datetime | None:
         dates: list[datetime] = []
@@ -100,11 +107,16 @@ class _Draft:
     def put(self, item: MemoryItem, op: MemoryOp) -> None:
         self.items[item.id] = item
         self.changes.append(ItemChange(id=item.id, after=item))
-        self.applied.append(AppliedOp(op_id=item.op_id, op=op, item_id=item.id, version=item.version))
+        self.applied.append(
+            AppliedOp(op_id=item.op_id, op=op, item_id=item.id, version=item.version)
+        )
 
 
 def plan_commit(state: BankState, batch: OpBatch, *, source: SourceRef, commit_id: str) -> Commit:
-    """The commit that carries out a batch on this state. Never raises for what ops say; unfit ops come back rejected."""
+    """The commit that carries out a batch on this state.
+
+    Never raises for what ops say; unfit ops come back rejected.
+    """
     draft = _Draft(state=state, source=source, commit_id=commit_id, rejected=list(batch.rejected))
     for index, op in enumerate(batch.accepted):
         reason = _carry_out(draft, op, op_id=f"{commit_id}.{index}")
@@ -139,9 +151,15 @@ def _carry_out(draft: _Draft, op: MemoryOp, *, op_id: str) -> tuple[RejectReason
             if op.id in draft.items:
                 return RejectReason.DUPLICATE_TARGET, f"another op of this batch changes {op.id}"
             if op.version is not None and op.version != old.version:
-                return RejectReason.STALE_VERSION, f"{op.id} is at version {old.version}, the op saw {op.version}"
+                return (
+                    RejectReason.STALE_VERSION,
+                    f"{op.id} is at version {old.version}, the op saw {op.version}",
+                )
             draft.put(
-                _updated(draft, old, op, op_id) if isinstance(op, Update) else _deleted(draft, old, op, op_id), op
+                _updated(draft, old, op, op_id)
+                if isinstance(op, Update)
+                else _deleted(draft, old, op, op_id),
+                op,
             )
             return None
 
@@ -149,12 +167,16 @@ def _carry_out(draft: _Draft, op: MemoryOp, *, op_id: str) -> tuple[RejectReason
 def event_version(graph: GraphState, node_id: str) -> int:
     """Version of an event: one more than the older versions it supersedes."""
     return 1 + sum(
-        1 for _, edge, leaving in graph.edges_of(node_id) if leaving and edge.relation is Relation.SUPERSEDES
+        1
+        for _, edge, leaving in graph.edges_of(node_id)
+        if leaving and edge.relation is Relation.SUPERSEDES
     )
 
 
 def event_as_item(graph: GraphState, event: Event) -> MemoryItem | None:
-    """An event as the thing an op may target; None for nodes that are not open events or say nothing."""
+    """An event as the thing an op may target; None for nodes that are not open events
+    or say nothing.
+    """
     if event.kind is not NodeKind.EVENT or event.closed or not event.summary:
         return None
     return MemoryItem(
@@ -170,12 +192,17 @@ def event_as_item(graph: GraphState, event: Event) -> MemoryItem | None:
     )
 
 
-def _change_event(draft: _Draft, op: Update | Delete, event: Event, op_id: str) -> tuple[RejectReason, str] | None:
+def _change_event(
+    draft: _Draft, op: Update | Delete, event: Event, op_id: str
+) -> tuple[RejectReason, str] | None:
     version = event_version(draft.state.graph, op.id)
     if op.id in draft.events:
         return RejectReason.DUPLICATE_TARGET, f"another op of this batch changes {op.id}"
     if op.version is not None and op.version != version:
-        return RejectReason.STALE_VERSION, f"{op.id} is at version {version}, the op saw {op.version}"
+        return (
+            RejectReason.STALE_VERSION,
+            f"{op.id} is at version {version}, the op saw {op.version}",
+        )
     sources = tuple(dict.fromkeys((*event.source_turn_ids, *op.source_turn_ids)))
     changes: dict[str, object] = {"source_turn_ids": sources}
     if isinstance(op, Update):
@@ -254,17 +281,25 @@ def _deleted(draft: _Draft, old: MemoryItem, op: Delete, op_id: str) -> MemoryIt
     )
 
 
-# -- edges that follow from ops ------------------------------------------------------------------------------------
+# -- edges that follow from ops --------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Edges:
     nodes: dict[str, Event] = field(default_factory=dict[str, Event])
-    edges: dict[tuple[str, str, str], EventEdge] = field(default_factory=dict[tuple[str, str, str], EventEdge])
-    removed: dict[tuple[str, str, str], None] = field(default_factory=dict[tuple[str, str, str], None])
+    edges: dict[tuple[str, str, str], EventEdge] = field(
+        default_factory=dict[tuple[str, str, str], EventEdge]
+    )
+    removed: dict[tuple[str, str, str], None] = field(
+        default_factory=dict[tuple[str, str, str], None]
+    )
 
-    def link(self, source: str, target: str, relation: Relation, evidence: Sequence[str] = ()) -> None:
-        edge = EventEdge(source=source, target=target, relation=relation, evidence_turn_ids=tuple(evidence))
+    def link(
+        self, source: str, target: str, relation: Relation, evidence: Sequence[str] = ()
+    ) -> None:
+        edge = EventEdge(
+            source=source, target=target, relation=relation, evidence_turn_ids=tuple(evidence)
+        )
         key = (source, target, edge.key)
         self.removed.pop(key, None)
         self.edges[key] = edge
@@ -336,7 +371,12 @@ def _supersede_deleted(work: _Edges, draft: _Draft) -> None:
         sources = set(applied.op.fact.source_turn_ids)
         for op, gone in deleted:
             if sources & set(op.source_turn_ids):
-                work.link(applied.item_id, gone, Relation.SUPERSEDES, sorted(sources & set(op.source_turn_ids)))
+                work.link(
+                    applied.item_id,
+                    gone,
+                    Relation.SUPERSEDES,
+                    sorted(sources & set(op.source_turn_ids)),
+                )
 
 
 def _mention(work: _Edges, state: BankState, item: MemoryItem) -> None:
@@ -364,12 +404,16 @@ def _timeline(state: BankState, key: str, timelines: dict[str, list[Mark]]) -> l
 def _neighbours(marks: list[Mark], mark: Mark) -> tuple[str | None, str | None]:
     """Nearest item that ends before the mark starts, and nearest that starts after it ends."""
     at = bisect_left(marks, mark)
-    before = next((m[2] for m in reversed(marks[max(0, at - _LOOK_AROUND) : at]) if m[1] <= mark[0]), None)
+    before = next(
+        (m[2] for m in reversed(marks[max(0, at - _LOOK_AROUND) : at]) if m[1] <= mark[0]), None
+    )
     after = next((m[2] for m in marks[at : at + _LOOK_AROUND] if m[0] >= mark[1]), None)
     return before, after
 
 
-def _place_in_time(work: _Edges, state: BankState, item: MemoryItem, timelines: dict[str, list[Mark]]) -> None:
+def _place_in_time(
+    work: _Edges, state: BankState, item: MemoryItem, timelines: dict[str, list[Mark]]
+) -> None:
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None:
         return
@@ -382,7 +426,9 @@ def _place_in_time(work: _Edges, state: BankState, item: MemoryItem, timelines: 
     marks.insert(bisect_left(marks, mark), mark)
 
 
-def _forget_times(work: _Edges, state: BankState, old: MemoryItem, timelines: dict[str, list[Mark]]) -> None:
+def _forget_times(
+    work: _Edges, state: BankState, old: MemoryItem, timelines: dict[str, list[Mark]]
+) -> None:
     """Take an item's old version off its timeline and close the gap it leaves."""
     key, mark = timeline_key(old), mark_of(old)
     if key is None or mark is None or not old.active:

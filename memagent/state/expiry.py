@@ -1,4 +1,7 @@
-"""Which items have expired: a value that follows the clock without looking at every item at every read. Pure."""
+"""Which items have expired: a value that follows the clock without looking at every item at every read.
+
+Pure.
+"""
 
 from __future__ import annotations
 

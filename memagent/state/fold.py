@@ -1,8 +1,9 @@
 """The state of one memory as a value, and the fold that makes it from journal entries.
 
-`apply(state, row)` is the only way a state changes, live or in replay, so the two cannot disagree. It assigns what the entry says and
-keeps the roots of the digest; it asks no model, no clock and no rule. All maps are persistent: a state costs the difference to its
-predecessor, and keeping one is keeping a snapshot.
+`apply(state, row)` is the only way a state changes, live or in replay, so the two
+cannot disagree. It assigns what the entry says and keeps the roots of the digest; it
+asks no model, no clock and no rule. All maps are persistent: a state costs the
+difference to its predecessor, and keeping one is keeping a snapshot.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class BankState:
     def digest(self) -> str:
         """The content digest, 64 hex digits."""
         return Roots(
-            items=self.item_root, graph=self.graph.root, stats=self.stats_root, ordinals=self.ordinal_root
+            items=self.item_root,
+            graph=self.graph.root,
+            stats=self.stats_root,
+            ordinals=self.ordinal_root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -160,8 +164,14 @@ def _apply_entry(
             state = _with_ordinals(_with_changes(state, entry.changes, seq), entry.ordinals)
             done = state.done
             for session_id, chunks in entry.done:
-                done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
-            return replace(_with_stats(state, entry.stats), graph=state.graph.apply(entry.graph), done=done)
+                done = (
+                    done.insert(session_id, frozenset(chunks))
+                    if chunks
+                    else done.discard(session_id)
+                )
+            return replace(
+                _with_stats(state, entry.stats), graph=state.graph.apply(entry.graph), done=done
+            )
         case Erased():
             return EMPTY_STATE
 
@@ -190,7 +200,13 @@ def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> 
 
 
 def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _ItemMaps:
-    items, archive, touched, texts, root = state.items, state.archive, state.touched, state.texts, state.item_root
+    items, archive, touched, texts, root = (
+        state.items,
+        state.archive,
+        state.touched,
+        state.texts,
+        state.item_root,
+    )
     timelines, expiring = state.timelines, state.expiring
     for change in changes:
         old, past = items.get(change.id), archive.get(change.id, ())
@@ -202,9 +218,17 @@ def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _Item
             timelines = _unmarked(timelines, old)
             if old.expires_at is not None:
                 expiring = expiring.discard(change.id)
-        new_past = change.archive if change.archive is not None else (*past, old) if old is not None else ()
+        new_past = (
+            change.archive
+            if change.archive is not None
+            else (*past, old)
+            if old is not None
+            else ()
+        )
         if new_past != past:
-            archive = archive.insert(change.id, new_past) if new_past else archive.discard(change.id)
+            archive = (
+                archive.insert(change.id, new_past) if new_past else archive.discard(change.id)
+            )
         if change.after is None:
             items = items.discard(change.id)
         else:
@@ -240,7 +264,9 @@ def mark_of(item: MemoryItem) -> Mark | None:
     return (item.valid.start.timestamp(), item.valid.end.timestamp(), item.id)
 
 
-def _marked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -> HashTrieMap[str, tuple[Mark, ...]]:
+def _marked(
+    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem
+) -> HashTrieMap[str, tuple[Mark, ...]]:
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None:
         return timelines
@@ -249,7 +275,9 @@ def _marked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -> 
     return timelines.insert(key, (*marks[:at], mark, *marks[at:]))
 
 
-def _unmarked(timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem) -> HashTrieMap[str, tuple[Mark, ...]]:
+def _unmarked(
+    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem
+) -> HashTrieMap[str, tuple[Mark, ...]]:
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None or not item.active:
         return timelines
@@ -265,7 +293,9 @@ def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> Bank
     return replace(state, ordinals=ordinals, ordinal_root=root)
 
 
-def _counted(state: BankState, updates: Iterable[tuple[str, int]]) -> tuple[HashTrieMap[str, int], int]:
+def _counted(
+    state: BankState, updates: Iterable[tuple[str, int]]
+) -> tuple[HashTrieMap[str, int], int]:
     ordinals, root = state.ordinals, state.ordinal_root
     for key, count in updates:
         old = ordinals.get(key, 0)
@@ -290,7 +320,9 @@ def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]
 
 
 def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
-    """The state as a snapshot that shares everything; `live` is the handle a bank of this process continues from."""
+    """The state as a snapshot that shares everything; `live` is the handle a bank of
+    this process continues from.
+    """
     return MemorySnapshot(
         digest=state.digest(),
         items=state.items,
@@ -306,7 +338,10 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
 
 
 def rebuilt(snapshot: MemorySnapshot) -> BankState:
-    """The state a snapshot stands for, rebuilt from its content. Raises `SnapshotMismatch` when content and digest disagree."""
+    """The state a snapshot stands for, rebuilt from its content.
+
+    Raises `SnapshotMismatch` when content and digest disagree.
+    """
     state = BankState(graph=graph_of(snapshot.graph.all_nodes(), snapshot.graph.all_edges()))
     for session in snapshot.sessions.values():
         state = _with_session(state, session)

@@ -1,10 +1,12 @@
 """Words for the keyword arm: a Unicode tokeniser with stemming, and the BM25 formula.
 
-Tokens are case-folded, NFKC-normalised runs of letters and digits. Runs in scripts written without spaces (Han, Kana, Hangul, Thai, Lao,
-Khmer, Myanmar) become overlapping pairs of characters, so they can be found without a dictionary. Latin words are stemmed by
-Snowball's English rules; other scripts are left as they are. BM25 is Lucene's variant (Robertson and Zaragoza 2009, idf never
-negative). It is scored here and not by a library because a library's index is built once, while a memory changes by one item and is
-forked a thousand times; the tests hold it equal to `bm25s` on the same tokens.
+Tokens are case-folded, NFKC-normalised runs of letters and digits. Runs in scripts
+written without spaces (Han, Kana, Hangul, Thai, Lao, Khmer, Myanmar) become overlapping
+pairs of characters, so they can be found without a dictionary. Latin words are stemmed
+by Snowball's English rules; other scripts are left as they are. BM25 is Lucene's
+variant (Robertson and Zaragoza 2009, idf never negative). It is scored here and not by
+a library because a library's index is built once, while a memory changes by one item
+and is forked a thousand times; the tests hold it equal to `bm25s` on the same tokens.
 """
 
 from __future__ import annotations
@@ -49,12 +51,15 @@ def _stem(word: str) -> str:
 def tokenize(text: str, *, keep_stop_words: bool = False) -> list[str]:
     """Index terms of a text in order, repeats kept; [] when it holds no letter or digit.
 
-    Goes line by line and remembers the lines seen lately: the turns that an item is indexed with come again with every item near them.
+    Goes line by line and remembers the lines seen lately: the turns that an item is
+    indexed with come again with every item near them.
     """
     return [
         term
         for line in text.split("\n")
-        for term in (_known_terms if len(line) <= _REMEMBERED_CHARS else _terms_of)(line, keep_stop_words)
+        for term in (_known_terms if len(line) <= _REMEMBERED_CHARS else _terms_of)(
+            line, keep_stop_words
+        )
     ]
 
 

@@ -1,16 +1,20 @@
-"""Decides which proposed ops may be carried out. Pure, deterministic, and it never raises for what ops say.
+"""Decides which proposed ops may be carried out.
 
-An op may touch only an item that was shown, at the version that was shown, and may rest only on turns of the chunk.
-What the system knows always wins over what a model wrote: who said a turn, when, and how far it is trusted are read
-from the cited turns.
-Ops are judged in order; what an earlier op of the batch did to a text or an item counts for the later ones.
+Pure, deterministic, and it never raises for what ops say.
 
-Invariants: every proposal is either accepted or rejected with a reason; at most one write an item (a NOOP writes
-nothing and claims nothing); evidence of lower trust never updates or deletes an item of higher trust; accepted ops
-are normalised: sources each once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
-them, versions filled in.
-The surprise: citing a trusted turn does not launder an untrusted one. When a tool's or a stranger's turn in the chunk
-says more of a new text than the cited turns do, the text counts as derived from that turn too.
+An op may touch only an item that was shown, at the version that was shown, and may rest
+only on turns of the chunk. What the system knows always wins over what a model wrote:
+who said a turn, when, and how far it is trusted are read from the cited turns. Ops are
+judged in order; what an earlier op of the batch did to a text or an item counts for the
+later ones.
+
+Invariants: every proposal is either accepted or rejected with a reason; at most one
+write an item (a NOOP writes nothing and claims nothing); evidence of lower trust never
+updates or deletes an item of higher trust; accepted ops are normalised: sources each
+once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
+them, versions filled in. The surprise: citing a trusted turn does not launder an
+untrusted one. When a tool's or a stranger's turn in the chunk says more of a new text
+than the cited turns do, the text counts as derived from that turn too.
 """
 
 from __future__ import annotations
@@ -19,7 +23,17 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Rejected, RejectReason, Update
+from memagent.core.ops import (
+    Add,
+    Delete,
+    MemoryOp,
+    Noop,
+    OpBatch,
+    OpLimits,
+    Rejected,
+    RejectReason,
+    Update,
+)
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
@@ -46,19 +60,29 @@ def validate_ops(
     existing_ids: Container[str] = _NO_IDS,
     actor_trust: Trust = Trust.USER,
 ) -> OpBatch:
-    """Sort proposals into accepted (normalised) and rejected (as proposed, with reasons), each in order.
+    """Sort proposals into accepted (normalised) and rejected (as proposed, with
+    reasons), each in order.
 
-    `visible` are the items that the proposer was shown, by id. `chunk` is what it read; without one (a direct caller)
-    sources and speakers are taken as given and nothing is trusted more than `actor_trust`. `existing_ids` tells an id
-    that was not shown from one that does not exist.
+    `visible` are the items that the proposer was shown, by id. `chunk` is what it read;
+    without one (a direct caller) sources and speakers are taken as given and nothing is
+    trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
+    one that does not exist.
     """
-    bench = _Bench(visible=visible, limits=limits, source=_Source(chunk, actor_trust), existing_ids=existing_ids)
+    bench = _Bench(
+        visible=visible,
+        limits=limits,
+        source=_Source(chunk, actor_trust),
+        existing_ids=existing_ids,
+    )
     accepted: list[MemoryOp] = []
     rejected: list[Rejected] = []
     for op in proposed:
         try:
             if len(accepted) >= limits.max_ops:
-                raise _Refused(RejectReason.TOO_MANY_OPS, f"at most {limits.max_ops} ops are taken from one batch")
+                raise _Refused(
+                    RejectReason.TOO_MANY_OPS,
+                    f"at most {limits.max_ops} ops are taken from one batch",
+                )
             accepted.append(bench.judge(op))
         except _Refused as refused:
             rejected.append(Rejected(reason=refused.reason, detail=refused.detail, op=op))
@@ -76,25 +100,39 @@ class _Source:
     def cited(
         self, ids: Iterable[str], *, older: Container[str] = _NO_IDS, speaker: str | None = None
     ) -> tuple[str, ...]:
-        """The cited turns, each once and in the chunk's order; filled in when none is cited and only one can be meant.
+        """The cited turns, each once and in the chunk's order; filled in when none is
+        cited and only one can be meant.
 
-        `older` are turns of earlier chunks that an item rests on already: they may be named and are left out.
+        `older` are turns of earlier chunks that an item rests on already: they may be
+        named and are left out.
         """
         if self.chunk is None:
             return tuple(dict.fromkeys(ids))
-        named = dict.fromkeys(turn_id for turn_id in ids if turn_id in self.turns or turn_id not in older)
+        named = dict.fromkeys(
+            turn_id for turn_id in ids if turn_id in self.turns or turn_id not in older
+        )
         foreign = [turn_id for turn_id in named if turn_id not in self.turns]
         if foreign:
-            raise _Refused(RejectReason.FOREIGN_TURN, f"turn {foreign[0]!r} is not part of chunk {self.chunk.id!r}")
+            raise _Refused(
+                RejectReason.FOREIGN_TURN,
+                f"turn {foreign[0]!r} is not part of chunk {self.chunk.id!r}",
+            )
         if not named:
-            able = [turn.id for turn in self.chunk.turns if speaker is None or folded(turn.speaker) == folded(speaker)]
+            able = [
+                turn.id
+                for turn in self.chunk.turns
+                if speaker is None or folded(turn.speaker) == folded(speaker)
+            ]
             return (able[0],) if len(able) == 1 else ()
         return tuple(turn_id for turn_id in self.chunk.turn_ids if turn_id in named)
 
     def require(self, ids: Sequence[str], limits: OpLimits) -> None:
         """Refuse an op that rests on no turn where turns are required."""
         if self.chunk is not None and limits.require_sources and not ids:
-            raise _Refused(RejectReason.FOREIGN_TURN, "cites no turn of the chunk, and more than one could be meant")
+            raise _Refused(
+                RejectReason.FOREIGN_TURN,
+                "cites no turn of the chunk, and more than one could be meant",
+            )
 
     def speaker(self, given: str | None, ids: Sequence[str]) -> str | None:
         """Who said the cited turns, in the chunk's spelling."""
@@ -116,20 +154,27 @@ class _Source:
         """The latest date among the cited turns."""
         if self.chunk is None or not ids:
             return given
-        dates = [date for turn_id in ids if (date := self.turns[turn_id].at or self.chunk.at) is not None]
+        dates = [
+            date for turn_id in ids if (date := self.turns[turn_id].at or self.chunk.at) is not None
+        ]
         return max(dates, default=given)
 
     def trust(self, ids: Sequence[str], *, text: str, known: str = "", target: str = "") -> Trust:
-        """How far the evidence for `text` is trusted: the lowest of the cited turns, or of the chunk when none is cited.
+        """How far the evidence for `text` is trusted: the lowest of the cited turns, or
+        of the chunk when none is cited.
 
-        Turns of tools and strangers count too when they say more of the text than the cited turns and `known`
-        together, or when they name the item `target` by its id.
+        Turns of tools and strangers count too when they say more of the text than the
+        cited turns and `known` together, or when they name the item `target` by its id.
         """
         if self.chunk is None:
             return self.actor_trust
         cited = [self.turns[turn_id] for turn_id in ids] or list(self.chunk.turns)
         level = lowest_trust(turn.trust for turn in cited)
-        suspects = [turn for turn in self.chunk.turns if turn.trust.rank > max(level.rank, Trust.ASSISTANT.rank)]
+        suspects = [
+            turn
+            for turn in self.chunk.turns
+            if turn.trust.rank > max(level.rank, Trust.ASSISTANT.rank)
+        ]
         if not suspects:
             return level
         terms = set(tokenize(text))
@@ -143,7 +188,9 @@ class _Source:
 
 
 def restates(fact: Fact, item: Fact | MemoryItem) -> bool:
-    """Whether a fact says exactly what the other says: the same words, with no other speaker or time to tell them apart."""
+    """Whether a fact says exactly what the other says: the same words, with no other
+    speaker or time to tell them apart.
+    """
     if folded(fact.text) != folded(item.text):
         return False
     return _Said("", fact.speaker, fact.valid).repeats(_Said("", item.speaker, item.valid))
@@ -158,8 +205,14 @@ class _Said:
     valid: TimeSpan | None
 
     def repeats(self, other: _Said) -> bool:
-        """Whether nothing known tells the two apart: another speaker or another time makes another statement."""
-        same_speaker = self.speaker is None or other.speaker is None or folded(self.speaker) == folded(other.speaker)
+        """Whether nothing known tells the two apart: another speaker or another time
+        makes another statement.
+        """
+        same_speaker = (
+            self.speaker is None
+            or other.speaker is None
+            or folded(self.speaker) == folded(other.speaker)
+        )
         mine, theirs = _bounds(self.valid), _bounds(other.valid)
         return same_speaker and (mine is None or theirs is None or mine == theirs)
 
@@ -206,7 +259,10 @@ class _Bench:
         reserved = [key for key in (*op.metadata, *op.tags) if key.startswith("_")]
         reserved += [key for key in op.metadata if key in _SYSTEM_KEYS]
         if reserved:
-            raise _Refused(RejectReason.SYSTEM_METADATA, f"{reserved[0]!r} is kept by the system and cannot be set")
+            raise _Refused(
+                RejectReason.SYSTEM_METADATA,
+                f"{reserved[0]!r} is kept by the system and cannot be set",
+            )
         fact = op.fact
         text = self._checked_text(fact.text)
         sources = self.source.cited(fact.source_turn_ids, speaker=fact.speaker)
@@ -214,7 +270,11 @@ class _Bench:
         said = _Said(op.id or "", self.source.speaker(fact.speaker, sources), fact.valid)
         self._refuse_repeat(text, said)
         evidence = self.source.trust(sources, text=text)
-        stated = fact.trust if self.source.chunk is None or fact.trust.rank > Trust.USER.rank else evidence
+        stated = (
+            fact.trust
+            if self.source.chunk is None or fact.trust.rank > Trust.USER.rank
+            else evidence
+        )
         fact = fact.model_copy(
             update={
                 "text": text,
@@ -240,10 +300,14 @@ class _Bench:
         self.source.require(sources, self.limits)
         said = _Said(op.id, item.speaker, op.valid or item.valid)
         self._refuse_repeat(text, said)
-        self._check_trust(item, self.source.trust(sources, text=text, known=item.text, target=op.id))
+        self._check_trust(
+            item, self.source.trust(sources, text=text, known=item.text, target=op.id)
+        )
         self._claim(item, op.id)
         self._say(text, said)
-        return op.model_copy(update={"text": text, "version": item.version, "source_turn_ids": sources})
+        return op.model_copy(
+            update={"text": text, "version": item.version, "source_turn_ids": sources}
+        )
 
     def _delete(self, op: Delete) -> Delete:
         item = self._target(op)
@@ -263,10 +327,13 @@ class _Bench:
     def _target(self, op: Update | Delete) -> MemoryItem:
         item = self._shown(op.id)
         if op.id in self.claimed:
-            raise _Refused(RejectReason.DUPLICATE_TARGET, f"an earlier op of this batch changes {op.id}")
+            raise _Refused(
+                RejectReason.DUPLICATE_TARGET, f"an earlier op of this batch changes {op.id}"
+            )
         if op.version is not None and op.version != item.version:
             raise _Refused(
-                RejectReason.STALE_VERSION, f"{op.id} was shown at version {item.version}, the op says {op.version}"
+                RejectReason.STALE_VERSION,
+                f"{op.id} was shown at version {item.version}, the op says {op.version}",
             )
         return item
 
@@ -282,21 +349,24 @@ class _Bench:
             raise _Refused(RejectReason.EMPTY_TEXT, "the text is empty")
         if len(text) > self.limits.max_text_chars:
             raise _Refused(
-                RejectReason.TEXT_TOO_LONG, f"{len(text)} characters; at most {self.limits.max_text_chars} are allowed"
+                RejectReason.TEXT_TOO_LONG,
+                f"{len(text)} characters; at most {self.limits.max_text_chars} are allowed",
             )
         return text
 
     def _check_trust(self, item: MemoryItem, evidence: Trust) -> None:
         if evidence.rank > item.trust.rank:
             raise _Refused(
-                RejectReason.LOW_TRUST, f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}"
+                RejectReason.LOW_TRUST,
+                f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
             )
 
     def _refuse_repeat(self, text: str, said: _Said) -> None:
         for other in self.texts.get(folded(text), ()):
             if (other.id != said.id or not said.id) and other.repeats(said):
                 raise _Refused(
-                    RejectReason.DUPLICATE_TEXT, f"{other.id or 'an earlier op of this batch'} says the same"
+                    RejectReason.DUPLICATE_TEXT,
+                    f"{other.id or 'an earlier op of this batch'} says the same",
                 )
 
     def _say(self, text: str, said: _Said) -> None:

@@ -1,6 +1,8 @@
-"""`check_chat_model`: whether an object keeps the promises of `ChatModel`, and of `StreamingChatModel` if it streams.
+"""`check_chat_model`: whether an object keeps the promises of `ChatModel`, and of
+`StreamingChatModel` if it streams.
 
-The model may say what it likes; only the frame is checked. About 25 short calls are made, so mind the bill of a hosted one.
+The model may say what it likes; only the frame is checked. About 25 short calls are
+made, so mind the bill of a hosted one.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ CONCURRENT_CALLS = 16
 
 
 async def check_chat_model(make: Callable[[], ChatModel], *, timeout_s: float = 60.0) -> None:
-    """Check a model made by `make`, called a few times for fresh objects, on the running event loop.
+    """Check a model made by `make`, called a few times for fresh objects, on the
+    running event loop.
 
-    Raises `AssertionError` naming the broken promise: an answer within `timeout_s` seconds, unique ids, usage that is not
-    negative, a finish reason that fits, tool results taken, `CONCURRENT_CALLS` calls at once, usable after a cancelled call, and
-    streamed pieces that add up to the final text. Errors of memagent's own tree (no key, no network) pass through.
+    Raises `AssertionError` naming the broken promise: an answer within `timeout_s`
+    seconds, unique ids, usage that is not negative, a finish reason that fits, tool
+    results taken, `CONCURRENT_CALLS` calls at once, usable after a cancelled call, and
+    streamed pieces that add up to the final text. Errors of memagent's own tree (no
+    key, no network) pass through.
     """
     await _check_concurrency(make(), timeout_s)
     await _check_tools(make(), timeout_s)
@@ -51,9 +56,15 @@ async def _check_tools(model: ChatModel, timeout_s: float) -> None:
     tool = ToolSpec(
         name="lookup",
         description="Weather of a city.",
-        parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        parameters={
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
     )
-    offered = await _answer(model, _request("What is the weather in Oslo?", tools=(tool,)), timeout_s)
+    offered = await _answer(
+        model, _request("What is the weather in Oslo?", tools=(tool,)), timeout_s
+    )
     if offered.tool_calls and offered.finish not in (FinishReason.TOOL_CALLS, FinishReason.LENGTH):
         raise AssertionError(
             f"a response that asks for tools must finish with 'tool_calls', not {offered.finish.value!r}"
@@ -63,7 +74,9 @@ async def _check_tools(model: ChatModel, timeout_s: float) -> None:
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", content="4 degrees, rain", tool_call_id=call.id),
     )
-    answered = ModelRequest(role=Role.ANSWERER, messages=history, tools=(tool,), sampling=Sampling(max_tokens=64))
+    answered = ModelRequest(
+        role=Role.ANSWERER, messages=history, tools=(tool,), sampling=Sampling(max_tokens=64)
+    )
     await _answer(model, answered, timeout_s)
 
 
@@ -89,11 +102,15 @@ async def _check_cancellation(model: ChatModel, timeout_s: float) -> None:
 async def _settled(task: asyncio.Future[ModelResponse]) -> None:
     await asyncio.wait({task})
     if not task.cancelled() and (error := task.exception()) is not None:
-        raise AssertionError(f"a cancelled call must raise CancelledError, not {error!r}") from error
+        raise AssertionError(
+            f"a cancelled call must raise CancelledError, not {error!r}"
+        ) from error
 
 
 async def _check_stream(model: StreamingChatModel, timeout_s: float) -> None:
-    pieces, response = await _in_time(_collect(model, _request("Say hello.")), timeout_s, "a stream must end")
+    pieces, response = await _in_time(
+        _collect(model, _request("Say hello.")), timeout_s, "a stream must end"
+    )
     if response is None:
         raise AssertionError("the last piece of a stream must carry the whole response; none did")
     _check_response(response)
@@ -107,7 +124,9 @@ async def _check_stream(model: StreamingChatModel, timeout_s: float) -> None:
     await _answer(model, _request("Say hello after all."), timeout_s)
 
 
-async def _collect(model: StreamingChatModel, request: ModelRequest) -> tuple[list[str], ModelResponse | None]:
+async def _collect(
+    model: StreamingChatModel, request: ModelRequest
+) -> tuple[list[str], ModelResponse | None]:
     pieces: list[str] = []
     response: ModelResponse | None = None
     async for delta in model.stream(request):
@@ -141,9 +160,17 @@ async def _in_time(work: Coroutine[object, object, _T], timeout_s: float, promis
 
 def _check_response(response: object) -> None:
     if not isinstance(response, ModelResponse):
-        raise AssertionError(f"a model must answer with a ModelResponse, not {type(response).__name__}")
+        raise AssertionError(
+            f"a model must answer with a ModelResponse, not {type(response).__name__}"
+        )
     usage = response.usage
-    numbers = (usage.calls, usage.prompt_tokens, usage.completion_tokens, usage.seconds, usage.cost_usd or 0.0)
+    numbers = (
+        usage.calls,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.seconds,
+        usage.cost_usd or 0.0,
+    )
     if any(number < 0 for number in numbers):
         raise AssertionError(f"usage must not be negative: {usage}")
     if usage.calls != 1:
@@ -151,7 +178,9 @@ def _check_response(response: object) -> None:
     if response.finish is FinishReason.TOOL_CALLS and not response.tool_calls:
         raise AssertionError("finish 'tool_calls' needs tool calls; there are none")
     if len({call.id for call in response.tool_calls}) != len(response.tool_calls):
-        raise AssertionError("tool call ids of one response must differ, or their results cannot be told apart")
+        raise AssertionError(
+            "tool call ids of one response must differ, or their results cannot be told apart"
+        )
 
 
 def _request(text: str, *, tools: tuple[ToolSpec, ...] = (), call: int = 0) -> ModelRequest:

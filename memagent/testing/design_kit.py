@@ -1,4 +1,6 @@
-"""`check_design`: the three laws a memory design must keep — determinism, isolation, auditability — on a small conversation."""
+"""`check_design`: the three laws a memory design must keep — determinism, isolation,
+auditability — on a small conversation.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,20 @@ def small_conversation() -> list[Session]:
         Session(
             id=f"session_{n}",
             at=datetime.fromisoformat(date).replace(tzinfo=UTC),
-            turns=tuple(Turn(id=f"D{n}:{i}", speaker=speaker, text=text) for i, (speaker, text) in enumerate(said, 1)),
+            turns=tuple(
+                Turn(id=f"D{n}:{i}", speaker=speaker, text=text)
+                for i, (speaker, text) in enumerate(said, 1)
+            ),
         )
         for n, (date, *said) in enumerate(_SAID, 1)
     ]
 
 
 async def check_design(design: MemoryDesign, make_model: Callable[[], ChatModel]) -> None:
-    """Play the conversation twice with equal models from `make_model` and check the laws. Raises `AssertionError` in plain words."""
+    """Play the conversation twice with equal models from `make_model` and check the laws.
+
+    Raises `AssertionError` in plain words.
+    """
     first, reports = await _play(design, make_model())
     second, _ = await _play(design, make_model())
     digest = first.snapshot().digest
@@ -56,37 +64,53 @@ async def check_design(design: MemoryDesign, make_model: Callable[[], ChatModel]
     )
 
     again = [await first.remember(session) for session in small_conversation()]
-    assert all(report.skipped for report in again), f"{design.name}: remembering a session twice must change nothing"
-    assert first.snapshot().digest == digest, f"{design.name}: remembering a session twice must change nothing"
+    assert all(report.skipped for report in again), (
+        f"{design.name}: remembering a session twice must change nothing"
+    )
+    assert first.snapshot().digest == digest, (
+        f"{design.name}: remembering a session twice must change nothing"
+    )
     failures = [chunk.failure for report in reports for chunk in report.chunks if chunk.failure]
     assert not failures, f"{design.name}: chunks failed: {failures}"
 
     await _check_audit(design, first, reports)
     await _check_isolation(design, first, make_model())
     asked = first.with_model(make_model())
-    answer = await asked.ask(Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC)))
+    answer = await asked.ask(
+        Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC))
+    )
     shown = {hit.id for hit in answer.hits}
     assert all(citation.hit_id in shown for citation in answer.citations), (
         f"{design.name}: only hits that were shown may be cited"
     )
-    assert answer.abstained or answer.text.strip(), f"{design.name}: an answer must have text or abstain"
+    assert answer.abstained or answer.text.strip(), (
+        f"{design.name}: an answer must have text or abstain"
+    )
     assert first.snapshot().digest == digest, f"{design.name}: asking must not change the memory"
 
 
 async def _play(design: MemoryDesign, model: ChatModel) -> tuple[AsyncAgent, list[IngestReport]]:
-    agent = AsyncAgent(design=design, model=model, bank=MemoryBank(embedder=HashEmbedder(dim=64))).at(EMPTY)
+    agent = AsyncAgent(
+        design=design, model=model, bank=MemoryBank(embedder=HashEmbedder(dim=64))
+    ).at(EMPTY)
     return agent, [await agent.remember(session) for session in small_conversation()]
 
 
-async def _check_audit(design: MemoryDesign, agent: AsyncAgent, reports: list[IngestReport]) -> None:
+async def _check_audit(
+    design: MemoryDesign, agent: AsyncAgent, reports: list[IngestReport]
+) -> None:
     turns = {turn.id for session in small_conversation() for turn in session.turns}
     commits = [row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)]
     ops = {applied.op_id for commit in commits for applied in commit.ops}
     for item in agent.bank.state.items.values():
         assert item.source_turn_ids, f"{design.name}: item {item.id} names no source turn"
-        assert set(item.source_turn_ids) <= turns, f"{design.name}: item {item.id} names turns that do not exist"
+        assert set(item.source_turn_ids) <= turns, (
+            f"{design.name}: item {item.id} names turns that do not exist"
+        )
         assert item.op_id in ops, f"{design.name}: item {item.id} was made by no op of the log"
-    told = sum(len(chunk.applied) + len(chunk.rejected) for report in reports for chunk in report.chunks)
+    told = sum(
+        len(chunk.applied) + len(chunk.rejected) for report in reports for chunk in report.chunks
+    )
     logged = sum(len(commit.ops) + len(commit.rejected) for commit in commits)
     assert told == logged, f"{design.name}: reports tell of {told} ops, the log holds {logged}"
 
@@ -98,4 +122,6 @@ async def _check_isolation(design: MemoryDesign, agent: AsyncAgent, model: ChatM
     assert agent.snapshot().digest == before.digest, (
         f"{design.name}: a write to a fork must not reach the memory it came from"
     )
-    assert fork.snapshot().digest != before.digest, f"{design.name}: a write to a fork must change the fork"
+    assert fork.snapshot().digest != before.digest, (
+        f"{design.name}: a write to a fork must change the fork"
+    )

@@ -1,6 +1,7 @@
 """`check_embedder`: whether an object keeps the promises of `Embedder`.
 
-About 120 short texts are embedded and one of 10,000 characters three times, so mind the bill of a hosted one.
+About 120 short texts are embedded and one of 10,000 characters three times, so mind the
+bill of a hosted one.
 """
 
 from __future__ import annotations
@@ -49,20 +50,26 @@ _HARD = (
 async def check_embedder(make: Callable[[], Embedder]) -> None:
     """Check an embedder made by `make`, called twice for fresh objects, on the running event loop.
 
-    Raises `AssertionError` naming the broken promise: a stable id and dim; float32 rows of unit length, one a text and in order; any text
-    embeds, the empty one, broken Unicode and 10,000 characters among them; no texts give (0, dim); a text has the same vector alone, in a
-    batch, in `CONCURRENT_CALLS` calls at once and from a fresh object. Errors of memagent's own tree (no key, no network) pass through.
+    Raises `AssertionError` naming the broken promise: a stable id and dim; float32 rows
+    of unit length, one a text and in order; any text embeds, the empty one, broken
+    Unicode and 10,000 characters among them; no texts give (0, dim); a text has the
+    same vector alone, in a batch, in `CONCURRENT_CALLS` calls at once and from a fresh
+    object. Errors of memagent's own tree (no key, no network) pass through.
     """
     embedder, other = make(), make()
     _check_name(embedder, other)
     nothing = await _embed(embedder, ())
     if nothing.shape != (0, embedder.dim):
-        raise AssertionError(f"no texts must give a matrix of shape {(0, embedder.dim)}, not {nothing.shape}")
+        raise AssertionError(
+            f"no texts must give a matrix of shape {(0, embedder.dim)}, not {nothing.shape}"
+        )
     texts = (*_PLAIN, *_HARD, _PLAIN[0])
     batch = await _embed(embedder, texts)
     _check_same(batch[0], batch[-1], "a text that occurs twice in a batch must get one vector")
     await _check_order(embedder, texts, batch)
-    _check_same(await _embed(other, texts), batch, "a fresh object must give the vectors of the first one")
+    _check_same(
+        await _embed(other, texts), batch, "a fresh object must give the vectors of the first one"
+    )
     await _check_concurrency(embedder, texts[:SHORT], batch[:SHORT])
     if (embedder.id, embedder.dim) != (other.id, other.dim):
         raise AssertionError("id and dim must not change with use")
@@ -70,7 +77,9 @@ async def check_embedder(make: Callable[[], Embedder]) -> None:
 
 def _check_name(embedder: Embedder, other: Embedder) -> None:
     if not embedder.id or any(letter.isspace() for letter in embedder.id):
-        raise AssertionError(f"an id must be a word, as it is part of cache keys; it is {embedder.id!r}")
+        raise AssertionError(
+            f"an id must be a word, as it is part of cache keys; it is {embedder.id!r}"
+        )
     if embedder.dim < 1:
         raise AssertionError(f"dim must be positive, not {embedder.dim!r}")
     if (embedder.id, embedder.dim) != (other.id, other.dim):
@@ -83,7 +92,9 @@ async def _check_order(embedder: Embedder, texts: Sequence[str], batch: Matrix) 
     for position, text in enumerate(texts):
         alone = await _embed(embedder, (text,))
         _check_same(
-            alone[0], batch[position], f"{text[:40]!r} must get one vector, alone or as text {position} of a batch"
+            alone[0],
+            batch[position],
+            f"{text[:40]!r} must get one vector, alone or as text {position} of a batch",
         )
     similar = batch[: len(_PLAIN)] @ batch[: len(_PLAIN)].T
     if float((similar - np.eye(len(_PLAIN))).max()) > 1.0 - 1e-3:
@@ -92,9 +103,13 @@ async def _check_order(embedder: Embedder, texts: Sequence[str], batch: Matrix) 
 
 async def _check_concurrency(embedder: Embedder, texts: Sequence[str], batch: Matrix) -> None:
     shifts = [position % len(texts) for position in range(CONCURRENT_CALLS)]
-    answers = await asyncio.gather(*(_embed(embedder, (*texts[shift:], *texts[:shift])) for shift in shifts))
+    answers = await asyncio.gather(
+        *(_embed(embedder, (*texts[shift:], *texts[:shift])) for shift in shifts)
+    )
     for shift, answer in zip(shifts, answers, strict=True):
-        _check_same(np.roll(answer, shift, axis=0), batch, "calls made at once must not mix their texts")
+        _check_same(
+            np.roll(answer, shift, axis=0), batch, "calls made at once must not mix their texts"
+        )
 
 
 def _check_same(one: Matrix, another: Matrix, promise: str) -> None:
@@ -109,17 +124,23 @@ async def _embed(embedder: Embedder, texts: Sequence[str]) -> Matrix:
     except MemAgentError:
         raise
     except Exception as error:
-        raise AssertionError(f"an embedder may raise only EmbeddingErrors; it raised {error!r}") from error
+        raise AssertionError(
+            f"an embedder may raise only EmbeddingErrors; it raised {error!r}"
+        ) from error
     if not isinstance(rows, np.ndarray):
         raise AssertionError(f"an embedder must answer with a matrix, not {type(rows).__name__}")
     matrix = cast(npt.NDArray[Any], rows)
     if matrix.dtype != np.float32:
         raise AssertionError(f"an embedder must answer in float32, not {matrix.dtype}")
     if matrix.shape != (len(texts), embedder.dim):
-        raise AssertionError(f"{len(texts)} texts must give shape {(len(texts), embedder.dim)}, not {matrix.shape}")
+        raise AssertionError(
+            f"{len(texts)} texts must give shape {(len(texts), embedder.dim)}, not {matrix.shape}"
+        )
     lengths = np.sqrt((matrix.astype(np.float64) ** 2).sum(axis=1))
     wrong = np.flatnonzero(~(np.abs(lengths - 1.0) <= UNIT))
     if wrong.size:
         first = int(wrong[0])
-        raise AssertionError(f"every row must be a unit vector; {texts[first][:40]!r} got length {lengths[first]:.4g}")
+        raise AssertionError(
+            f"every row must be a unit vector; {texts[first][:40]!r} got length {lengths[first]:.4g}"
+        )
     return matrix

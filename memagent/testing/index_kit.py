@@ -1,4 +1,6 @@
-"""`check_vector_index`: what every `VectorIndex` must do, checked against a brute-force cosine in float64."""
+"""`check_vector_index`: what every `VectorIndex` must do, checked against a brute-force
+cosine in float64.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def sample_items(count: int) -> list[MemoryItem]:
             session_id=f"s{i % 5}",
             tags=(f"t{i % 7}",),
             said_at=_DAY + timedelta(days=i),
-            valid=TimeSpan(start=_DAY + timedelta(days=i), end=_DAY + timedelta(days=i + 2)) if i % 2 else None,
+            valid=TimeSpan(start=_DAY + timedelta(days=i), end=_DAY + timedelta(days=i + 2))
+            if i % 2
+            else None,
         )
         for i in range(count)
     ]
@@ -57,7 +61,8 @@ FILTERS: dict[str, Filter] = {
 async def check_vector_index(
     make: Callable[[int], VectorIndex | Awaitable[VectorIndex]], *, count: int = 200, dim: int = 32
 ) -> None:
-    """Check an index made by `make(dim)`: order, ties, filters, replacing, removing, wrong widths, concurrency.
+    """Check an index made by `make(dim)`: order, ties, filters, replacing, removing,
+    wrong widths, concurrency.
 
     Raises `AssertionError` in plain words.
     """
@@ -90,17 +95,24 @@ async def check_vector_index(
     await index.upsert([IndexRow(moved, query)])
     first = (await index.search(query, k=1))[0]
     assert first.item == moved, "a newer version must replace the older one"
-    old = [one.id for one in await index.search(query, k=count, where=Filter(speakers=frozenset({"Ana"})))]
+    old = [
+        one.id
+        for one in await index.search(query, k=count, where=Filter(speakers=frozenset({"Ana"})))
+    ]
     assert moved.id not in old, "the replaced version must no longer match its old speaker"
 
     await index.remove([moved.id, "mem_unknown"])
     await index.remove([moved.id])
-    assert moved.id not in [one.id for one in await index.search(query, k=count)], "a removed item must not be found"
+    assert moved.id not in [one.id for one in await index.search(query, k=count)], (
+        "a removed item must not be found"
+    )
 
     for vector in (query[:-1], np.zeros(dim + 1, np.float32)):
         await _refuses(index, vector)
     many = await asyncio.gather(*(index.search(query, k=5) for _ in range(16)))
-    assert all([h.id for h in one] == [h.id for h in many[0]] for one in many), "concurrent searches must agree"
+    assert all([h.id for h in one] == [h.id for h in many[0]] for one in many), (
+        "concurrent searches must agree"
+    )
 
 
 async def _refuses(index: VectorIndex, vector: Vector) -> None:
@@ -127,7 +139,9 @@ def _passes(item: MemoryItem, where: Filter) -> bool:
     return where.said is None or (item.said_at is not None and where.said.contains(item.said_at))
 
 
-def _best(items: list[MemoryItem], vectors: Matrix, kept: list[int], query: Vector, k: int) -> list[str]:
+def _best(
+    items: list[MemoryItem], vectors: Matrix, kept: list[int], query: Vector, k: int
+) -> list[str]:
     scores = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
     order = sorted(kept, key=lambda i: (-round(float(scores[i]), 6), items[i].id))
     return [items[i].id for i in order[:k]]

@@ -1,6 +1,7 @@
 """Conformance of a `Journal`: what every implementation must do, checked on fresh, empty ones.
 
-`check_journal` raises `AssertionError` naming the broken law. It writes about a hundred and twenty rows, ten megabytes in all.
+`check_journal` raises `AssertionError` naming the broken law. It writes about a hundred
+and twenty rows, ten megabytes in all.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def every_kind() -> list[Entry]:
     )
     session = Session(id="ses_1", at=_NOON, turns=(turn, Turn(id="t2", speaker="B", text="")))
     span = TimeSpan(start=_NOON, end=_NOON + timedelta(microseconds=1), text="just now")
-    fact = Fact(text="Zoë moves to Oslo", subject="Zoë", source_turn_ids=("t1",), valid=span, said_at=_NOON)
+    fact = Fact(
+        text="Zoë moves to Oslo", subject="Zoë", source_turn_ids=("t1",), valid=span, said_at=_NOON
+    )
     item = MemoryItem(
         id="mem_1",
         text="Zoë moves to Oslo",
@@ -71,10 +74,24 @@ def every_kind() -> list[Entry]:
     newer = item.model_copy(update={"version": 2, "status": ItemStatus.DELETED, "op_id": "op_2"})
     graph = GraphDelta(
         nodes=(
-            Event(id="evt_1", kind=NodeKind.EVENT, summary="the move", people=("Zoë",), valid=span, aliases=("move",)),
+            Event(
+                id="evt_1",
+                kind=NodeKind.EVENT,
+                summary="the move",
+                people=("Zoë",),
+                valid=span,
+                aliases=("move",),
+            ),
         ),
         edges=(
-            EventEdge(source="evt_1", target="mem_1", relation=Relation.RELATED, label="a:b", confidence=0.1, count=3),
+            EventEdge(
+                source="evt_1",
+                target="mem_1",
+                relation=Relation.RELATED,
+                label="a:b",
+                confidence=0.1,
+                count=3,
+            ),
         ),
         removed_nodes=("evt_0",),
         removed_edges=(("evt_0", "mem_1", "causes"),),
@@ -83,13 +100,29 @@ def every_kind() -> list[Entry]:
     )
     operations = (
         AppliedOp(
-            op_id="op_1", op=Add(fact=fact, id="mem_1", tags=("home",), metadata={"n": 2}), item_id="mem_1", version=1
+            op_id="op_1",
+            op=Add(fact=fact, id="mem_1", tags=("home",), metadata={"n": 2}),
+            item_id="mem_1",
+            version=1,
         ),
-        AppliedOp(op_id="op_2", op=Update(id="mem_1", text="moved", valid=span), item_id="mem_1", version=2),
-        AppliedOp(op_id="op_3", op=Delete(id="mem_1", version=2, reason="over"), item_id="mem_1", version=3),
+        AppliedOp(
+            op_id="op_2",
+            op=Update(id="mem_1", text="moved", valid=span),
+            item_id="mem_1",
+            version=2,
+        ),
+        AppliedOp(
+            op_id="op_3",
+            op=Delete(id="mem_1", version=2, reason="over"),
+            item_id="mem_1",
+            version=3,
+        ),
         AppliedOp(op_id="op_4", op=Noop(fact=fact)),
     )
-    changes = (ItemChange(id="mem_1", after=newer, archive=(item,)), ItemChange(id="mem_2", after=None))
+    changes = (
+        ItemChange(id="mem_1", after=newer, archive=(item,)),
+        ItemChange(id="mem_2", after=None),
+    )
     return [
         SessionStored(session=session),
         Commit(
@@ -99,11 +132,15 @@ def every_kind() -> list[Entry]:
             changes=changes,
             graph=graph,
             ordinals=(("t1", 2), ("t2", 0)),
-            source=SourceRef(session_id="ses_1", chunk_index=0, turn_ids=("t1",), response_ids=("r1",)),
+            source=SourceRef(
+                session_id="ses_1", chunk_index=0, turn_ids=("t1",), response_ids=("r1",)
+            ),
             undoes="com_0",
         ),
         graph,
-        StatsDelta(updates=(("mem_1", ItemStats(q_value=-0.1, uses=2, last_reward=1e-9)), ("mem_2", None))),
+        StatsDelta(
+            updates=(("mem_1", ItemStats(q_value=-0.1, uses=2, last_reward=1e-9)), ("mem_2", None))
+        ),
         Restored(
             digest="0" * 64,
             changes=changes,
@@ -122,7 +159,10 @@ async def read_all(journal: Journal, scope: Scope, *, after: int = 0) -> list[Jo
 
 
 async def check_journal(make: Callable[[], Journal]) -> None:
-    """Hold the journals that `make` gives to the laws of `Journal`. Each call of `make` must give an empty one; the caller closes them."""
+    """Hold the journals that `make` gives to the laws of `Journal`.
+
+    Each call of `make` must give an empty one; the caller closes them.
+    """
     await _keeps_every_kind(make())
     await _refuses_stale_writers(make())
     await _appends_batches_whole(make())
@@ -142,7 +182,9 @@ async def _keeps_every_kind(journal: Journal) -> None:
         row = await journal.append(scope, entry, expect=number)
         assert row.seq == number + 1, "sequences run from 1 without gaps"
         assert row.entry == entry, "an append answers with the entry it was given"
-        assert await journal.head(scope) == row.seq, "the head is seen as soon as an append has returned"
+        assert await journal.head(scope) == row.seq, (
+            "the head is seen as soon as an append has returned"
+        )
         written.append(row)
     read = await read_all(journal, scope)
     for row, again in zip(written, read, strict=True):
@@ -153,7 +195,9 @@ async def _keeps_every_kind(journal: Journal) -> None:
     times = [row.recorded_at for row in read]
     assert times == sorted(times), "time never runs backwards within a log"
     for after in range(len(written) + 2):
-        assert await read_all(journal, scope, after=after) == written[after:], "since(n) begins after n"
+        assert await read_all(journal, scope, after=after) == written[after:], (
+            "since(n) begins after n"
+        )
 
 
 async def _refuses_stale_writers(journal: Journal) -> None:
@@ -165,7 +209,9 @@ async def _refuses_stale_writers(journal: Journal) -> None:
     await journal.append(scope, entry, expect=1)
     for expect in (0, 1, 3):
         await _conflicts(journal, scope, expect=expect, actual=2)
-    assert [row.seq for row in await read_all(journal, scope)] == [1, 2], "a refused append writes nothing"
+    assert [row.seq for row in await read_all(journal, scope)] == [1, 2], (
+        "a refused append writes nothing"
+    )
 
 
 async def _conflicts(journal: Journal, scope: Scope, *, expect: int, actual: int) -> None:
@@ -174,7 +220,9 @@ async def _conflicts(journal: Journal, scope: Scope, *, expect: int, actual: int
         await journal.append(scope, StatsDelta(), expect=expect)
     except VersionConflict as error:
         named = (error.expected, error.actual)
-    assert named is not None, f"an append with expect={expect} on head {actual} must raise VersionConflict"
+    assert named is not None, (
+        f"an append with expect={expect} on head {actual} must raise VersionConflict"
+    )
     assert named == (expect, actual), "a conflict names both sequences"
 
 
@@ -182,7 +230,9 @@ async def _appends_batches_whole(journal: Journal) -> None:
     scope, entries = Scope(user_id="batch"), every_kind()
     dates = [_NOON + timedelta(days=number) for number in range(len(entries))]
     rows = await journal.append_many(scope, entries, expect=0, recorded_at=dates)
-    assert [row.seq for row in rows] == list(range(1, len(entries) + 1)), "a batch has running sequences"
+    assert [row.seq for row in rows] == list(range(1, len(entries) + 1)), (
+        "a batch has running sequences"
+    )
     assert [row.recorded_at for row in rows] == dates, "a batch keeps the dates it came with"
     assert await read_all(journal, scope) == rows, "a batch reads back as it was written"
     try:
@@ -193,12 +243,17 @@ async def _appends_batches_whole(journal: Journal) -> None:
         raise AssertionError("a batch on a stale head must raise VersionConflict")
     assert await journal.head(scope) == len(entries), "a refused batch writes none of its entries"
     more = await journal.append_many(
-        scope, entries[:2], expect=len(entries), recorded_at=[dates[0], dates[-1] + timedelta(days=1)]
+        scope,
+        entries[:2],
+        expect=len(entries),
+        recorded_at=[dates[0], dates[-1] + timedelta(days=1)],
     )
     assert [row.recorded_at for row in more] == [dates[-1], dates[-1] + timedelta(days=1)], (
         "time never runs backwards within a log"
     )
-    assert await journal.append_many(scope, [], expect=await journal.head(scope)) == [], "an empty batch writes nothing"
+    assert await journal.append_many(scope, [], expect=await journal.head(scope)) == [], (
+        "an empty batch writes nothing"
+    )
 
 
 async def _keeps_scopes_apart(journal: Journal) -> None:
@@ -223,8 +278,12 @@ async def _keeps_scopes_apart(journal: Journal) -> None:
         (row,) = await read_all(journal, scope)
         assert row.entry == Erased(reason=repr(scope)), f"{scope!r} reads another scope's rows"
     listed = await journal.scopes()
-    assert sorted(map(repr, listed)) == sorted(map(repr, scopes)), "every scope with rows is listed once"
-    assert [scope.key for scope in listed] == sorted(scope.key for scope in listed), "scopes are listed in order of key"
+    assert sorted(map(repr, listed)) == sorted(map(repr, scopes)), (
+        "every scope with rows is listed once"
+    )
+    assert [scope.key for scope in listed] == sorted(scope.key for scope in listed), (
+        "scopes are listed in order of key"
+    )
 
 
 async def _has_one_winner_a_sequence(journal: Journal) -> None:
@@ -239,7 +298,9 @@ async def _has_one_winner_a_sequence(journal: Journal) -> None:
 
     for expect in range(3):
         won = await asyncio.gather(*(try_to_append(number, expect) for number in range(_WRITERS)))
-        assert sum(won) == 1, f"{sum(won)} of {_WRITERS} writers got sequence {expect + 1}; exactly one must"
+        assert sum(won) == 1, (
+            f"{sum(won)} of {_WRITERS} writers got sequence {expect + 1}; exactly one must"
+        )
     assert await journal.head(scope) == 3
 
     async def append_alone(number: int) -> None:
@@ -267,7 +328,9 @@ async def _reads_long_logs_in_order(journal: Journal) -> None:
 
 
 def _turns(number: int, text: str) -> SessionStored:
-    return SessionStored(session=Session(id=f"ses_{number}", turns=(Turn(id=f"t{number}", speaker="A", text=text),)))
+    return SessionStored(
+        session=Session(id=f"ses_{number}", turns=(Turn(id=f"t{number}", speaker="A", text=text),))
+    )
 
 
 async def _forgets_what_was_erased(journal: Journal) -> None:
@@ -280,7 +343,9 @@ async def _forgets_what_was_erased(journal: Journal) -> None:
     after = await journal.append(scope, StatsDelta(), expect=count + 1)
     assert await journal.head(scope) == count + 2, "sequences go on after an erasure"
     for seq in (0, count - 1, count):
-        assert await read_all(journal, scope, after=seq) == [erased, after], "erased rows are left out"
+        assert await read_all(journal, scope, after=seq) == [erased, after], (
+            "erased rows are left out"
+        )
     assert await read_all(journal, scope, after=count + 1) == [after]
     assert [row.entry for row in await read_all(journal, other)] == every_kind(), (
         "erasing one scope leaves the others alone"

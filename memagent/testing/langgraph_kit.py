@@ -1,7 +1,10 @@
-"""`check_langgraph_store`: whether an object keeps the promises of LangGraph's `BaseStore`, as its documentation and source state them.
+"""`check_langgraph_store`: whether an object keeps the promises of LangGraph's
+`BaseStore`, as its documentation and source state them.
 
-Each promise is one function over a fresh, empty store, so a report names every broken one and not only the first. What LangGraph leaves
-open (the order of documents without a query, whether a label may hold a dot) is left open here; what mixes up two documents is not.
+Each promise is one function over a fresh, empty store, so a report names every broken
+one and not only the first. What LangGraph leaves open (the order of documents without a
+query, whether a label may hold a dot) is left open here; what mixes up two documents is
+not.
 """
 
 from __future__ import annotations
@@ -21,17 +24,32 @@ if TYPE_CHECKING:
 
 _NS = ("kit", "ana")
 _FRUIT = {
-    "apple": {"text": "a red apple from the orchard", "price": 3, "fresh": True, "tags": ["red", "round"]},
-    "banana": {"text": "a yellow banana from the market", "price": 1.5, "fresh": False, "origin": {"land": "Peru"}},
+    "apple": {
+        "text": "a red apple from the orchard",
+        "price": 3,
+        "fresh": True,
+        "tags": ["red", "round"],
+    },
+    "banana": {
+        "text": "a yellow banana from the market",
+        "price": 1.5,
+        "fresh": False,
+        "origin": {"land": "Peru"},
+    },
     "cherry": {"text": "a bowl of dark cherries", "price": 9, "fresh": True},
 }
 
 
-async def check_langgraph_store(make_store: MakeStore, *, searches: bool = True, elapse: Elapse | None = None) -> None:
-    """Check stores made by `make_store`, called once a promise and each time for an empty one. Raises `AssertionError` with all faults.
+async def check_langgraph_store(
+    make_store: MakeStore, *, searches: bool = True, elapse: Elapse | None = None
+) -> None:
+    """Check stores made by `make_store`, called once a promise and each time for an empty one.
 
-    `searches=False` leaves out what needs an index for `query`. `elapse(store, seconds)` lets time pass for the store (by a clock of its
-    own, or by sleeping), and sweeps if the store needs it; without it, times to live are not checked.
+    Raises `AssertionError` with all faults.
+
+    `searches=False` leaves out what needs an index for `query`. `elapse(store,
+    seconds)` lets time pass for the store (by a clock of its own, or by sleeping), and
+    sweeps if the store needs it; without it, times to live are not checked.
     """
     faults = await langgraph_store_faults(make_store, searches=searches, elapse=elapse)
     broken = [f"{name}: {fault}" for name, fault in faults.items() if fault is not None]
@@ -109,7 +127,9 @@ async def _round_trip(store: BaseStore) -> None:
         item = store.get(_NS, key)
         assert item is not None, "a document that was put is there"
         _is((item.namespace, item.key, item.value), (_NS, key, one), "the document")
-        assert item.created_at.tzinfo is not None and item.updated_at >= item.created_at, "dates are aware and in order"
+        assert item.created_at.tzinfo is not None and item.updated_at >= item.created_at, (
+            "dates are aware and in order"
+        )
 
 
 async def _overwrite(store: BaseStore) -> None:
@@ -187,7 +207,11 @@ async def _dots(store: BaseStore) -> None:
         pass
     else:
         item = store.get(("a.b",), "k")
-        _is((item.namespace, item.value) if item else None, (("a.b",), {"whose": "dotted"}), "the dotted label")
+        _is(
+            (item.namespace, item.value) if item else None,
+            (("a.b",), {"whose": "dotted"}),
+            "the dotted label",
+        )
     with suppress(ValueError):
         store.batch([PutOp(("a.b",), "k", {"whose": "dotted"})])
     item = store.get(("a", "b"), "k")
@@ -201,7 +225,15 @@ async def _dots(store: BaseStore) -> None:
 
 
 async def _prefixes(store: BaseStore) -> None:
-    for namespace in (("users",), ("users", "ana"), ("users2",), ("us",), ("u_ers",), ("u%",), ("USERS",)):
+    for namespace in (
+        ("users",),
+        ("users", "ana"),
+        ("users2",),
+        ("us",),
+        ("u_ers",),
+        ("u%",),
+        ("USERS",),
+    ):
         store.put(namespace, "k", {"at": list(namespace)})
     for prefix, count in (
         (("users",), 2),
@@ -220,12 +252,23 @@ async def _pages(store: BaseStore) -> None:
     for at in range(25):
         store.put(("kit", f"p{at % 3}"), f"k{at}", {"at": at})
     _is(len(store.search(("kit",))), 10, "documents without a limit")
-    seen = [row.value["at"] for offset in range(0, 28, 4) for row in store.search(("kit",), limit=4, offset=offset)]
+    seen = [
+        row.value["at"]
+        for offset in range(0, 28, 4)
+        for row in store.search(("kit",), limit=4, offset=offset)
+    ]
     _is(sorted(seen), list(range(25)), "all pages together")
     _is(store.search(("kit",), limit=5, offset=25), [], "past the end")
     _is(store.search(("kit",), limit=0), [], "limit 0")
-    even = [store.search(("kit",), limit=3, offset=at, filter={"at": {"$lt": 7}}) for at in range(0, 9, 3)]
-    _is(sorted(row.value["at"] for page in even for row in page), list(range(7)), "all pages of a filter")
+    even = [
+        store.search(("kit",), limit=3, offset=at, filter={"at": {"$lt": 7}})
+        for at in range(0, 9, 3)
+    ]
+    _is(
+        sorted(row.value["at"] for page in even for row in page),
+        list(range(7)),
+        "all pages of a filter",
+    )
 
 
 def _found(store: BaseStore, wanted: dict[str, Any]) -> str:
@@ -271,13 +314,23 @@ async def _odd_fields(store: BaseStore) -> None:
 
 
 async def _namespaces(store: BaseStore) -> None:
-    tree = [("a", "b", "c"), ("a", "b", "d", "e"), ("a", "b", "d", "i"), ("a", "b", "f"), ("a", "c", "f"), ("z", "c")]
+    tree = [
+        ("a", "b", "c"),
+        ("a", "b", "d", "e"),
+        ("a", "b", "d", "i"),
+        ("a", "b", "f"),
+        ("a", "c", "f"),
+        ("z", "c"),
+    ]
     for namespace in tree:
         store.put(namespace, "k", {})
         store.put(namespace, "other", {})
     cases: list[tuple[dict[str, Any], set[tuple[str, ...]]]] = [
         ({}, set(tree)),
-        ({"prefix": ("a", "b"), "max_depth": 3}, {("a", "b", "c"), ("a", "b", "d"), ("a", "b", "f")}),
+        (
+            {"prefix": ("a", "b"), "max_depth": 3},
+            {("a", "b", "c"), ("a", "b", "d"), ("a", "b", "f")},
+        ),
         ({"suffix": ("f",)}, {("a", "b", "f"), ("a", "c", "f")}),
         ({"prefix": ("a", "*", "f")}, {("a", "b", "f"), ("a", "c", "f")}),
         ({"suffix": ("c", "*")}, {("a", "c", "f")}),
@@ -290,7 +343,9 @@ async def _namespaces(store: BaseStore) -> None:
         found = store.list_namespaces(**arguments)
         _is(set(found), expected, f"list_namespaces({arguments})")
         _is(len(found), len(set(found)), "a namespace is listed once")
-    pages = [one for offset in range(0, 8, 2) for one in store.list_namespaces(limit=2, offset=offset)]
+    pages = [
+        one for offset in range(0, 8, 2) for one in store.list_namespaces(limit=2, offset=offset)
+    ]
     _is(sorted(pages), sorted(tree), "all pages together")
 
 
@@ -314,12 +369,24 @@ async def _batches(store: BaseStore) -> None:
         ]
     )  # fmt: skip
     _is(len(results), 12, "results")
-    _is([results[0].value, results[2].value], [_FRUIT["apple"]] * 2, "a document before the batch's writes")
-    _is((_keys_of(results[3]), results[6], results[7]), ({"cherry"}, [_NS], None), "search, namespaces, nothing")
+    _is(
+        [results[0].value, results[2].value],
+        [_FRUIT["apple"]] * 2,
+        "a document before the batch's writes",
+    )
+    _is(
+        (_keys_of(results[3]), results[6], results[7]),
+        ({"cherry"}, [_NS], None),
+        "search, namespaces, nothing",
+    )
     _is([results[at] for at in (1, 4, 5, 8)], [None] * 4, "results of writes")
     apple, gone = store.get(_NS, "apple"), store.get(_NS, "cherry")
     _is((apple.value if apple else None, gone), ({"n": 2}, None), "after the batch")
-    _is([(row.key, row.value) for row in store.search(other)], [("y", {"n": 4})], "the last write of a key")
+    _is(
+        [(row.key, row.value) for row in store.search(other)],
+        [("y", {"n": 4})],
+        "the last write of a key",
+    )
     _is(store.batch([]), [], "an empty batch")
 
 
@@ -333,7 +400,9 @@ async def _async_twins(store: BaseStore) -> None:
     _is(_keys_of(await store.asearch(_NS, filter={"price": {"$lt": 2}})), {"banana"}, "asearch")
     _is(await store.alist_namespaces(prefix=("kit",)), [_NS], "alist_namespaces")
     await store.adelete(_NS, "apple")
-    results: list[Any] = await store.abatch([GetOp(_NS, "apple"), GetOp(_NS, "banana"), PutOp(_NS, "cherry", {"n": 1})])
+    results: list[Any] = await store.abatch(
+        [GetOp(_NS, "apple"), GetOp(_NS, "banana"), PutOp(_NS, "cherry", {"n": 1})]
+    )
     _is((results[0], results[1].key, results[2]), (None, "banana", None), "abatch")
     again = await store.aget(_NS, "cherry")
     _is(again.value if again else None, {"n": 1}, "what abatch put")
@@ -347,7 +416,12 @@ async def _at_once(store: BaseStore) -> None:
             store.put(("kit", f"w{worker}"), f"k{at}", {"worker": worker, "at": at})
 
     with ThreadPoolExecutor(4) as pool:
-        await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(pool, write, worker) for worker in range(4)))
+        await asyncio.gather(
+            *(
+                asyncio.get_running_loop().run_in_executor(pool, write, worker)
+                for worker in range(4)
+            )
+        )
     _is(len(store.search(("kit",), limit=100)), 40, "documents")
 
 
@@ -363,16 +437,29 @@ async def _ranking(store: BaseStore) -> None:
         {"apple", "cherry"},
         "a query with a filter",
     )
-    _is([row.key for row in store.search(_NS, query="yellow banana", limit=1)], ["banana"], "a query with a limit")
-    pages = [row.key for at in range(3) for row in store.search(_NS, query="red apple", limit=1, offset=at)]
+    _is(
+        [row.key for row in store.search(_NS, query="yellow banana", limit=1)],
+        ["banana"],
+        "a query with a limit",
+    )
+    pages = [
+        row.key
+        for at in range(3)
+        for row in store.search(_NS, query="red apple", limit=1, offset=at)
+    ]
     _is((pages[0], sorted(pages)), ("apple", sorted(_FRUIT)), "a query's pages")
     _is(
-        {row.namespace for row in store.search(("other",), query="red apple")}, {("other", "bo")}, "namespaces searched"
+        {row.namespace for row in store.search(("other",), query="red apple")},
+        {("other", "bo")},
+        "namespaces searched",
     )
 
 
 async def _index_paths(store: BaseStore) -> None:
-    value = {"title": "zebra crossing", "parts": [{"said": "quarterly budget"}, {"said": "tropical rain"}]}
+    value = {
+        "title": "zebra crossing",
+        "parts": [{"said": "quarterly budget"}, {"said": "tropical rain"}],
+    }
     store.put(_NS, "title", value, index=["title"])
     store.put(_NS, "parts", value, index=["parts[*].said"])
     _is(store.search(_NS, query="zebra crossing")[0].key, "title", "found by its title")
@@ -384,7 +471,11 @@ async def _unindexed(store: BaseStore) -> None:
     store.put(_NS, "shown", _FRUIT["banana"])
     _is(_keys_of(store.search(_NS)), {"hidden", "shown"}, "documents without a query")
     _is(store.get(_NS, "hidden") is not None, True, "got by its key")
-    ranked = [row.key for row in store.search(_NS, query="a red apple from the orchard") if row.score is not None]
+    ranked = [
+        row.key
+        for row in store.search(_NS, query="a red apple from the orchard")
+        if row.score is not None
+    ]
     _is(ranked, ["shown"], "documents ranked by a query")
 
 

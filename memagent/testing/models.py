@@ -1,7 +1,8 @@
 """Chat models without a provider: answers from a script, or from a function of the request.
 
-Both record every request, stream word by word, count words as tokens at a price of 0, and give ids made from the request, the
-answer and the call's ordinal, so the same run gives the same ids and two calls never share one.
+Both record every request, stream word by word, count words as tokens at a price of 0,
+and give ids made from the request, the answer and the call's ordinal, so the same run
+gives the same ids and two calls never share one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ ScriptedAnswer = str | ModelResponse | Exception
 
 
 class FunctionModel:
-    """Answers with what `answer(request)` gives: a text or a whole `ModelResponse`, plain or awaitable."""
+    """Answers with what `answer(request)` gives: a text or a whole `ModelResponse`,
+    plain or awaitable.
+    """
 
-    def __init__(self, answer: Callable[[ModelRequest], str | ModelResponse | Awaitable[str | ModelResponse]]) -> None:
+    def __init__(
+        self, answer: Callable[[ModelRequest], str | ModelResponse | Awaitable[str | ModelResponse]]
+    ) -> None:
         self._answer = answer
         self.requests: list[ModelRequest] = []
         """Every request so far, in order."""
@@ -44,29 +49,46 @@ class FunctionModel:
 
 
 class ScriptedModel(FunctionModel):
-    """Answers from a list in order, or from one list for each role. An exception in a list is raised in its turn.
+    """Answers from a list in order, or from one list for each role.
 
-    Asking more often than the script has answers raises an `AssertionError` that names the request.
+    An exception in a list is raised in its turn.
+
+    Asking more often than the script has answers raises an `AssertionError` that names
+    the request.
     """
 
-    def __init__(self, answers: Sequence[ScriptedAnswer] | Mapping[Role, Sequence[ScriptedAnswer]]) -> None:
+    def __init__(
+        self, answers: Sequence[ScriptedAnswer] | Mapping[Role, Sequence[ScriptedAnswer]]
+    ) -> None:
         if isinstance(answers, str):
-            raise ConfigError("a script is a list of answers, not one text: write ScriptedModel([text])")
+            raise ConfigError(
+                "a script is a list of answers, not one text: write ScriptedModel([text])"
+            )
         super().__init__(self._next)
         self._by_role = (
-            {role: list(script) for role, script in answers.items()} if isinstance(answers, Mapping) else None
+            {role: list(script) for role, script in answers.items()}
+            if isinstance(answers, Mapping)
+            else None
         )
         self._shared = [] if isinstance(answers, Mapping) else list(answers)
 
     @property
     def remaining(self) -> int:
         """How many scripted answers were not asked for yet."""
-        return len(self._shared) if self._by_role is None else sum(len(script) for script in self._by_role.values())
+        return (
+            len(self._shared)
+            if self._by_role is None
+            else sum(len(script) for script in self._by_role.values())
+        )
 
     def _next(self, request: ModelRequest) -> str | ModelResponse:
         script = self._shared if self._by_role is None else self._by_role.get(request.role, [])
         if not script:
-            whose = "the script" if self._by_role is None else f"the script of role {request.role.value!r}"
+            whose = (
+                "the script"
+                if self._by_role is None
+                else f"the script of role {request.role.value!r}"
+            )
             last = request.messages[-1].content if request.messages else ""
             raise AssertionError(
                 f"{whose} is exhausted at request {len(self.requests)} (role {request.role.value}, step {request.step}): "

@@ -1,9 +1,11 @@
 """A small OpenAI-compatible HTTP server that answers from a script, for tests over real sockets.
 
-It listens on 127.0.0.1 at a free port and speaks `POST /v1/chat/completions` (whole and streamed) and `GET /v1/models`. A
-handler, or a list used up in order, turns each request body into a `Reply`; a reply can also be a fault: a status with
-headers, a hang, a body cut short, a dropped connection, JSON of the wrong shape.
-The surprise: leaving the context manager wakes every hanging reply, so a test never waits for a hang to run out.
+It listens on 127.0.0.1 at a free port and speaks `POST /v1/chat/completions` (whole and
+streamed) and `GET /v1/models`. A handler, or a list used up in order, turns each
+request body into a `Reply`; a reply can also be a fault: a status with headers, a hang,
+a body cut short, a dropped connection, JSON of the wrong shape. The surprise: leaving
+the context manager wakes every hanging reply, so a test never waits for a hang to run
+out.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ Body = Mapping[str, JsonValue]
 
 
 class Reply(Record):
-    """What the server sends for one request. The class methods make the usual faults."""
+    """What the server sends for one request.
+
+    The class methods make the usual faults.
+    """
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -49,7 +54,9 @@ class Reply(Record):
     piece_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
     """Seconds to wait before each piece of a streamed reply."""
     truncate_bytes: int | None = None
-    """Send only this many bytes of the body: a whole reply is cut cleanly, a streamed one loses its connection."""
+    """Send only this many bytes of the body: a whole reply is cut cleanly, a streamed one
+    loses its connection.
+    """
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     reset: bool = False
     """Drop the connection without an answer."""
@@ -88,14 +95,19 @@ class Reply(Record):
 
 
 Handler = Callable[[Body, int], Reply | str]
-"""Answers (request body, call index from 0). Called from server threads, one call per request."""
+"""Answers (request body, call index from 0). Called from server threads, one call per
+request.
+"""
 
 
 class ScriptedServer:
-    """The server as a context manager. `requests` holds the bodies received so far; thread-safe.
+    """The server as a context manager.
 
-    `script` is a handler or a sequence of replies used in order (a string is a plain answer); past its end the server answers
-    400 and says so. What a handler raises is answered with 400 and raised again when the context ends.
+    `requests` holds the bodies received so far; thread-safe.
+
+    `script` is a handler or a sequence of replies used in order (a string is a plain
+    answer); past its end the server answers 400 and says so. What a handler raises is
+    answered with 400 and raised again when the context ends.
     """
 
     def __init__(self, script: Handler | Sequence[Reply | str]) -> None:
@@ -121,7 +133,10 @@ class ScriptedServer:
             return tuple(self._requests)
 
     def answer(self, body: Body) -> tuple[Reply, int]:
-        """Record one request body and give its reply and call index. Called by the server's threads."""
+        """Record one request body and give its reply and call index.
+
+        Called by the server's threads.
+        """
         with self._lock:
             index = len(self._requests)
             self._requests.append(body)
@@ -130,7 +145,10 @@ class ScriptedServer:
         elif index < len(self._script):
             reply = self._script[index]
         else:
-            reply = Reply.failing(400, error=f"the script has {len(self._script)} replies; this is request {index + 1}")
+            reply = Reply.failing(
+                400,
+                error=f"the script has {len(self._script)} replies; this is request {index + 1}",
+            )
         return (Reply(text=reply) if isinstance(reply, str) else reply), index
 
     def _handled(self, handler: Handler, body: Body, index: int) -> Reply | str:
@@ -145,7 +163,10 @@ class ScriptedServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.closing.set()
         self._http.shutdown()
@@ -214,12 +235,18 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _send(self, status: int, value: JsonValue, reply: Reply | None = None) -> None:
         payload = _encode(value)[: reply.truncate_bytes if reply is not None else None]
-        self._head(status, {"Content-Type": "application/json", "Content-Length": str(len(payload))}, reply)
+        self._head(
+            status, {"Content-Type": "application/json", "Content-Length": str(len(payload))}, reply
+        )
         self.wfile.write(payload)
         self.wfile.flush()
 
     def _stream(self, reply: Reply, body: Body, index: int) -> None:
-        self._head(reply.status, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}, reply)
+        self._head(
+            reply.status,
+            {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"},
+            reply,
+        )
         left = reply.truncate_bytes
         for event in _events(reply, body, index):
             if reply.piece_delay_s:
@@ -258,7 +285,11 @@ def _error(message: str, code: str | None = None) -> JsonValue:
 
 def _usage(reply: Reply) -> JsonValue:
     total = reply.prompt_tokens + reply.completion_tokens
-    return {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens, "total_tokens": total}
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "total_tokens": total,
+    }
 
 
 def _finish(reply: Reply) -> str:
@@ -267,13 +298,23 @@ def _finish(reply: Reply) -> str:
 
 def _calls(reply: Reply) -> list[JsonValue]:
     return [
-        {"index": i, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        {
+            "index": i,
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
         for i, call in enumerate(reply.tool_calls)
     ]
 
 
 def _frame(kind: str, body: Body, index: int) -> dict[str, JsonValue]:
-    return {"id": f"chatcmpl-{index}", "object": kind, "created": 1_700_000_000, "model": body.get("model")}
+    return {
+        "id": f"chatcmpl-{index}",
+        "object": kind,
+        "created": 1_700_000_000,
+        "model": body.get("model"),
+    }
 
 
 def _completion(reply: Reply, body: Body, index: int) -> JsonValue:
@@ -295,7 +336,9 @@ def _events(reply: Reply, body: Body, index: int) -> list[bytes]:
     deltas.extend({"content": piece} for piece in _pieces(reply.text or ""))
     deltas.extend({"tool_calls": [call]} for call in _calls(reply))
     head = _frame("chat.completion.chunk", body, index)
-    chunks: list[JsonValue] = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+    chunks: list[JsonValue] = [
+        {**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+    ]
     chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish(reply)}]})
     options = body.get("stream_options")
     if reply.with_usage and isinstance(options, dict) and options.get("include_usage"):

@@ -1,10 +1,13 @@
-"""Calendar arithmetic behind the time grammar: units, weekdays, seasons, named days, thirds and ordinals.
+"""Calendar arithmetic behind the time grammar: units, weekdays, seasons, named days,
+thirds and ordinals.
 
-Every function works on civil dates and gives a `Reading`: a half-open span with a granularity and whether an anchor was needed.
-Days are UTC days, weeks run Monday to Sunday, seasons are the meteorological ones of the northern hemisphere (winter 2022 is
-December 2022 to February 2023). The surprise: an offset counts calendar units, not durations, so "two weeks ago" is the whole
-week two weeks back and "a year ago" is the whole previous year, the way people mean it in talk.
-Dates outside years 1..9999 raise `OverflowError` or `ValueError`; the caller turns both into "not a time".
+Every function works on civil dates and gives a `Reading`: a half-open span with a
+granularity and whether an anchor was needed. Days are UTC days, weeks run Monday to
+Sunday, seasons are the meteorological ones of the northern hemisphere (winter 2022 is
+December 2022 to February 2023). The surprise: an offset counts calendar units, not
+durations, so "two weeks ago" is the whole week two weeks back and "a year ago" is the
+whole previous year, the way people mean it in talk. Dates outside years 1..9999 raise
+`OverflowError` or `ValueError`; the caller turns both into "not a time".
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from typing import Literal
 
 from memagent.core.records import Granularity
 
-Unit = Literal["minute", "hour", "day", "week", "weekend", "month", "quarter", "season", "year", "decade"]
+Unit = Literal[
+    "minute", "hour", "day", "week", "weekend", "month", "quarter", "season", "year", "decade"
+]
 Part = Literal["early", "mid", "late"]
 
 _GRANULARITY: dict[Unit, Granularity] = {
@@ -48,7 +53,9 @@ class Lean(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a phrase means: `[start, end)`, an open bound being `None`; `relative` when the anchor was needed."""
+    """What a phrase means: `[start, end)`, an open bound being `None`; `relative` when
+    the anchor was needed.
+    """
 
     start: datetime | None
     end: datetime | None
@@ -144,7 +151,9 @@ def unit_reading(day: date, unit: Unit, offset: int = 0, *, relative: bool = Tru
 
 
 def units_between(day: date, unit: Unit, low: int, high: int, *, relative: bool = True) -> Reading:
-    """From the unit at offset `low` through the one at `high`: one unit when they agree, else a RANGE."""
+    """From the unit at offset `low` through the one at `high`: one unit when they
+    agree, else a RANGE.
+    """
     if low == high:
         return unit_reading(day, unit, low, relative=relative)
     first, stop = bounds(day, unit, low)[0], bounds(day, unit, high)[1]
@@ -156,7 +165,9 @@ def clock_reading(moment: datetime, unit: Literal["minute", "hour"], *, relative
     start = moment.replace(second=0, microsecond=0)
     if unit == "hour":
         start = start.replace(minute=0)
-    return Reading(start, start + timedelta(minutes=60 if unit == "hour" else 1), _GRANULARITY[unit], relative)
+    return Reading(
+        start, start + timedelta(minutes=60 if unit == "hour" else 1), _GRANULARITY[unit], relative
+    )
 
 
 def weekday_before(day: date, weekday: int) -> date:
@@ -175,7 +186,9 @@ def weekday_in_week(day: date, weekday: int, offset: int = 0) -> date:
 
 
 def pick_year(on: Callable[[int], date], today: date, lean: Lean) -> date:
-    """The date of a yearly day that a speaker means on `today`: the coming one in plans, else the nearest that is not far ahead."""
+    """The date of a yearly day that a speaker means on `today`: the coming one in
+    plans, else the nearest that is not far ahead.
+    """
     options = [on(today.year + shift) for shift in (-1, 0, 1)]
     past = max(day for day in options if day <= today)
     future = min(day for day in options if day >= today)
@@ -218,14 +231,18 @@ HOLIDAYS: dict[str, Callable[[int], date]] = {
     r"easter\s+monday": lambda year: _easter(year) + DAY,
     r"easter(?:\s+sunday)?": lambda year: _easter(year),
 }
-"""Date in a given year of each named day, keyed by a regular expression of its names; US rules where countries differ."""
+"""Date in a given year of each named day, keyed by a regular expression of its names; US
+rules where countries differ.
+"""
 
 _WEEK_PARTS: dict[Part, tuple[int, int]] = {"early": (0, 2), "mid": (2, 4), "late": (4, 7)}
 _DECADE_PARTS: dict[Part, tuple[int, int]] = {"early": (0, 4), "mid": (3, 7), "late": (6, 10)}
 
 
 def part_of(whole: Reading, part: Part) -> Reading | None:
-    """The early, middle or late third of a month, season, year, decade or week, as a RANGE; `None` for anything else."""
+    """The early, middle or late third of a month, season, year, decade or week, as a
+    RANGE; `None` for anything else.
+    """
     first, stop = whole.first_day, whole.last_day + DAY
     third = {"early": 0, "mid": 1, "late": 2}[part]
     match whole.granularity:
@@ -246,26 +263,46 @@ def part_of(whole: Reading, part: Part) -> Reading | None:
 
 
 def nth_of(whole: Reading, nth: int, what: Unit | Literal["half"] | int) -> Reading | None:
-    """The `nth` (from 1; -1 is the last) day, week, weekend, weekday (an int, Monday 0), month, quarter or half of a longer span.
+    """The `nth` (from 1; -1 is the last) day, week, weekend, weekday (an int, Monday
+    0), month, quarter or half of a longer span.
 
-    Weeks of a month are its days 1-7, 8-14 and so on; the last week is its last seven days. `None` when there is no such part.
+    Weeks of a month are its days 1-7, 8-14 and so on; the last week is its last seven
+    days. `None` when there is no such part.
     """
     first, stop = whole.first_day, whole.last_day + DAY
     if isinstance(what, int):
-        day = weekday_before(stop, what) if nth < 0 else weekday_after(first - DAY, what) + timedelta(weeks=nth - 1)
+        day = (
+            weekday_before(stop, what)
+            if nth < 0
+            else weekday_after(first - DAY, what) + timedelta(weeks=nth - 1)
+        )
         found = one_day(day, relative=whole.relative)
     elif what == "weekend":
-        day = weekday_before(stop, 5) if nth < 0 else weekday_after(first - DAY, 5) + timedelta(weeks=nth - 1)
-        return unit_reading(day, "weekend", relative=whole.relative) if first <= day < stop else None
+        day = (
+            weekday_before(stop, 5)
+            if nth < 0
+            else weekday_after(first - DAY, 5) + timedelta(weeks=nth - 1)
+        )
+        return (
+            unit_reading(day, "weekend", relative=whole.relative) if first <= day < stop else None
+        )
     elif what == "day":
-        found = one_day(stop - DAY if nth < 0 else first + timedelta(days=nth - 1), relative=whole.relative)
+        found = one_day(
+            stop - DAY if nth < 0 else first + timedelta(days=nth - 1), relative=whole.relative
+        )
     elif what == "week":
         day = stop - timedelta(days=7) if nth < 0 else first + timedelta(weeks=nth - 1)
-        found = days(day, min(day + timedelta(days=7), stop), Granularity.WEEK, relative=whole.relative)
+        found = days(
+            day, min(day + timedelta(days=7), stop), Granularity.WEEK, relative=whole.relative
+        )
     elif whole.granularity is Granularity.MONTH and what == "half":
         middle = first + timedelta(days=15)
         low, high = (first, middle) if nth == 1 else (middle, stop)
-        return days(low, high, Granularity.RANGE, relative=whole.relative) if nth in (1, 2, -1) else None
+        return (
+            days(low, high, Granularity.RANGE, relative=whole.relative)
+            if nth in (1, 2, -1)
+            else None
+        )
     elif whole.granularity is Granularity.YEAR and what in ("half", "quarter", "month"):
         months = {"half": 6, "quarter": 3, "month": 1}[what]
         low = add_months(stop if nth < 0 else first, months * (nth if nth < 0 else nth - 1))

@@ -1,11 +1,14 @@
-"""The atoms of the time grammar: every phrase that names a time by itself, with how to read it against an anchor.
+"""The atoms of the time grammar: every phrase that names a time by itself, with how to
+read it against an anchor.
 
-An atom is a regular expression, a reader that turns its match into a `Reading`, and a guard that says what the match is worth in
-free text, where "may" is mostly a verb and "2000" mostly a number. `temporal` joins atoms ("from X to Y") and puts operators
-before them ("the week before X", "since X"). Patterns are written in lower case and matched against lowered text, three times as
-fast as matching without regard to case; guards see the text as written.
-The surprise: patterns are written once with named groups and used twice, alone for reading and, with the names stripped, inside
-one compiled alternation for scanning. Among the patterns that match at a place the longest readable one wins, so
+An atom is a regular expression, a reader that turns its match into a `Reading`, and a
+guard that says what the match is worth in free text, where "may" is mostly a verb and
+"2000" mostly a number. `temporal` joins atoms ("from X to Y") and puts operators before
+them ("the week before X", "since X"). Patterns are written in lower case and matched
+against lowered text, three times as fast as matching without regard to case; guards see
+the text as written. The surprise: patterns are written once with named groups and used
+twice, alone for reading and, with the names stripped, inside one compiled alternation
+for scanning. Among the patterns that match at a place the longest readable one wins, so
 their order means nothing.
 """
 
@@ -23,7 +26,9 @@ from memagent.timex.calendar import Lean, Reading
 from memagent.timex.vocabulary import Context, Match, told_year
 
 _TURN = {"last": -1, "this": 0, "next": 1}
-_DECADES: tuple[str, ...] = tuple("twenties thirties forties fifties sixties seventies eighties nineties".split())
+_DECADES: tuple[str, ...] = tuple(
+    "twenties thirties forties fifties sixties seventies eighties nineties".split()
+)
 
 
 def _which(match: Match) -> str:
@@ -83,9 +88,15 @@ def _read_days(match: Match, ctx: Context) -> Reading:
 def _read_ordinal(match: Match, ctx: Context) -> Reading:
     day, here = int(match["d"]), ctx.today.replace(day=1)
     if match["which"]:
-        return cal.one_day(cal.add_months(here, _TURN[match["which"]]).replace(day=day), relative=True)
+        return cal.one_day(
+            cal.add_months(here, _TURN[match["which"]]).replace(day=day), relative=True
+        )
     months = [cal.add_months(here, shift) for shift in (-2, -1, 0, 1, 2)]
-    dates = [month + timedelta(day - 1) for month in months if (month + timedelta(day - 1)).month == month.month]
+    dates = [
+        month + timedelta(day - 1)
+        for month in months
+        if (month + timedelta(day - 1)).month == month.month
+    ]
     if ctx.lean is Lean.FUTURE:
         return cal.one_day(min(found for found in dates if found >= ctx.today), relative=True)
     return cal.one_day(max(found for found in dates if found <= ctx.today), relative=True)
@@ -149,7 +160,10 @@ def _read_season(match: Match, ctx: Context) -> Reading:
     year, relative = told_year(match, ctx)
     if year is not None:
         return cal.season_reading(name, year, relative=relative)
-    around = [cal.season_reading(name, ctx.today.year + shift, relative=True) for shift in (-2, -1, 0, 1, 2)]
+    around = [
+        cal.season_reading(name, ctx.today.year + shift, relative=True)
+        for shift in (-2, -1, 0, 1, 2)
+    ]
     past = [season for season in around if season.last_day < ctx.today]
     future = [season for season in around if season.first_day > ctx.today]
     if which in ("last", "past", "this past", "previous"):
@@ -168,7 +182,9 @@ def _read_season(match: Match, ctx: Context) -> Reading:
 
 def _read_near_day(match: Match, ctx: Context) -> Reading:
     first = match[0].split()[-1 if match[0].endswith("today") else 0]
-    return cal.unit_reading(ctx.today, "day", {"yesterday": -1, "last": -1, "tomorrow": 1}.get(first, 0))
+    return cal.unit_reading(
+        ctx.today, "day", {"yesterday": -1, "last": -1, "tomorrow": 1}.get(first, 0)
+    )
 
 
 def _read_other_day(match: Match, ctx: Context) -> Reading:
@@ -177,16 +193,29 @@ def _read_other_day(match: Match, ctx: Context) -> Reading:
 
 def _trailing(ctx: Context, count: int, unit: cal.Unit) -> Reading:
     """The last `count` units up to and with today, as a duration."""
-    return cal.days(cal.move(ctx.today, -count, unit), ctx.today + cal.DAY, Granularity.RANGE, relative=True)
+    return cal.days(
+        cal.move(ctx.today, -count, unit), ctx.today + cal.DAY, Granularity.RANGE, relative=True
+    )
 
 
 def _read_unit(match: Match, ctx: Context) -> Reading:
     unit, times = words.unit_named(match["u"])
     which = _which(match)
     back = which in ("last", "past", "this past", "previous")
-    if back and which != "previous" and unit != "weekend" and (match["the"] or which == "this past"):
+    if (
+        back
+        and which != "previous"
+        and unit != "weekend"
+        and (match["the"] or which == "this past")
+    ):
         return _trailing(ctx, times, unit)
-    offset = -1 if back else 0 if which == "this" or (which == "this coming" and unit == "weekend") else 1
+    offset = (
+        -1
+        if back
+        else 0
+        if which == "this" or (which == "this coming" and unit == "weekend")
+        else 1
+    )
     return cal.unit_reading(ctx.today, unit, offset * times)
 
 
@@ -236,7 +265,9 @@ def _read_window(match: Match, ctx: Context) -> Reading:
     count = words.amount_range(match["n"], unit)[1] * times
     if _which(match) in ("last", "past", "previous"):
         return _trailing(ctx, count, unit)
-    return cal.days(ctx.today, cal.move(ctx.today, count, unit) + cal.DAY, Granularity.RANGE, relative=True)
+    return cal.days(
+        ctx.today, cal.move(ctx.today, count, unit) + cal.DAY, Granularity.RANGE, relative=True
+    )
 
 
 def _read_duration(match: Match, ctx: Context) -> Reading:
@@ -262,7 +293,11 @@ def _read_second(match: Match, ctx: Context) -> Reading:
     back = match["rel"].startswith("before")
     if match["d"]:
         weekday = words.weekday_number(match["d"])
-        near = cal.weekday_before(ctx.today, weekday) if back else cal.weekday_in_week(ctx.today, weekday, 1)
+        near = (
+            cal.weekday_before(ctx.today, weekday)
+            if back
+            else cal.weekday_in_week(ctx.today, weekday, 1)
+        )
         return cal.one_day(near + timedelta(weeks=-1 if back else 1), relative=True)
     unit, times = words.unit_named(match["u"])
     return cal.unit_reading(ctx.today, unit, (-2 if back else 2) * times)
@@ -296,17 +331,28 @@ def _atom(
 
 
 ATOMS = (
-    _atom(rf"(?<![\d./-])(?P<y>\d{{4}})[-/.](?P<a>\d{{1,2}})[-/.](?P<b>\d{{1,2}}){_ISO_END}", _read_iso),
     _atom(
-        rf"(?<![\d./-])(?P<a>\d{{1,2}})[-/](?P<b>\d{{1,2}})[-/](?P<y>\d{{4}}|(?<=/)\d\d){_ISO_END}", _read_month_first
+        rf"(?<![\d./-])(?P<y>\d{{4}})[-/.](?P<a>\d{{1,2}})[-/.](?P<b>\d{{1,2}}){_ISO_END}",
+        _read_iso,
     ),
-    _atom(rf"(?<![\d./-])(?P<a>\d{{1,2}})\.\s?(?P<b>\d{{1,2}})\.\s?(?P<y>\d{{4}}){_ISO_END}", _read_day_first),
+    _atom(
+        rf"(?<![\d./-])(?P<a>\d{{1,2}})[-/](?P<b>\d{{1,2}})[-/](?P<y>\d{{4}}|(?<=/)\d\d){_ISO_END}",
+        _read_month_first,
+    ),
+    _atom(
+        rf"(?<![\d./-])(?P<a>\d{{1,2}})\.\s?(?P<b>\d{{1,2}})\.\s?(?P<y>\d{{4}}){_ISO_END}",
+        _read_day_first,
+    ),
     _atom(
         rf"\b{words.NAME}(?:the\s+)?{words.DAY}(?:\s+of)?[\s-]+{_M}(?:-(?=\d{{4}}))?{_MAYBE_YEAR}",
         _read_day,
         words.guard_verb_month,
     ),
-    _atom(rf"\b{words.NAME}{_M}\s+(?:the\s+)?{words.DAY}(?!:\d){_MAYBE_YEAR}", _read_day, words.guard_verb_month),
+    _atom(
+        rf"\b{words.NAME}{_M}\s+(?:the\s+)?{words.DAY}(?!:\d){_MAYBE_YEAR}",
+        _read_day,
+        words.guard_verb_month,
+    ),
     _atom(
         rf"\b(?:(?:from|between)\s+)?(?:the\s+)?{words.DAY}{words.TO}{words.DAY2}(?:\s+of)?\s+{_M}{_MAYBE_YEAR}",
         _read_days,
@@ -322,9 +368,21 @@ ATOMS = (
         _read_ordinal,
         words.guard_ordinal,
     ),
-    _atom(rf"\b(?:(?P<which>last|this|next)\s+)?{_HOLIDAY}{_MAYBE_YEAR}", _read_holiday, words.guard_holiday),
-    _atom(rf"(?<![\d./-])(?P<y>{_Y})-(?P<a>1[0-2]|0\d){_ISO_END}", _read_month_number, words.guard_preposition),
-    _atom(rf"(?<![\d./-])(?P<a>1[0-2]|0?[1-9])/(?P<y>{_Y}){_ISO_END}", _read_month_number, words.guard_preposition),
+    _atom(
+        rf"\b(?:(?P<which>last|this|next)\s+)?{_HOLIDAY}{_MAYBE_YEAR}",
+        _read_holiday,
+        words.guard_holiday,
+    ),
+    _atom(
+        rf"(?<![\d./-])(?P<y>{_Y})-(?P<a>1[0-2]|0\d){_ISO_END}",
+        _read_month_number,
+        words.guard_preposition,
+    ),
+    _atom(
+        rf"(?<![\d./-])(?P<a>1[0-2]|0?[1-9])/(?P<y>{_Y}){_ISO_END}",
+        _read_month_number,
+        words.guard_preposition,
+    ),
     _atom(rf"\b{_M}{words.OF_YEAR}", _read_month),
     _atom(rf"\b{words.WHICH}\s+{_M}", _read_month, words.guard_which_month),
     _atom(rf"\b{_M}", _read_month, words.guard_month),
@@ -356,27 +414,43 @@ ATOMS = (
         _read_ago,
     ),
     _atom(rf"\b{words.ABOUT}?{_COUNT}\s+{_U}\s+from\s+(?:now|today)\b", _read_ahead),
-    _atom(rf"\bin\s+{words.ABOUT}?{_COUNT}\s+{_U}(?:['’]?s?['’]?\s+time\b)?", _read_ahead, words.guard_plan),
+    _atom(
+        rf"\bin\s+{words.ABOUT}?{_COUNT}\s+{_U}(?:['’]?s?['’]?\s+time\b)?",
+        _read_ahead,
+        words.guard_plan,
+    ),
     _atom(
         r"\b(?P<n>one|two|three|four|five|six|[1-9])\s+(?P<d>(?:mon|tues|wednes|thurs|fri|satur|sun)day)s\s+ago\b",
         _read_weekdays_ago,
     ),
-    _atom(rf"\b(?:the\s+|these\s+)?(?P<which>last|past|previous|next|coming)\s+{_COUNT}\s+{_U}", _read_window),
+    _atom(
+        rf"\b(?:the\s+|these\s+)?(?P<which>last|past|previous|next|coming)\s+{_COUNT}\s+{_U}",
+        _read_window,
+    ),
     _atom(
         rf"\bfor\s+{words.ABOUT}?{_COUNT}\s+(?P<u>years?|yrs?)\b(?!\s+(?:ago|old|to\s+come|from))",
         _read_duration,
         words.guard_report,
     ),
     _atom(
-        rf"\b(?:for\s+)?{words.ABOUT}?{_COUNT}\s+(?P<u>(?:week|month|year|yr)s?)\s+(?:now|already)\b", _read_duration
+        rf"\b(?:for\s+)?{words.ABOUT}?{_COUNT}\s+(?P<u>(?:week|month|year|yr)s?)\s+(?:now|already)\b",
+        _read_duration,
     ),
-    _atom(rf"\b{words.WHICH}\s+(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?", _read_weekday, words.guard_weekday),
+    _atom(
+        rf"\b{words.WHICH}\s+(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?",
+        _read_weekday,
+        words.guard_weekday,
+    ),
     _atom(
         rf"\b(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?(?:\s+(?:of\s+)?(?P<week>last|this|next)\s+week\b)?",
         _read_weekday,
         words.guard_weekday,
     ),
-    _atom(rf"\b(?P<week>last|next)\s+week(?:\s+on)?\s+(?P<d>{_DOW})", _read_weekday, words.guard_weekday),
+    _atom(
+        rf"\b(?P<week>last|next)\s+week(?:\s+on)?\s+(?P<d>{_DOW})",
+        _read_weekday,
+        words.guard_weekday,
+    ),
     _atom(
         rf"\b(?:the\s+)?(?:(?P<d>{_DOW})|(?P<u>{words.LONG_UNIT}))\s+(?P<rel>before\s+last|after\s+next)\b",
         _read_second,
@@ -386,8 +460,13 @@ ATOMS = (
 
 
 def _alternation() -> re.Pattern[str]:
-    """All atoms in one: those that start with a word share one test for its edge, the numeric ones one for a digit."""
-    bare = [re.sub(r"[?]P<[a-z0-9]+>", "?:", source) for source in (atom.regex.pattern for atom in ATOMS)]
+    """All atoms in one: those that start with a word share one test for its edge, the
+    numeric ones one for a digit.
+    """
+    bare = [
+        re.sub(r"[?]P<[a-z0-9]+>", "?:", source)
+        for source in (atom.regex.pattern for atom in ATOMS)
+    ]
     worded = "|".join(source.removeprefix(r"\b") for source in bare if source.startswith(r"\b"))
     numeric = "|".join(source for source in bare if not source.startswith(r"\b"))
     return re.compile(rf"(?<!\w)(?=\w)(?:{worded})|(?=[\d'’])(?:{numeric})")

@@ -1,9 +1,11 @@
 """From atoms to phrases: ranges of two atoms, and operators before an atom or a range.
 
-Inner operators pick a part of a time ("early June", "the first week of August") or a place next to it ("the week before X", "two
-days after X"); outer ones open a bound ("since X", "until X"). An atom that free text alone would not trust counts once an operator
-stands before it. The surprise: operators are found by a search that must end where the phrase starts, so the leftmost match is
-the longest operator, and "the week before X" wins over "before X".
+Inner operators pick a part of a time ("early June", "the first week of August") or a
+place next to it ("the week before X", "two days after X"); outer ones open a bound
+("since X", "until X"). An atom that free text alone would not trust counts once an
+operator stands before it. The surprise: operators are found by a search that must end
+where the phrase starts, so the leftmost match is the longest operator, and "the week
+before X" wins over "before X".
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _INNER = re.compile(
     r"|\b(?P<hour>[01]?\d|2[0-3])(?::(?P<minute>[0-5]\d))?\s*(?P<half>am|pm|a\.m\.|p\.m\.)?,?\s+on\s+"
     r")(?:the\s+)?\Z",
 )
-_OPERATOR_END = re.compile(r"(?:of|in|on|before|after|to|following|early|mid|late|starting|beginning|the)[\s-]+\Z")
+_OPERATOR_END = re.compile(
+    r"(?:of|in|on|before|after|to|following|early|mid|late|starting|beginning|the)[\s-]+\Z"
+)
 _OPEN = re.compile(
     r"\b(?P<op>(?:ever\s+)?since|starting\s+(?:in|from)|before|prior\s+to|after|until|till|up\s+to|by)\s+(?:the\s+|on\s+|in\s+|around\s+|about\s+)*\Z",
 )
@@ -68,7 +72,9 @@ class _Atom:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A stretch of text with its meaning; `bare` while nothing but an atom that needs an operator has been read."""
+    """A stretch of text with its meaning; `bare` while nothing but an atom that needs
+    an operator has been read.
+    """
 
     start: int
     end: int
@@ -77,7 +83,10 @@ class Phrase:
 
 
 def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phrase]:
-    """Every readable phrase, grown as far as it goes; they may overlap. `loose` also takes atoms that free text needs more for."""
+    """Every readable phrase, grown as far as it goes; they may overlap.
+
+    `loose` also takes atoms that free text needs more for.
+    """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few capitals have longer small forms
         lowered = text.translate(_ASCII_LOWER)
@@ -119,7 +128,9 @@ def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> 
 
 
 def _context(text: str, atom: _Atom, anchor: datetime | None) -> Context:
-    return Context(anchor, Lean.FUTURE if words.leans_future(text, atom.start, atom.end) else Lean.PAST)
+    return Context(
+        anchor, Lean.FUTURE if words.leans_future(text, atom.start, atom.end) else Lean.PAST
+    )
 
 
 def _read(atom: _Atom, ctx: Context) -> Reading | None:
@@ -131,12 +142,18 @@ def _read(atom: _Atom, ctx: Context) -> Reading | None:
 
 
 def _inner(text: str, atom: _Atom, ctx: Context) -> Phrase | None:
-    """The atom with the clock time behind it and the operators before it that pick a part of it or a place next to it."""
+    """The atom with the clock time behind it and the operators before it that pick a
+    part of it or a place next to it.
+    """
     reading = _read(atom, ctx)
     if reading is None:
         return None
     start, end, bare = atom.start, atom.end, atom.standing is Standing.WITH_OPERATOR
-    if reading.granularity is Granularity.DAY and not reading.relative and (clock := _CLOCK_AFTER.match(text, end)):
+    if (
+        reading.granularity is Granularity.DAY
+        and not reading.relative
+        and (clock := _CLOCK_AFTER.match(text, end))
+    ):
         timed = _with_clock(reading, clock)
         if timed is not None:
             reading, end = timed, clock.end()
@@ -183,7 +200,9 @@ def _apply_side(operator: Match, reading: Reading) -> Reading | None:
     sign = -1 if before else 1
     if operator["day"]:
         find = cal.weekday_before if before else cal.weekday_after
-        return cal.one_day(find(base, words.weekday_number(operator["day"])), relative=reading.relative)
+        return cal.one_day(
+            find(base, words.weekday_number(operator["day"])), relative=reading.relative
+        )
     if operator["night"]:
         return cal.one_day(base + sign * cal.DAY, relative=reading.relative)
     unit, times = words.unit_named(operator["unit"])
@@ -199,13 +218,19 @@ def _with_clock(day: Reading, clock: Match) -> Reading | None:
     groups = clock.groupdict()
     half = (groups["half"] or groups.get("half2") or "").replace(".", "")
     hour, minute = int(groups["hour"]), groups["minute"]
-    if day.granularity is not Granularity.DAY or (not half and minute is None) or (half and not 1 <= hour <= 12):
+    if (
+        day.granularity is not Granularity.DAY
+        or (not half and minute is None)
+        or (half and not 1 <= hour <= 12)
+    ):
         return None
     hour = hour % 12 + (12 if half == "pm" else 0) if half else hour
     return cal.at_clock(day, hour, None if minute is None else int(minute))
 
 
-def _pair(text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loose: bool) -> Phrase | None:
+def _pair(
+    text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loose: bool
+) -> Phrase | None:
     """ "from X to Y", "between X and Y", "X - Y": the RANGE from the start of X to the end of Y."""
     first = _inner(text, left, _context(text, left, anchor))
     second = _inner(text, right, _context(text, right, anchor))
@@ -220,7 +245,11 @@ def _pair(text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loos
     if joiner[0].strip().startswith("and") and not between:
         return None
     low, high = first.reading, second.reading
-    if opener is None and not loose and (first.bare or second.bare or low.relative != high.relative):
+    if (
+        opener is None
+        and not loose
+        and (first.bare or second.bare or low.relative != high.relative)
+    ):
         return None
     if low.start is None or high.end is None or low.start >= high.end:
         return None
@@ -229,9 +258,14 @@ def _pair(text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loos
 
 
 def _agree(
-    text: str, left: tuple[_Atom, Phrase | None], right: tuple[_Atom, Phrase | None], anchor: datetime | None
+    text: str,
+    left: tuple[_Atom, Phrase | None],
+    right: tuple[_Atom, Phrase | None],
+    anchor: datetime | None,
 ) -> tuple[Phrase | None, Phrase | None]:
-    """Let the end of a range that tells no year follow the end that does: "27 December to 3 January 2024"."""
+    """Let the end of a range that tells no year follow the end that does: "27 December
+    to 3 January 2024".
+    """
     (left_atom, first), (right_atom, second) = left, right
     if second and not second.reading.relative and (first is None or first.reading.relative):
         for year in (second.reading.first_day.year, second.reading.first_day.year - 1):
@@ -244,7 +278,9 @@ def _agree(
             if told and told.reading.last_day >= first.reading.first_day:
                 return first, told
     elif first and second and first.reading.first_day > second.reading.last_day:
-        later = _inner(text, right_atom, Context(cal.midnight(first.reading.first_day), Lean.FUTURE))
+        later = _inner(
+            text, right_atom, Context(cal.midnight(first.reading.first_day), Lean.FUTURE)
+        )
         return first, later or second
     return first, second
 

@@ -1,8 +1,10 @@
 """Time phrases and the spans they name.
 
-`find_times` scans free text with our own grammar only; `resolve_time` reads one whole phrase and, where the grammar does not know
-it, asks dateparser, which also reads other languages. Relative phrases are read against an anchor, the date of the session
-that holds them; without one they are left out. Days are UTC days and weeks run Monday to Sunday.
+`find_times` scans free text with our own grammar only; `resolve_time` reads one whole
+phrase and, where the grammar does not know it, asks dateparser, which also reads other
+languages. Relative phrases are read against an anchor, the date of the session that
+holds them; without one they are left out. Days are UTC days and weeks run Monday to
+Sunday.
 
 Conventions, chosen so that spans agree with how people date what they tell:
 - "last week" is the calendar week before, as is "the week before 9 June 2023" for 9 June; "two weeks ago" is the one before that.
@@ -47,9 +49,11 @@ class TimeMention(Record):
 
 
 def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
-    """Time phrases of a text in reading order, never overlapping: where two overlap the longer one is kept.
+    """Time phrases of a text in reading order, never overlapping: where two overlap the
+    longer one is kept.
 
-    `anchor` is when the text was said; relative phrases need it and are left out without it. Never raises on any text.
+    `anchor` is when the text was said; relative phrases need it and are left out
+    without it. Never raises on any text.
     """
     if not _CUE.search(text.lower()):
         return []
@@ -68,16 +72,22 @@ def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
         relative = phrase.reading.relative
         mentions.append(
             TimeMention(
-                start=phrase.start, end=phrase.end, text=said, span=_span(phrase.reading, said), relative=relative
+                start=phrase.start,
+                end=phrase.end,
+                text=said,
+                span=_span(phrase.reading, said),
+                relative=relative,
             )
         )
     return mentions
 
 
 def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
-    """The span that a whole phrase names, or `None` when it names none (or is relative and there is no anchor).
+    """The span that a whole phrase names, or `None` when it names none (or is relative
+    and there is no anchor).
 
-    Phrases outside the grammar go to dateparser, imported on first need; its answer is taken as a day, month or year.
+    Phrases outside the grammar go to dateparser, imported on first need; its answer is
+    taken as a day, month or year.
     """
     said = phrase.strip()
     if not said or len(said) > MAX_PHRASE_CHARS:
@@ -86,7 +96,8 @@ def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
     whole = [
         found
         for found in phrases(said, moment, loose=True)
-        if _IGNORED_BEFORE.fullmatch(said, 0, found.start) and _IGNORED_AFTER.fullmatch(said, found.end)
+        if _IGNORED_BEFORE.fullmatch(said, 0, found.start)
+        and _IGNORED_AFTER.fullmatch(said, found.end)
     ]
     if whole:
         return _span(max(whole, key=lambda found: found.end - found.start).reading, said)
@@ -107,9 +118,11 @@ _CUE = re.compile(
 
 
 def format_span(span: TimeSpan) -> str:
-    """The span in words at its granularity: "7 May 2023", "the week of 1 May 2023", "summer 2022", "27 May to 3 June 2023", "since 2016".
+    """The span in words at its granularity: "7 May 2023", "the week of 1 May 2023",
+    "summer 2022", "27 May to 3 June 2023", "since 2016".
 
-    A span that is not the calendar unit its granularity names is worded by its bounds. `resolve_time` reads the wording back.
+    A span that is not the calendar unit its granularity names is worded by its bounds.
+    `resolve_time` reads the wording back.
     """
     if span.start is None:
         return "any time" if span.end is None else f"before {_bound(span.end)}"
@@ -129,7 +142,9 @@ def format_span(span: TimeSpan) -> str:
 
 # --- wording ---------------------------------------------------------------------------------------------------------
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
 
 
 def _day(day: date) -> str:
@@ -142,7 +157,9 @@ def _month(day: date) -> str:
 
 def _moment(moment: datetime, granularity: Granularity) -> str:
     if granularity is Granularity.HOUR:
-        return f"{_day(moment.date())}, {moment.hour % 12 or 12} {'am' if moment.hour < 12 else 'pm'}"
+        return (
+            f"{_day(moment.date())}, {moment.hour % 12 or 12} {'am' if moment.hour < 12 else 'pm'}"
+        )
     return f"{_day(moment.date())}, {moment:%H:%M}"
 
 
@@ -166,7 +183,9 @@ def _unit(first: date, granularity: Granularity) -> str:
             return _month(first)
         case Granularity.SEASON:
             name = next(name for name, month in cal.SEASON_MONTHS.items() if month == first.month)
-            return f"{name} {first.year}" + (f"/{(first.year + 1) % 100:02d}" if name == "winter" else "")
+            return f"{name} {first.year}" + (
+                f"/{(first.year + 1) % 100:02d}" if name == "winter" else ""
+            )
         case Granularity.YEAR:
             return f"{first.year:04d}"
         case Granularity.DECADE:
@@ -182,7 +201,11 @@ def _range(start: datetime, end: datetime) -> str:
     last = stop - cal.DAY
     if (first.day, stop.day) == (1, 1):
         if (first.month, stop.month) == (1, 1):
-            return f"{first.year:04d}" if last.year == first.year else f"{first.year:04d} to {last.year:04d}"
+            return (
+                f"{first.year:04d}"
+                if last.year == first.year
+                else f"{first.year:04d} to {last.year:04d}"
+            )
         if (first.year, first.month) == (last.year, last.month):
             return _month(first)
         from_month = _MONTHS[first.month - 1] if first.year == last.year else _month(first)
@@ -229,7 +252,9 @@ _BARE_AMOUNT = re.compile(rf"(?:for\s+)?{words.ABOUT}?{words.AMOUNT}(?:\s+{words
 
 
 def _fallback(said: str, anchor: datetime | None) -> Reading | None:
-    """What dateparser makes of a phrase, read twice from different days to learn whether it is relative."""
+    """What dateparser makes of a phrase, read twice from different days to learn
+    whether it is relative.
+    """
     if not _WORTH_ASKING.match(said) or _BARE_AMOUNT.fullmatch(said):
         return None
     base = anchor.date() if anchor else _NO_ANCHOR
@@ -267,8 +292,12 @@ def _parser(base: date) -> DateDataParser:
         "PREFER_DATES_FROM": "past",
         "RETURN_AS_TIMEZONE_AWARE": False,
     }
-    return DateDataParser(languages=list(FALLBACK_LANGUAGES), try_previous_locales=False, settings=settings)
+    return DateDataParser(
+        languages=list(FALLBACK_LANGUAGES), try_previous_locales=False, settings=settings
+    )
 
 
 def _span(reading: Reading, said: str) -> TimeSpan:
-    return TimeSpan(start=reading.start, end=reading.end, granularity=reading.granularity, text=said)
+    return TimeSpan(
+        start=reading.start, end=reading.end, granularity=reading.granularity, text=said
+    )

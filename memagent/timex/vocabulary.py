@@ -1,8 +1,10 @@
-"""The vocabulary of the time grammar: fragments of regular expressions, the values behind words, and what context tells.
+"""The vocabulary of the time grammar: fragments of regular expressions, the values
+behind words, and what context tells.
 
-Nothing here knows a whole phrase. The surprise is `leans_future`: English leaves it to the clause whether "on Friday" is past or
-coming, so a few marks of a plan ("going to", "'ll", "we're meeting") to the left of a phrase turn incomplete dates forward;
-without one they point back, as told memories do.
+Nothing here knows a whole phrase. The surprise is `leans_future`: English leaves it to
+the clause whether "on Friday" is past or coming, so a few marks of a plan ("going to",
+"'ll", "we're meeting") to the left of a phrase turn incomplete dates forward; without
+one they point back, as told memories do.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Unanchored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a phrase is read against: the anchor moment, which way incomplete dates lean, a year told by a neighbour."""
+    """What a phrase is read against: the anchor moment, which way incomplete dates
+    lean, a year told by a neighbour.
+    """
 
     anchor: datetime | None
     lean: Lean = Lean.PAST
@@ -64,8 +68,12 @@ _SMALL = _listed(
 )
 _TENS = _listed("twenty thirty forty fifty sixty seventy eighty ninety")
 _ORDINALS = _listed("first second third fourth fifth")
-_COUNTS = dict(zip(_SMALL, range(1, 20), strict=True)) | dict(zip(_TENS, range(20, 100, 10), strict=True))
-_NUMBER_WORD = rf"(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[:9])}))?|{'|'.join(reversed(_SMALL))}"
+_COUNTS = dict(zip(_SMALL, range(1, 20), strict=True)) | dict(
+    zip(_TENS, range(20, 100, 10), strict=True)
+)
+_NUMBER_WORD = (
+    rf"(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[:9])}))?|{'|'.join(reversed(_SMALL))}"
+)
 
 MONTH = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
@@ -75,7 +83,9 @@ WEEKDAY = r"(?:mon(?:day)?|tues?(?:day)?|wed(?:nesday)?|thu(?:rs?)?(?:day)?|fri(
 SEASON = r"(?:spring|summer|autumn|fall|winter)\b"
 UNIT = r"(?:minute|min|hour|hr|day|weekend|week|wk|fortnight|month|quarter|year|yr|decade)s?\b"
 LONG_UNIT = r"(?:weekend|week|fortnight|month|quarter|year|decade)\b"
-AMOUNT = rf"(?:(?:a\s+)?couple(?:\s+of)?|(?:a\s+)?few|several|half\s+an?|an?|\d{{1,4}}|{_NUMBER_WORD})\b"
+AMOUNT = (
+    rf"(?:(?:a\s+)?couple(?:\s+of)?|(?:a\s+)?few|several|half\s+an?|an?|\d{{1,4}}|{_NUMBER_WORD})\b"
+)
 ORDINAL = rf"(?:{'|'.join(_ORDINALS)}|last|\d(?:st|nd|rd|th))\b"
 PART_OF_DAY = r"(?:morning|afternoon|evening|night)\b"
 DAY_OF_MONTH = r"(?:3[01]|[12]\d|0?[1-9])(?!\d)"
@@ -152,7 +162,9 @@ def count_of(words: str) -> int:
 
 
 def amount_range(words: str, unit: Unit) -> tuple[int, int]:
-    """Least and greatest count, equal for exact words; "a few" is 2..4 (of days 1..7, a week around three) and "several" 3..7."""
+    """Least and greatest count, equal for exact words; "a few" is 2..4 (of days 1..7, a
+    week around three) and "several" 3..7.
+    """
     bare = words.lower()
     if "few" in bare:
         return (1, 7) if unit == "day" else (2, 4)
@@ -168,7 +180,9 @@ def short_year(digits: str) -> int:
 
 
 def told_year(match: Match, ctx: Context) -> tuple[int | None, bool]:
-    """The year said with a date ("2023", "'98", "last year"), and whether an anchor is needed; `None` when none was said."""
+    """The year said with a date ("2023", "'98", "last year"), and whether an anchor is
+    needed; `None` when none was said.
+    """
     groups = match.groupdict()
     if groups.get("y"):
         return int(groups["y"]), False
@@ -207,12 +221,16 @@ _TIMELY = re.compile(
     r"\b(?:in|on|at|by|since|until|till|before|after|from|during|around|about|over|between|early|mid|late|earlier)"
     r"[\s-]+(?:the\s+)?\Z",
 )
-_FESTIVE = re.compile(r"\b(?:for|since|until|till|before|after|during|around|over|at|on|by|in)\s+\Z")
+_FESTIVE = re.compile(
+    r"\b(?:for|since|until|till|before|after|during|around|over|at|on|by|in)\s+\Z"
+)
 _THE_DECADE = re.compile(r"\bthe\s+(?:(?:early|mid|late)[\s-]+)?\Z")
 _COUNTED = re.compile(
     r"\s*(?:%|€|\$|(?:people|persons?|miles|km|k|m|kg|meters|metres|steps|dollars|euros|pounds|words|calories|times|pm|am)\b)",
 )
-_AFTER_MODAL = re.compile(r"\s+(?:be|have|not|also|well|or|seem|need|want|i|you|he|she|we|they|it)\b")
+_AFTER_MODAL = re.compile(
+    r"\s+(?:be|have|not|also|well|or|seem|need|want|i|you|he|she|we|they|it)\b"
+)
 _NOTHING_COUNTED = re.compile(
     r"\s*(?:[.,;:!?)]|\Z|(?:and|at|after|before|with|for|we|i|he|she|they|so|but|because|when)\b)"
 )
@@ -224,14 +242,18 @@ def guard_nothing(text: str, match: Match) -> Standing:
 
 
 def guard_preposition(text: str, match: Match) -> Standing:
-    """The phrase is a time after a preposition of time, unless a counted thing follows ("in 2000 steps")."""
+    """The phrase is a time after a preposition of time, unless a counted thing follows
+    ("in 2000 steps").
+    """
     if _COUNTED.match(match.string, match.end()):
         return Standing.REFUSED
     return Standing.ALONE if _left(_TIMELY, match) else Standing.WITH_OPERATOR
 
 
 def guard_verb_month(text: str, match: Match) -> Standing:
-    """ "may" and "march" in lower case are verbs unless a year, an ordinal or a preposition says otherwise."""
+    """ "may" and "march" in lower case are verbs unless a year, an ordinal or a
+    preposition says otherwise.
+    """
     word, groups = _written(text, match, "m").rstrip("."), match.groupdict()
     if groups.get("y") or groups.get("th") or word not in ("may", "march", "mar"):
         return Standing.ALONE
@@ -241,7 +263,9 @@ def guard_verb_month(text: str, match: Match) -> Standing:
 
 
 def guard_month(text: str, match: Match) -> Standing:
-    """A month alone: "October" counts anywhere, short forms and names that people bear only after a preposition."""
+    """A month alone: "October" counts anywhere, short forms and names that people bear
+    only after a preposition.
+    """
     standing = guard_verb_month(text, match)
     if standing is Standing.REFUSED or len(match["m"]) > 5 or match["m"] == "july":
         return standing
@@ -260,7 +284,11 @@ def guard_weekday(text: str, match: Match) -> Standing:
     if _written(text, match, "d") in ("sat", "sun", "wed", "mon"):
         return Standing.REFUSED
     groups = match.groupdict()
-    return Standing.ALONE if groups.get("which") or groups.get("week") else guard_preposition(text, match)
+    return (
+        Standing.ALONE
+        if groups.get("which") or groups.get("week")
+        else guard_preposition(text, match)
+    )
 
 
 def guard_holiday(text: str, match: Match) -> Standing:
@@ -278,12 +306,20 @@ def guard_decade(text: str, match: Match) -> Standing:
 
 def guard_plan(text: str, match: Match) -> Standing:
     """ "in two weeks" is a date in a plan and a duration in a report."""
-    return Standing.ALONE if leans_future(match.string, match.start(), match.end()) else Standing.REFUSED
+    return (
+        Standing.ALONE
+        if leans_future(match.string, match.start(), match.end())
+        else Standing.REFUSED
+    )
 
 
 def guard_report(text: str, match: Match) -> Standing:
     """ "for two years" reaches back in a report and ahead in a plan."""
-    return Standing.REFUSED if leans_future(match.string, match.start(), match.end()) else Standing.ALONE
+    return (
+        Standing.REFUSED
+        if leans_future(match.string, match.start(), match.end())
+        else Standing.ALONE
+    )
 
 
 def guard_ordinal(text: str, match: Match) -> Standing:
@@ -298,7 +334,9 @@ def guard_ordinal(text: str, match: Match) -> Standing:
 def guard_season(text: str, match: Match) -> Standing:
     """A bare season needs an operator, and "inspired by autumn" is none."""
     return (
-        Standing.REFUSED if match.string[max(0, match.start() - 3) : match.start()] == "by " else Standing.WITH_OPERATOR
+        Standing.REFUSED
+        if match.string[max(0, match.start() - 3) : match.start()] == "by "
+        else Standing.WITH_OPERATOR
     )
 
 

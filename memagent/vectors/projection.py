@@ -1,11 +1,15 @@
-"""A networked vector index as a projection of the journal: kept level with it, checked, and done without while it is not.
+"""A networked vector index as a projection of the journal: kept level with it, checked,
+and done without while it is not.
 
-The journal is the truth and a bank holds all of its own items, so a networked index may fail, lag or be deleted at any time: searches
-then go over the bank's own view, which gives the same hits. An `AppliedIndex` stores a mark: the journal sequence that it is level with,
-how many rows that makes, and their digest. At first use, and after any fault, the mark and the server's own count are compared with the
-state; where they differ the rows are listed and only the differences are written. Every search brings the mark along, so an index that
-was emptied, restored from a backup or left half-written is noticed before a hit of it is used.
-The surprise: several processes write one index. Writes carry the sequence that they come from and never replace what a later one wrote.
+The journal is the truth and a bank holds all of its own items, so a networked index may
+fail, lag or be deleted at any time: searches then go over the bank's own view, which
+gives the same hits. An `AppliedIndex` stores a mark: the journal sequence that it is
+level with, how many rows that makes, and their digest. At first use, and after any
+fault, the mark and the server's own count are compared with the state; where they
+differ the rows are listed and only the differences are written. Every search brings the
+mark along, so an index that was emptied, restored from a backup or left half-written is
+noticed before a hit of it is used. The surprise: several processes write one index.
+Writes carry the sequence that they come from and never replace what a later one wrote.
 """
 
 from __future__ import annotations
@@ -30,14 +34,18 @@ _MODULUS: Final = 1 << (8 * _CHECK_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an index is level with: a journal sequence, how many rows that makes, and the digest of them all (32 hex digits)."""
+    """What an index is level with: a journal sequence, how many rows that makes, and
+    the digest of them all (32 hex digits).
+    """
 
     seq: int
     count: int
     digest: str
 
     def agrees(self, other: Applied | None) -> bool:
-        """Whether both stand for the same rows; the sequence may differ, since many entries change no row."""
+        """Whether both stand for the same rows; the sequence may differ, since many
+        entries change no row.
+        """
         return other is not None and (self.count, self.digest) == (other.count, other.digest)
 
 
@@ -53,7 +61,10 @@ class Proposal:
 
 @runtime_checkable
 class AppliedIndex(VectorIndex, Protocol):
-    """A `VectorIndex` outside of the process that stores what it is level with. All calls raise `StoreUnavailable`."""
+    """A `VectorIndex` outside of the process that stores what it is level with.
+
+    All calls raise `StoreUnavailable`.
+    """
 
     async def applied(self) -> tuple[Applied | None, int]:
         """The mark, and how many rows of the scope are really there."""
@@ -63,8 +74,12 @@ class AppliedIndex(VectorIndex, Protocol):
         """Item ids with their checks; None when something lies there that is no row of ours."""
         ...
 
-    async def write(self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied) -> None:
-        """Write rows, take ids out, and store the mark last; nothing replaces or removes what came from a later sequence."""
+    async def write(
+        self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
+    ) -> None:
+        """Write rows, take ids out, and store the mark last; nothing replaces or
+        removes what came from a later sequence.
+        """
         ...
 
     async def clear(self) -> None:
@@ -77,7 +92,9 @@ class AppliedIndex(VectorIndex, Protocol):
 
 
 def row_check(row: IndexRow) -> int:
-    """A number (128 bits) over an item version and its vector; the digest of an index is the sum over its rows."""
+    """A number (128 bits) over an item version and its vector; the digest of an index
+    is the sum over its rows.
+    """
     told = hashlib.sha256(row.item.model_dump_json().encode())
     told.update(row.vector.tobytes())
     return int.from_bytes(told.digest()[:_CHECK_BYTES], "big")
@@ -127,9 +144,12 @@ class IndexProjection:
         self._erasures += 1
 
     async def catch_up(self, present: Callable[[], Level], *, insist: bool = False) -> None:
-        """Bring the index level with the state that `present` gives. A failure is kept in `failure`, and raised when one insists.
+        """Bring the index level with the state that `present` gives.
 
-        Without insisting nothing is tried while another task is at it, nor for 15 s after a failure.
+        A failure is kept in `failure`, and raised when one insists.
+
+        Without insisting nothing is tried while another task is at it, nor for 15 s
+        after a failure.
         """
         if not insist and (self._lock.locked() or time.monotonic() < self._rest_until):
             return
@@ -158,14 +178,20 @@ class IndexProjection:
                 _log.info("the vector index is level again")
                 self.failure = None
 
-    async def propose(self, vector: Vector, *, k: int, where: Filter | None, seq: int) -> frozenset[str] | None:
-        """Ids of the k nearest for a state at `seq`; None when the index is not to be relied on and the search is to be done here."""
+    async def propose(
+        self, vector: Vector, *, k: int, where: Filter | None, seq: int
+    ) -> frozenset[str] | None:
+        """Ids of the k nearest for a state at `seq`; None when the index is not to be
+        relied on and the search is to be done here.
+        """
         level = self._level
         if self._pending or self.failure is not None or (self._kept is not None and level is None):
             return None
         try:
             if self._kept is None or level is None:
-                return frozenset(hit.id for hit in await self._index.search(vector, k=k, where=where))
+                return frozenset(
+                    hit.id for hit in await self._index.search(vector, k=k, where=where)
+                )
             found = await self._kept.candidates(vector, k=k, where=where)
         except StoreUnavailable as failure:
             self._level = None
@@ -174,19 +200,25 @@ class IndexProjection:
         few = where is None and len(found.hits) < min(k, level.count)
         if found.dropped or few or not level.agrees(found.applied):
             if found.applied is None or found.applied.seq <= seq:
-                self._level = None  # no later writer explains it: look closely before the next search
-                _log.warning("the vector index is not as it was left; it is compared with the journal")
+                self._level = (
+                    None  # no later writer explains it: look closely before the next search
+                )
+                _log.warning(
+                    "the vector index is not as it was left; it is compared with the journal"
+                )
             return None
         return frozenset(hit.id for hit in found.hits)
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------
 
     async def _push(self, index: VectorIndex, level: Level, pending: set[str]) -> None:
         rows = {item_id: level.row(item_id) for item_id in sorted(pending)}
         await index.upsert([row for row in rows.values() if row is not None])
         await index.remove([item_id for item_id, row in rows.items() if row is None])
 
-    async def _follow(self, index: AppliedIndex, before: Applied, level: Level, pending: set[str]) -> None:
+    async def _follow(
+        self, index: AppliedIndex, before: Applied, level: Level, pending: set[str]
+    ) -> None:
         checks, total = dict(self._checks), int(before.digest, 16)
         rows: list[IndexRow] = []
         gone: list[str] = []
@@ -213,7 +245,9 @@ class IndexProjection:
         checks = {item_id: row_check(row) for item_id, row in rows.items()}
         wanted = Applied(level.seq, len(checks), _hex(sum(checks.values())))
         # A mark ahead of the journal is of a history that a restored backup has undone.
-        if self._emptied < erasures or (mark is not None and mark.seq > max(level.seq, await level.head())):
+        if self._emptied < erasures or (
+            mark is not None and mark.seq > max(level.seq, await level.head())
+        ):
             await index.clear()
             mark, count = None, 0
         if not (wanted.agrees(mark) and count == wanted.count):
@@ -221,7 +255,11 @@ class IndexProjection:
             if stored is None:
                 await index.clear()
                 stored = {}
-            fresh = [row for item_id, row in sorted(rows.items()) if stored.get(item_id) != checks[item_id]]
+            fresh = [
+                row
+                for item_id, row in sorted(rows.items())
+                if stored.get(item_id) != checks[item_id]
+            ]
             await index.write(fresh, sorted(stored.keys() - checks.keys()), applied=wanted)
             _log.info("the vector index caught up by %d rows of %d", len(fresh), wanted.count)
         self._checks, self._level, self._emptied = checks, wanted, erasures

@@ -1,8 +1,11 @@
-"""Calls to a Qdrant server: a bounded number of tries, pauses with jitter, and errors of our own tree.
+"""Calls to a Qdrant server: a bounded number of tries, pauses with jitter, and errors
+of our own tree.
 
-Every call of the index assigns or reads, so a call that may have been carried out is simply made again. What the server says about a wrong
-request is told at once; what may pass (429, 5xx, no answer, a lost connection, an answer of another shape) is tried again within a time
-that is bounded as a whole. The surprise: no message repeats what the server answered, since Qdrant quotes the request, which holds words.
+Every call of the index assigns or reads, so a call that may have been carried out is
+simply made again. What the server says about a wrong request is told at once; what may
+pass (429, 5xx, no answer, a lost connection, an answer of another shape) is tried again
+within a time that is bounded as a whole. The surprise: no message repeats what the
+server answered, since Qdrant quotes the request, which holds words.
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
-from memagent.core.errors import ConfigError, MemAgentError, MissingExtra, StoreError, StoreUnavailable
+from memagent.core.errors import (
+    ConfigError,
+    MemAgentError,
+    MissingExtra,
+    StoreError,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from qdrant_client import AsyncQdrantClient
@@ -49,9 +58,15 @@ class Calls:
     """A client, and how patiently it is asked."""
 
     def __init__(
-        self, client: Callable[[], AsyncQdrantClient], patience: Patience | None = None, *, exact: bool = False
+        self,
+        client: Callable[[], AsyncQdrantClient],
+        patience: Patience | None = None,
+        *,
+        exact: bool = False,
     ) -> None:
-        """`client` is called at every try, inside the event loop that makes the call; `exact` says that it can only search exactly."""
+        """`client` is called at every try, inside the event loop that makes the call;
+        `exact` says that it can only search exactly.
+        """
         self._client = client
         self._patience = patience or Patience()
         self.exact = exact
@@ -72,12 +87,16 @@ class Calls:
     def over(cls, client: AsyncQdrantClient) -> Calls:
         """Calls through a client; its local mode is exact, and says so when asked for it."""
         options = client.init_options
-        return cls(lambda: client, exact=options.get("location") == ":memory:" or options.get("path") is not None)
+        return cls(
+            lambda: client,
+            exact=options.get("location") == ":memory:" or options.get("path") is not None,
+        )
 
     async def ask(self, doing: str, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
         """What `call` gives, tried again as far as patience goes.
 
-        Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key, `StoreError` for a request that the server finds wrong.
+        Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
+        `StoreError` for a request that the server finds wrong.
         """
         patience, began, tried = self._patience, time.monotonic(), 0
         while True:
@@ -91,7 +110,9 @@ class Calls:
                 fault = _fault(exc)
                 tried += 1
                 pause = min(patience.first_pause_s * 2 ** (tried - 1), patience.longest_pause_s)
-                pause = fault.wait_s if fault.wait_s is not None else pause * random.uniform(0.5, 1.0)
+                pause = (
+                    fault.wait_s if fault.wait_s is not None else pause * random.uniform(0.5, 1.0)
+                )
                 left = patience.total_s - (time.monotonic() - began)
                 if fault.final is not None or tried >= patience.tries or pause >= left:
                     raise _error(fault, doing, tried) from exc
@@ -112,7 +133,9 @@ def _error(fault: _Fault, doing: str, tried: int) -> MemAgentError:
     if fault.final is not None:
         return fault.final(f"Qdrant, {doing}: {fault.reason}")
     asked = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
-    return StoreUnavailable(f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){asked}")
+    return StoreUnavailable(
+        f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){asked}"
+    )
 
 
 def _fault(exc: Exception) -> _Fault:
@@ -138,18 +161,25 @@ def _status_fault(status: int, retry_after: str | None) -> _Fault:
     if status == 404:
         return _Fault("the collection is gone", final=CollectionGone)
     if status in (401, 403):
-        return _Fault(f"the key was refused ({status}); set index.api_key to one that may write", final=ConfigError)
+        return _Fault(
+            f"the key was refused ({status}); set index.api_key to one that may write",
+            final=ConfigError,
+        )
     if status in (408, 429) or status >= 500:
         return _Fault(f"status {status}", wait_s)
     return _Fault(f"the request was refused with status {status}", final=StoreError)
 
 
 def shared_client(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
-    """The client of the running event loop for a server: all users of a process share its connections."""
+    """The client of the running event loop for a server: all users of a process share
+    its connections.
+    """
     from qdrant_client import AsyncQdrantClient
 
     clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
     key = (url, api_key, timeout_s)
     if key not in clients:
-        clients[key] = AsyncQdrantClient(url=url, api_key=api_key, timeout=ceil(timeout_s), check_compatibility=False)
+        clients[key] = AsyncQdrantClient(
+            url=url, api_key=api_key, timeout=ceil(timeout_s), check_compatibility=False
+        )
     return clients[key]

@@ -1,11 +1,15 @@
-"""A vector index in Qdrant: one collection for all users, the tenant in every point and every filter.
+"""A vector index in Qdrant: one collection for all users, the tenant in every point and
+every filter.
 
-Qdrant proposes, exactly and not by its approximate graph (none is built), and we decide: candidates come back with their payload, are
-checked to be rows of this scope that were asked for, and are scored again in float64 from their vectors, ties by id, so the order is the
-same as the numpy index's. More candidates are fetched while the last one kept ties with the last one seen.
-Filters are made in one place (`_within`), which puts the tenant first; writes wait until they are applied, and go in bounded batches. A
-row that was not asked for is left out, counted and logged without its words. The surprise: beside its items a scope has one point that is
-no item, the mark, which tells what journal sequence the rows are level with (see `index_projection`).
+Qdrant proposes, exactly and not by its approximate graph (none is built), and we
+decide: candidates come back with their payload, are checked to be rows of this scope
+that were asked for, and are scored again in float64 from their vectors, ties by id, so
+the order is the same as the numpy index's. More candidates are fetched while the last
+one kept ties with the last one seen. Filters are made in one place (`_within`), which
+puts the tenant first; writes wait until they are applied, and go in bounded batches. A
+row that was not asked for is left out, counted and logged without its words. The
+surprise: beside its items a scope has one point that is no item, the mark, which tells
+what journal sequence the rows are level with (see `index_projection`).
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ class QdrantIndex:
         self._collection = collection
         self._ready = self._prepared = False
         self.dropped = 0
-        """Rows that came back without having been asked for: another user's, or such as do not pass the filter."""
+        """Rows that came back without having been asked for: another user's, or such as do
+        not pass the filter.
+        """
 
     @classmethod
     def connect(
@@ -76,13 +82,21 @@ class QdrantIndex:
         scope: Scope | None = None,
         patience: Patience | None = None,
     ) -> QdrantIndex:
-        """An index on a server, over the one client that an event loop has for it. Raises `MissingExtra` without qdrant-client."""
-        return cls(Calls.to(url, api_key=api_key, patience=patience), scope=scope, collection=collection)
+        """An index on a server, over the one client that an event loop has for it.
 
-    # -- a vector index --------------------------------------------------------------------------------------------
+        Raises `MissingExtra` without qdrant-client.
+        """
+        return cls(
+            Calls.to(url, api_key=api_key, patience=patience), scope=scope, collection=collection
+        )
+
+    # -- a vector index ----------------------------------------------------------------
 
     async def upsert(self, rows: Sequence[IndexRow]) -> None:
-        """Write rows in batches; a row of the same item replaces the older one. Raises `EmbeddingError`, `StoreUnavailable`."""
+        """Write rows in batches; a row of the same item replaces the older one.
+
+        Raises `EmbeddingError`, `StoreUnavailable`.
+        """
         await self._upsert(rows, seq=0)
 
     async def remove(self, ids: Sequence[str]) -> None:
@@ -93,16 +107,22 @@ class QdrantIndex:
         """The k best by cosine, ties by id; [] when the collection does not exist yet."""
         return (await self.candidates(vector, k=k, where=where)).hits
 
-    # -- an applied index ------------------------------------------------------------------------------------------
+    # -- an applied index --------------------------------------------------------------
 
     async def applied(self) -> tuple[Applied | None, int]:
-        """The mark, and how many rows of the scope are really there; (None, 0) without a collection."""
+        """The mark, and how many rows of the scope are really there; (None, 0) without
+        a collection.
+        """
         if not await self._exists():
             return None, 0
 
         async def read(client: AsyncQdrantClient) -> tuple[Applied | None, int]:
             points, _ = await client.scroll(
-                self._collection, scroll_filter=self._within(row="mark"), limit=1, with_payload=True, with_vectors=False
+                self._collection,
+                scroll_filter=self._within(row="mark"),
+                limit=1,
+                with_payload=True,
+                with_vectors=False,
             )
             found = await client.count(self._collection, count_filter=self._within(), exact=True)
             return self._mark_in(points), found.count
@@ -113,14 +133,18 @@ class QdrantIndex:
             return None, 0
 
     async def inventory(self) -> dict[str, int] | None:
-        """Item ids with their checks; None when a point of the scope is neither an item of ours nor there once."""
+        """Item ids with their checks; None when a point of the scope is neither an item
+        of ours nor there once.
+        """
         if not await self._exists():
             return {}
         found: dict[str, int] = {}
         offset: Any = None
         while True:
 
-            async def page(client: AsyncQdrantClient, offset: Any = offset) -> tuple[list[Any], Any]:
+            async def page(
+                client: AsyncQdrantClient, offset: Any = offset
+            ) -> tuple[list[Any], Any]:
                 return await client.scroll(
                     self._collection,
                     scroll_filter=self._within(),
@@ -137,14 +161,22 @@ class QdrantIndex:
                     self._drop(1)
                     continue
                 item_id, check = payload.get("item_id"), payload.get("check")
-                if not isinstance(item_id, str) or not isinstance(check, str) or point.id != self._point_id(item_id):
+                if (
+                    not isinstance(item_id, str)
+                    or not isinstance(check, str)
+                    or point.id != self._point_id(item_id)
+                ):
                     return None
                 found[item_id] = int(check, 16)
             if offset is None:
                 return found
 
-    async def write(self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied) -> None:
-        """Write rows, take ids out, and store the mark last; nothing replaces or removes what came from a later sequence."""
+    async def write(
+        self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
+    ) -> None:
+        """Write rows, take ids out, and store the mark last; nothing replaces or
+        removes what came from a later sequence.
+        """
         from qdrant_client import models
 
         await self._upsert(rows, seq=applied.seq)
@@ -158,7 +190,9 @@ class QdrantIndex:
             "count": applied.count,
             "digest": applied.digest,
         }
-        mark = models.PointStruct(id=self._point_id(""), vector=[0.0] * (self._dim or 1), payload=payload)
+        mark = models.PointStruct(
+            id=self._point_id(""), vector=[0.0] * (self._dim or 1), payload=payload
+        )
         older = self._within(row="mark", up_to=applied.seq)
         await self._put("marking what is applied", [mark], older)
 
@@ -169,7 +203,9 @@ class QdrantIndex:
         if not await self._exists():
             return
         everything = models.FilterSelector(filter=self._within(row=None))
-        await self._ask("emptying", lambda client: client.delete(self._collection, everything, wait=True))
+        await self._ask(
+            "emptying", lambda client: client.delete(self._collection, everything, wait=True)
+        )
 
     async def candidates(self, vector: Vector, *, k: int, where: Filter | None = None) -> Proposal:
         """`search`, and the mark read in the same request."""
@@ -186,7 +222,12 @@ class QdrantIndex:
             except CollectionGone:
                 return Proposal([], None)
             cut = ordered(scored, k)
-            if count < limit or limit >= _MOST or len(cut) < k or cut[-1][1] > ordered(scored, len(scored))[-1][1]:
+            if (
+                count < limit
+                or limit >= _MOST
+                or len(cut) < k
+                or cut[-1][1] > ordered(scored, len(scored))[-1][1]
+            ):
                 return Proposal(cosine_hits(cut), mark, dropped)
             limit = min(4 * limit, _MOST)
 
@@ -197,12 +238,14 @@ class QdrantIndex:
             self._ready = self._prepared = False
             raise
 
-    # -- inside: reading -------------------------------------------------------------------------------------------
+    # -- inside: reading ---------------------------------------------------------------
 
     async def _nearest(
         self, vector: Vector, limit: int, where: Filter | None
     ) -> tuple[list[Scored], int, Applied | None, int]:
-        """Rows with their scores, how many points came back, the mark, and how many points were dropped."""
+        """Rows with their scores, how many points came back, the mark, and how many
+        points were dropped.
+        """
         from qdrant_client import models
 
         nearest = models.QueryRequest(
@@ -216,9 +259,20 @@ class QdrantIndex:
         mark = models.QueryRequest(filter=self._within(row="mark"), limit=1, with_payload=True)
 
         async def query(client: AsyncQdrantClient) -> tuple[list[Scored], int, Applied | None, int]:
-            near, marks = await client.query_batch_points(self._collection, requests=[nearest, mark])
-            scored = [row for point in near.points if (row := self._scored(point, vector, where)) is not None]
-            return scored, len(near.points), self._mark_in(marks.points), len(near.points) - len(scored)
+            near, marks = await client.query_batch_points(
+                self._collection, requests=[nearest, mark]
+            )
+            scored = [
+                row
+                for point in near.points
+                if (row := self._scored(point, vector, where)) is not None
+            ]
+            return (
+                scored,
+                len(near.points),
+                self._mark_in(marks.points),
+                len(near.points) - len(scored),
+            )
 
         answer = await self._ask("searching", query)
         if answer[3]:
@@ -226,7 +280,10 @@ class QdrantIndex:
         return answer
 
     def _scored(self, point: Any, vector: Vector, where: Filter | None) -> Scored | None:
-        """A row with its exact score; None for one that was not asked for. Raises `ValueError` for what is no row of ours."""
+        """A row with its exact score; None for one that was not asked for.
+
+        Raises `ValueError` for what is no row of ours.
+        """
         payload: dict[str, Any] = point.payload or {}
         if payload.get("tenant") != self._tenant or payload.get("row") != "item":
             return None
@@ -253,7 +310,7 @@ class QdrantIndex:
             self._collection,
         )
 
-    # -- inside: writing -------------------------------------------------------------------------------------------
+    # -- inside: writing ---------------------------------------------------------------
 
     async def _upsert(self, rows: Sequence[IndexRow], *, seq: int) -> None:
         if not rows:
@@ -282,13 +339,17 @@ class QdrantIndex:
                 yield batch
                 batch, size = [], 0
             batch.append(
-                models.PointStruct(id=self._point_id(row.item.id), vector=row.vector.tolist(), payload=payload)
+                models.PointStruct(
+                    id=self._point_id(row.item.id), vector=row.vector.tolist(), payload=payload
+                )
             )
             size += weight
         yield batch
 
     async def _put(self, doing: str, points: list[Any], older: Any) -> None:
-        """Write points; those that are there already only where they pass the filter `older`, if there is one."""
+        """Write points; those that are there already only where they pass the filter
+        `older`, if there is one.
+        """
 
         async def put(client: AsyncQdrantClient) -> None:
             await client.upsert(self._collection, points=points, wait=True, update_filter=older)
@@ -302,10 +363,14 @@ class QdrantIndex:
             return
         for start in range(0, len(ids), _PAGE):
             points: list[Any] = [self._point_id(item_id) for item_id in ids[start : start + _PAGE]]
-            chosen = models.FilterSelector(filter=self._within(models.HasIdCondition(has_id=points), up_to=seq))
+            chosen = models.FilterSelector(
+                filter=self._within(models.HasIdCondition(has_id=points), up_to=seq)
+            )
             await self._ask(
                 "removing rows",
-                lambda client, chosen=chosen: client.delete(self._collection, points_selector=chosen, wait=True),
+                lambda client, chosen=chosen: client.delete(
+                    self._collection, points_selector=chosen, wait=True
+                ),
             )
 
     async def _exists(self) -> bool:
@@ -325,14 +390,18 @@ class QdrantIndex:
         return True
 
     async def _prepare(self, dim: int) -> None:
-        """Make the collection and its payload indexes, unless they are there; several processes may do so at once."""
+        """Make the collection and its payload indexes, unless they are there; several
+        processes may do so at once.
+        """
         if self._prepared:
             return
         from qdrant_client import models
 
         if not await self._exists():
             vectors = models.VectorParams(
-                size=self._dim or dim, distance=models.Distance.DOT, hnsw_config=models.HnswConfigDiff(m=0)
+                size=self._dim or dim,
+                distance=models.Distance.DOT,
+                hnsw_config=models.HnswConfigDiff(m=0),
             )
 
             async def create(client: AsyncQdrantClient) -> None:
@@ -346,7 +415,10 @@ class QdrantIndex:
                     raise
             await self._exists()
         fields: list[tuple[str, Any]] = [
-            ("tenant", models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)),
+            (
+                "tenant",
+                models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+            ),
             ("seq", models.PayloadSchemaType.INTEGER),
             *((name, models.PayloadSchemaType.KEYWORD) for name in _KEYWORDS),
             *((name, models.PayloadSchemaType.FLOAT) for name in _MOMENTS),
@@ -362,7 +434,9 @@ class QdrantIndex:
 
     def _point_id(self, item_id: str) -> str:
         """The mark's is that of the empty id, which no item has."""
-        return str(uuid.UUID(bytes=hashlib.sha256(f"{self._tenant}\x1f{item_id}".encode()).digest()[:16]))
+        return str(
+            uuid.UUID(bytes=hashlib.sha256(f"{self._tenant}\x1f{item_id}".encode()).digest()[:16])
+        )
 
     def _payload(self, row: IndexRow, seq: int) -> dict[str, Any]:
         item = row.item
@@ -384,10 +458,14 @@ class QdrantIndex:
         return payload
 
     def _within(self, *conditions: Any, row: _Row | None = "item", up_to: int | None = None) -> Any:
-        """The filter of every request: this scope's rows of a kind, written at or before a sequence, that meet further conditions."""
+        """The filter of every request: this scope's rows of a kind, written at or
+        before a sequence, that meet further conditions.
+        """
         from qdrant_client import models
 
-        must: list[Any] = [models.FieldCondition(key="tenant", match=models.MatchValue(value=self._tenant))]
+        must: list[Any] = [
+            models.FieldCondition(key="tenant", match=models.MatchValue(value=self._tenant))
+        ]
         if row is not None:
             must.append(models.FieldCondition(key="row", match=models.MatchValue(value=row)))
         if up_to is not None:
@@ -406,7 +484,9 @@ def _conditions(where: Filter | None) -> list[Any]:
         if wanted := getattr(where, name):
             found.append(models.FieldCondition(key=name, match=models.MatchAny(any=sorted(wanted))))
     if where.ids:
-        found.append(models.FieldCondition(key="item_id", match=models.MatchAny(any=sorted(where.ids))))
+        found.append(
+            models.FieldCondition(key="item_id", match=models.MatchAny(any=sorted(where.ids)))
+        )
     if where.said is not None:
         found.append(models.FieldCondition(key="said", range=_range(where.said)))
     if where.valid is not None:

@@ -1,14 +1,19 @@
-"""Credit: from rewards of groups to one advantage for each model response. Pure; no torch, no agent.
+"""Credit: from rewards of groups to one advantage for each model response.
 
-A *group* is a set of runs that may be compared because they began alike, and its members answered the same questions. Global groups compare
-whole rollouts session by session; local groups compare reruns of one session from one shared snapshot (LoGo-GRPO, arXiv 2605.21768); answer
-groups compare answers to one question from one snapshot. A response may stand in two groups: the anchor rollout's responses of a session
-belong to the global group and, as a member for free, to the local one; its advantages add up.
+Pure; no torch, no agent.
+
+A *group* is a set of runs that may be compared because they began alike, and its
+members answered the same questions. Global groups compare whole rollouts session by
+session; local groups compare reruns of one session from one shared snapshot (LoGo-GRPO,
+arXiv 2605.21768); answer groups compare answers to one question from one snapshot. A
+response may stand in two groups: the anchor rollout's responses of a session belong to
+the global group and, as a member for free, to the local one; its advantages add up.
 
     A(response) = g * A_global + w * A_local
 
-where both are standardised inside their group and (g, w) come from `local_weight` and `balance`. The surprise: a group whose members earn
-the same teaches nothing and is not an error; it is counted.
+where both are standardised inside their group and (g, w) come from `local_weight` and
+`balance`. The surprise: a group whose members earn the same teaches nothing and is not
+an error; it is counted.
 
 Shapes: G members of a group.
 """
@@ -27,7 +32,9 @@ from train.techniques.d3s import most_varied
 Branch = Literal["global", "local", "answer"]
 """What a group compares."""
 Balance = Literal["rows", "branches"]
-"""`rows`: every response weighs the same, so a branch weighs as much as it has rows. `branches`: each branch's mean weighs the same."""
+"""`rows`: every response weighs the same, so a branch weighs as much as it has rows.
+`branches`: each branch's mean weighs the same.
+"""
 Estimator = Callable[[Sequence[float]], Sequence[float]]
 """Rewards (G,) to advantages (G,)."""
 
@@ -85,7 +92,9 @@ class Credit:
     """Members that had no reward."""
     spread: Mapping[Branch, float] = field(default_factory=dict[Branch, float])
     """Mean standard deviation of the rewards inside a group."""
-    by_branch: Mapping[Branch, Mapping[str, float]] = field(default_factory=dict[Branch, Mapping[str, float]])
+    by_branch: Mapping[Branch, Mapping[str, float]] = field(
+        default_factory=dict[Branch, Mapping[str, float]]
+    )
     """What each branch alone says of a response, before any weight."""
 
 
@@ -96,7 +105,10 @@ def group_zscore(rewards_G: Sequence[float]) -> list[float]:
 
 
 def group_mean(rewards_G: Sequence[float]) -> list[float]:
-    """r - mean: no division by the spread, so hard and easy groups keep their scale (Dr. GRPO)."""
+    """r - mean: no division by the spread, so hard and easy groups keep their scale (Dr.
+
+    GRPO).
+    """
     mean = fmean(rewards_G)
     return [reward - mean for reward in rewards_G]
 
@@ -117,11 +129,14 @@ def logo_advantages(
     balance: Balance = "rows",
     keep: int = 0,
 ) -> Credit:
-    """One advantage a response: global and answer groups weigh 1, local groups `local_weight` (1 is the reference).
+    """One advantage a response: global and answer groups weigh 1, local groups
+    `local_weight` (1 is the reference).
 
-    With `balance="rows"` an update over all rows averages over rows. With "branches" each branch's rows are scaled so that this average
-    equals mean(global) + local_weight * mean(local) + mean(answer). With `keep` only that many members a group, those whose advantages vary
-    most, have their responses credited (D3S). Raises `TrainFault` for a group that should not be compared.
+    With `balance="rows"` an update over all rows averages over rows. With "branches"
+    each branch's rows are scaled so that this average equals mean(global) +
+    local_weight * mean(local) + mean(answer). With `keep` only that many members a
+    group, those whose advantages vary most, have their responses credited (D3S). Raises
+    `TrainFault` for a group that should not be compared.
     """
     if local_weight < 0:
         raise TrainFault(f"local_weight must not be negative; it is {local_weight}")
@@ -147,7 +162,9 @@ def logo_advantages(
         for member, advantage in ((scored[place], advantages_G[place]) for place in kept):
             for response_id in member.response_ids if member.trained else ():
                 if response_id in into:
-                    raise TrainFault(f"response {response_id!r} stands in two {branch} groups; one credits it twice")
+                    raise TrainFault(
+                        f"response {response_id!r} stands in two {branch} groups; one credits it twice"
+                    )
                 into[response_id] = advantage
     rows = len({response_id for share in shares.values() for response_id in share})
     total: dict[str, float] = {}
@@ -168,7 +185,9 @@ def logo_advantages(
 
 
 def check_group(group: CreditGroup) -> None:
-    """Raise `TrainFault` unless the members may be compared: one policy version and, where the key names one, one shared start."""
+    """Raise `TrainFault` unless the members may be compared: one policy version and,
+    where the key names one, one shared start.
+    """
     versions = {member.version for member in group.members}
     if len(versions) > 1:
         raise TrainFault(f"group {group.key} mixes policy versions {sorted(versions)}")

@@ -1,11 +1,17 @@
-"""Rows: token traces and advantages as the padded tensors that a loss takes. One model response is one row.
+"""Rows: token traces and advantages as the padded tensors that a loss takes.
 
-Two accounts are kept exact. *Padding rows*: TRL drops what does not divide by its micro-batches, so rows are filled up with ones that have
-a single attended prompt token, no completion and no advantage, and the real advantages are multiplied by rows_padded / rows_real: the mean
-over all rows is then the mean over the real ones, for any number of micro-batches and for ranks of unequal numbers of rows. *Left-out
-rows*: a row whose advantage is zero pulls at nothing; with `skip_zero` it is not built, but still counts in the mean.
+One model response is one row.
 
-The surprise: a KL or entropy term sees padding rows as zeros, so it is weaker by rows_real / rows_padded, and left-out rows not at all.
+Two accounts are kept exact. *Padding rows*: TRL drops what does not divide by its
+micro-batches, so rows are filled up with ones that have a single attended prompt token,
+no completion and no advantage, and the real advantages are multiplied by rows_padded /
+rows_real: the mean over all rows is then the mean over the real ones, for any number of
+micro-batches and for ranks of unequal numbers of rows. *Left-out rows*: a row whose
+advantage is zero pulls at nothing; with `skip_zero` it is not built, but still counts
+in the mean.
+
+The surprise: a KL or entropy term sees padding rows as zeros, so it is weaker by
+rows_real / rows_padded, and left-out rows not at all.
 
 Shapes: B rows, P prompt (left-padded), C completion (right-padded).
 """
@@ -28,7 +34,9 @@ class Row:
     trace: TokenTrace
     advantage: float
     adapter: int = 0
-    """Which adapter spoke, by its place in the trainer's list; 0 when there is one or none."""
+    """Which adapter spoke, by its place in the trainer's list; 0 when there is one or
+    none.
+    """
     echo: bool = False
     """Whether part of it is repeated (`train.techniques.echo`)."""
 
@@ -69,7 +77,10 @@ def rows_of(
     echo: Collection[str] = (),
     skip_zero: bool = False,
 ) -> list[Row]:
-    """The rows of the responses that have an advantage, in the order of `advantages`. Raises `TrainFault` where no trace was kept."""
+    """The rows of the responses that have an advantage, in the order of `advantages`.
+
+    Raises `TrainFault` where no trace was kept.
+    """
     rows: list[Row] = []
     for response_id, advantage in advantages.items():
         trace = traces.get(response_id)
@@ -77,29 +88,44 @@ def rows_of(
             raise TrainFault(
                 f"response {response_id!r} has an advantage but no token trace; was it said by the policy?"
             )
-        if len(trace.completion_ids) != len(trace.logprobs) or not trace.completion_ids or not trace.prompt_ids:
+        if (
+            len(trace.completion_ids) != len(trace.logprobs)
+            or not trace.completion_ids
+            or not trace.prompt_ids
+        ):
             raise TrainFault(
                 f"the trace of response {response_id!r} has {len(trace.prompt_ids)} prompt ids, {len(trace.completion_ids)} "
                 f"completion ids and {len(trace.logprobs)} log-probabilities"
             )
         if advantage or response_id in echo or not skip_zero:
             adapter = (adapters or {}).get(response_id, 0)
-            rows.append(Row(trace=trace, advantage=advantage, adapter=adapter, echo=response_id in echo))
+            rows.append(
+                Row(trace=trace, advantage=advantage, adapter=adapter, echo=response_id in echo)
+            )
     return rows
 
 
 def padded_count(rows: int, *, multiple: int) -> int:
-    """The least multiple of `multiple` that holds the rows; one `multiple` even for none, since a rank must take part."""
+    """The least multiple of `multiple` that holds the rows; one `multiple` even for
+    none, since a rank must take part.
+    """
     return max(1, -(-rows // multiple)) * multiple
 
 
 def build_rows(
-    rows: list[Row], *, size: int, pad_id: int, counted: int | None = None, share: float | None = None
+    rows: list[Row],
+    *,
+    size: int,
+    pad_id: int,
+    counted: int | None = None,
+    share: float | None = None,
 ) -> RowBatch:
     """Tensors of `size` rows, the real ones first.
 
-    `counted` is how many rows the mean is over on this rank (default: those given); `share` replaces size / counted, for ranks that
-    have unequal numbers: pass size * ranks / (rows counted on all ranks). Raises `TrainFault` when there are more rows than `size`.
+    `counted` is how many rows the mean is over on this rank (default: those given);
+    `share` replaces size / counted, for ranks that have unequal numbers: pass size *
+    ranks / (rows counted on all ranks). Raises `TrainFault` when there are more rows
+    than `size`.
     """
     if len(rows) > size:
         raise TrainFault(f"{len(rows)} rows do not fit a batch of {size}")

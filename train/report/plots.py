@@ -1,7 +1,9 @@
-"""Small plots as inline SVG for a page without scripts: lines with bands, stacked columns, dots, grouped columns.
+"""Small plots as inline SVG for a page without scripts: lines with bands, stacked
+columns, dots, grouped columns.
 
-A plot is 360 by 210 units, so that its letters stay readable on a phone; colours are the classes `c0` to `c5` of the page's style. Values
-that are not numbers are left out; hovering over a mark tells its value.
+A plot is 360 by 210 units, so that its letters stay readable on a phone; colours are
+the classes `c0` to `c5` of the page's style. Values that are not numbers are left out;
+hovering over a mark tells its value.
 """
 
 from __future__ import annotations
@@ -60,10 +62,15 @@ def line_plot(
     borders: Sequence[float] = (),
     marked: float | None = None,
 ) -> str:
-    """Lines over steps. `borders` are where stages begin, `marked` is the step that a ring is put around."""
+    """Lines over steps.
+
+    `borders` are where stages begin, `marked` is the step that a ring is put around.
+    """
     lines = [_finite(line) for line in lines]
     xs = [x for line in lines for x, _ in line.points]
-    ys = [y for line in lines for _, y in line.points] + [y for line in lines for band in line.bands for y in band[1:]]
+    ys = [y for line in lines for _, y in line.points] + [
+        y for line in lines for band in line.bands for y in band[1:]
+    ]
     if not xs:
         return _nothing(title)
     frame = _Frame.around(xs, ys, low=low, high=high)
@@ -75,8 +82,12 @@ def line_plot(
     for line in lines:
         if line.bands:
             upper = [f"{frame.x(x):.1f},{frame.y(top):.1f}" for x, _, top in line.bands]
-            lower = [f"{frame.x(x):.1f},{frame.y(bottom):.1f}" for x, bottom, _ in reversed(line.bands)]
-            parts.append(f'<polygon class="band c{line.colour}" points="{" ".join(upper + lower)}"/>')
+            lower = [
+                f"{frame.x(x):.1f},{frame.y(bottom):.1f}" for x, bottom, _ in reversed(line.bands)
+            ]
+            parts.append(
+                f'<polygon class="band c{line.colour}" points="{" ".join(upper + lower)}"/>'
+            )
     for line in lines:
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
         parts.append(f'<polyline class="line c{line.colour}" points="{path}"/>')
@@ -138,16 +149,23 @@ def dot_plot(points: Sequence[tuple[float, float]], *, title: str) -> str:
         f'<line class="border" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>'
     )
     parts += [
-        f'<circle class="speck c0" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"/>' for x, y in points[-1_500:]
+        f'<circle class="speck c0" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"/>'
+        for x, y in points[-1_500:]
     ]
     return _svg(title, parts)
 
 
 def grouped_plot(
-    labels: Sequence[str], groups: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str
+    labels: Sequence[str],
+    groups: Sequence[Sequence[float | None]],
+    names: Sequence[str],
+    *,
+    title: str,
 ) -> str:
     """Columns side by side at each label: one a name, the n-th in colour n."""
-    values = [value for group in groups for value in group if value is not None and math.isfinite(value)]
+    values = [
+        value for group in groups for value in group if value is not None and math.isfinite(value)
+    ]
     if not values:
         return _nothing(title)
     frame = _Frame.around([0.0, 1.0], [0.0, *values])
@@ -177,7 +195,9 @@ def grouped_plot(
 def legend(names: Sequence[str], *, colours: Sequence[int] | None = None) -> str:
     """What the colours mean."""
     places = colours or range(len(names))
-    items = "".join(f'<li class="c{at}">{escape(name)}</li>' for at, name in zip(places, names, strict=True))
+    items = "".join(
+        f'<li class="c{at}">{escape(name)}</li>' for at, name in zip(places, names, strict=True)
+    )
     return f'<ul class="legend">{items}</ul>'
 
 
@@ -189,7 +209,9 @@ def ticks(low: float, high: float, *, wanted: int = 4) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(rough))
     step = unit * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
-    return [round(place * step, 12) + 0.0 for place in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [
+        round(place * step, 12) + 0.0 for place in range(first, math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,14 +250,18 @@ class _Frame:
 
     def y(self, value: float) -> float:
         """Place of a y; larger ones are higher."""
-        return HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * (value - self.y0) / (self.y1 - self.y0)
+        return (
+            HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * (value - self.y0) / (self.y1 - self.y0)
+        )
 
     def axes(self, shown: Shown, *, below: bool = True) -> str:
         """Grid lines with their values, and steps below."""
         parts: list[str] = []
         for value in ticks(self.y0, self.y1):
             y = self.y(value)
-            parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(
+                f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
             parts.append(
                 f'<text class="soft" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(shown(value))}</text>'
             )
@@ -256,13 +282,17 @@ def _finite(line: Line) -> Line:
     return Line(name=line.name, points=points, bands=bands, colour=line.colour, dots=line.dots)
 
 
-def _binned(columns: Sequence[tuple[float, Sequence[float]]]) -> list[tuple[float, Sequence[float]]]:
+def _binned(
+    columns: Sequence[tuple[float, Sequence[float]]],
+) -> list[tuple[float, Sequence[float]]]:
     """At most `MOST_COLUMNS` columns: neighbours are averaged."""
     size = -(-len(columns) // MOST_COLUMNS) if columns else 1
     found: list[tuple[float, Sequence[float]]] = []
     for start in range(0, len(columns), size):
         part = columns[start : start + size]
-        means = [sum(values) / len(part) for values in zip(*(values for _, values in part), strict=True)]
+        means = [
+            sum(values) / len(part) for values in zip(*(values for _, values in part), strict=True)
+        ]
         found.append((part[0][0], means))
     return found
 

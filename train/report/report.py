@@ -1,7 +1,9 @@
-"""A training run as one HTML page: plots as inline SVG, figures as tables, style inside; no script, nothing loaded from anywhere.
+"""A training run as one HTML page: plots as inline SVG, figures as tables, style
+inside; no script, nothing loaded from anywhere.
 
-The page is about what `train.report.run_data` reads. It is written for a run that has ended, is still going or was stopped; what is not there yet
-is left out. Intervals are 95 % bootstrap intervals over episodes.
+The page is about what `train.report.run_data` reads. It is written for a run that has
+ended, is still going or was stopped; what is not there yet is left out. Intervals are
+95 % bootstrap intervals over episodes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from pathlib import Path
 from statistics import fmean
 
 from environments.evaluation.html_report import STYLE, fold, section
-from train.report.plots import Line, dot_plot, grouped_plot, legend, line_plot, number, share, stacked_plot
+from train.report.plots import (
+    Line,
+    dot_plot,
+    grouped_plot,
+    legend,
+    line_plot,
+    number,
+    share,
+    stacked_plot,
+)
 from train.report.run_data import PHASES, Json, Point, RunData, correlation, read_run
 
 _OWN_STYLE = """
@@ -72,7 +83,10 @@ _MEANT = frozenset({"f1", "exact", "overwritten", "lost"})
 
 
 def write_report(folder: Path, out: Path) -> Path:
-    """Write the page about a run and give its path. Raises `ConfigError` when the folder holds no run."""
+    """Write the page about a run and give its path.
+
+    Raises `ConfigError` when the folder holds no run.
+    """
     page = training_page(read_run(Path(folder)))
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +110,11 @@ def training_page(run: RunData) -> str:
             "of the rollouts that are learned from, sampled at the training temperature",
             _learning(run),
         ),
-        _part("Groups and credit", "what there is to compare, and whether the two comparisons agree", _credit(run)),
+        _part(
+            "Groups and credit",
+            "what there is to compare, and whether the two comparisons agree",
+            _credit(run),
+        ),
         _part("Time", _time_note(run), _time(run)),
         _part("The update", "as the trainer logs it", _update(run)),
         _samples(run),
@@ -114,7 +132,7 @@ def training_page(run: RunData) -> str:
     )
 
 
-# -- top -----------------------------------------------------------------------------------------------------------
+# -- top -------------------------------------------------------------------------------
 
 
 def _head(run: RunData) -> str:
@@ -139,7 +157,10 @@ def _tiles(run: RunData) -> str:
     if points and best:
         value = best[1]["figures"].get(measure, float("nan"))
         told.append(
-            (f"<em>{points[0][1]:.3f} →</em> {value:.3f}", f"validation {measure}, start and best (step {best[0]})")
+            (
+                f"<em>{points[0][1]:.3f} →</em> {value:.3f}",
+                f"validation {measure}, start and best (step {best[0]})",
+            )
         )
     logged = run.logged("loss")
     told.append((f"{max((step for step, _ in logged), default=0):,.0f}", "updates"))
@@ -150,22 +171,24 @@ def _tiles(run: RunData) -> str:
         told.append((number(tokens / spent), "tokens a second while generating"))
     seconds = sum(value for _, value in run.logged("step_time"))
     told.append(
-        (f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min", "in updates, validation not counted")
+        (
+            f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min",
+            "in updates, validation not counted",
+        )
     )
     tiles = "".join(
-        f'<div class="tile"><b>{value}</b><span class="soft">{escape(label)}</span></div>' for value, label in told
+        f'<div class="tile"><b>{value}</b><span class="soft">{escape(label)}</span></div>'
+        for value, label in told
     )
     return f'<div class="tiles">{tiles}</div>'
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------
+# -- parts -----------------------------------------------------------------------------
 
 
 def _validation_note(run: RunData) -> str:
     count = len(run.validations[0][1]["episodes"]) if run.validations else 0
-    note = (
-        f"played greedily on {count} episodes; bands are 95 % bootstrap intervals over episodes; the ring is the best"
-    )
+    note = f"played greedily on {count} episodes; bands are 95 % bootstrap intervals over episodes; the ring is the best"
     return f"{note}; dashed lines begin a stage" if run.borders else note
 
 
@@ -192,7 +215,9 @@ def _learning(run: RunData) -> str:
     late = run.by_place("global", first=2 / 3, last=1.0)
     places = sorted(set(early) | set(late))
     labels, pair = [str(place + 1) for place in places], ("first third of the run", "last third")
-    sessions = grouped_plot(labels, [(early.get(at), late.get(at)) for at in places], pair, title="Reward by session")
+    sessions = grouped_plot(
+        labels, [(early.get(at), late.get(at)) for at in places], pair, title="Reward by session"
+    )
     return "".join(
         [
             _figure(
@@ -207,7 +232,9 @@ def _learning(run: RunData) -> str:
                 stacked_plot(ops, _OPS, title="Ops", shown=share, high=1.0),
                 legend(_OPS),
             ),
-            _figure("Reward by session", "global reward by the session's place", sessions, legend(pair)),
+            _figure(
+                "Reward by session", "global reward by the session's place", sessions, legend(pair)
+            ),
         ]
     )
 
@@ -216,13 +243,17 @@ def _credit(run: RunData) -> str:
     flat, spread = _by_branch(run, "groups/{}_flat"), _by_branch(run, "groups/{}_spread")
     anchors = [(x, y) for x, y in run.anchors() if x or y]
     r = correlation(anchors)
-    said = f"r = {r:.2f} over {len(anchors)} runs" if r is not None else "too few differ to correlate"
+    said = (
+        f"r = {r:.2f} over {len(anchors)} runs" if r is not None else "too few differ to correlate"
+    )
     return "".join(
         [
             _figure(
                 "Flat groups",
                 "share in which all earned the same",
-                line_plot(flat, title="Flat groups", low=0.0, high=1.0, shown=share, borders=run.borders),
+                line_plot(
+                    flat, title="Flat groups", low=0.0, high=1.0, shown=share, borders=run.borders
+                ),
                 _named(flat),
             ),
             _figure(
@@ -251,12 +282,25 @@ def _time_note(run: RunData) -> str:
 
 def _time(run: RunData) -> str:
     seconds = dict(run.figure("time/generation"))
-    speed = [(x, value / seconds[x]) for x, value in run.figure("tokens/completion") if seconds.get(x)]
+    speed = [
+        (x, value / seconds[x]) for x, value in run.figure("tokens/completion") if seconds.get(x)
+    ]
     return (
-        _figure("Seconds", "by phase", stacked_plot(run.phases(), PHASES, title="Seconds"), legend(PHASES))
-        + _figure("Tokens a second", "generated, while generating", _plain(run, speed, "Tokens a second", 1))
+        _figure(
+            "Seconds",
+            "by phase",
+            stacked_plot(run.phases(), PHASES, title="Seconds"),
+            legend(PHASES),
+        )
         + _figure(
-            "Batch width", "model calls answered together", _plain(run, run.figure("batches/width"), "Batch width", 2)
+            "Tokens a second",
+            "generated, while generating",
+            _plain(run, speed, "Tokens a second", 1),
+        )
+        + _figure(
+            "Batch width",
+            "model calls answered together",
+            _plain(run, run.figure("batches/width"), "Batch width", 2),
         )
     )
 
@@ -276,7 +320,7 @@ def _update(run: RunData) -> str:
     )
 
 
-# -- tables and text -----------------------------------------------------------------------------------------------
+# -- tables and text -------------------------------------------------------------------
 
 
 def _test(run: RunData) -> str:
@@ -296,13 +340,23 @@ def _test(run: RunData) -> str:
         stage, _, which = name.partition("/")
         label = f"{which} of {stage}" if which else "the start"
         cells = "".join(_cell(one.get(figure), best.get(figure)) for figure in kept)
-        rows.append(f'<tr><th scope="row">{escape(label)}</th><td>{escape(sessions)}</td>{cells}</tr>')
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("policy", "sessions", *kept))
+        rows.append(
+            f'<tr><th scope="row">{escape(label)}</th><td>{escape(sessions)}</td>{cells}</tr>'
+        )
+    heads = "".join(
+        f'<th scope="col">{escape(name)}</th>' for name in ("policy", "sessions", *kept)
+    )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     part = run.settings["validation"]
-    words = "words and names of training" if part.get("test_split") == "validation" else "words and names of their own"
+    words = (
+        "words and names of training"
+        if part.get("test_split") == "validation"
+        else "words and names of their own"
+    )
     return section(
-        "Test", f"{part['test_episodes']} held-out episodes each, with {words}; means and 95 % intervals", table
+        "Test",
+        f"{part['test_episodes']} held-out episodes each, with {words}; means and 95 % intervals",
+        table,
     )
 
 
@@ -326,7 +380,9 @@ def _samples(run: RunData) -> str:
         if after[0] != before[0]
         else [("At the start, which is still the best", before)]
     )
-    body = "".join(f"<div>{_shown(title, step, record['shown'][0])}</div>" for title, (step, record) in sides)
+    body = "".join(
+        f"<div>{_shown(title, step, record['shown'][0])}</div>" for title, (step, record) in sides
+    )
     note = '<p class="soft">one validation episode, played greedily</p>'
     return f'<section><h2>Before and after</h2>{note}<div class="pair">{body}</div></section>'
 
@@ -335,7 +391,10 @@ def _shown(title: str, step: int, shown: Json) -> str:
     held = "".join(f"<li>{escape(text)}</li>" for text in shown["memory"][:12])
     more = len(shown["memory"]) - 12
     held += f'<li class="soft">and {more} more</li>' if more > 0 else ""
-    said = "".join(f'<p class="said"><b>{escape(role)}</b> {escape(text)}</p>' for role, text in shown["replies"])
+    said = "".join(
+        f'<p class="said"><b>{escape(role)}</b> {escape(text)}</p>'
+        for role, text in shown["replies"]
+    )
     notes = f'<ol class="memory">{held}</ol>' if held else '<p class="soft">nothing was kept</p>'
     return (
         f'<h3>{escape(title)} <span class="soft">step {step}; {len(shown["memory"])} memories of {escape(shown["episode"])}</span></h3>'
@@ -360,14 +419,12 @@ def _spoken(run: RunData) -> str:
     return f"<section><details><summary>Replies that were learned from</summary>{''.join(parts)}</details></section>"
 
 
-# -- pieces --------------------------------------------------------------------------------------------------------
+# -- pieces ----------------------------------------------------------------------------
 
 
 def _part(title: str, note: str, figures: str, *, wide: bool = False) -> str:
     said = f'<p class="soft">{escape(note)}</p>' if note else ""
-    return (
-        f'<section><h2>{escape(title)}</h2>{said}<div class="plots{" pairs" if wide else ""}">{figures}</div></section>'
-    )
+    return f'<section><h2>{escape(title)}</h2>{said}<div class="plots{" pairs" if wide else ""}">{figures}</div></section>'
 
 
 def _figure(title: str, note: str, plot: str, below: str = "") -> str:
@@ -376,7 +433,11 @@ def _figure(title: str, note: str, plot: str, below: str = "") -> str:
 
 
 def _named(lines: Sequence[Line]) -> str:
-    return legend([line.name for line in lines], colours=[line.colour for line in lines]) if lines else ""
+    return (
+        legend([line.name for line in lines], colours=[line.colour for line in lines])
+        if lines
+        else ""
+    )
 
 
 def _by_branch(run: RunData, pattern: str) -> list[Line]:
@@ -388,7 +449,9 @@ def _by_branch(run: RunData, pattern: str) -> list[Line]:
 
 
 def _plain(run: RunData, points: Sequence[Point], title: str, colour: int) -> str:
-    return line_plot([Line(name=title, points=_smooth(points), colour=colour)], title=title, borders=run.borders)
+    return line_plot(
+        [Line(name=title, points=_smooth(points), colour=colour)], title=title, borders=run.borders
+    )
 
 
 def _smooth(points: Sequence[Point]) -> list[Point]:

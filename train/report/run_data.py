@@ -1,6 +1,9 @@
-"""What lies in a run's folder, read into plain values; no torch. A folder of a run that is still going or was stopped reads as well.
+"""What lies in a run's folder, read into plain values; no torch.
 
-Steps are counted through all stages: the first step of the second stage follows the last of the first.
+A folder of a run that is still going or was stopped reads as well.
+
+Steps are counted through all stages: the first step of the second stage follows the
+last of the first.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from train.report.traces import lines_of_file
 Json = dict[str, Any]
 Point = tuple[float, float]
 Band = tuple[float, float, float]
-PHASES = ("generation", "agent and scoring", "log-probabilities", "loss and optimizer", "credit and packing")
+PHASES = (
+    "generation",
+    "agent and scoring",
+    "log-probabilities",
+    "loss and optimizer",
+    "credit and packing",
+)
 """Where the time of an update goes; the last is what is left."""
 
 
@@ -53,12 +62,16 @@ class RunData:
     @property
     def validations(self) -> list[tuple[int, Json]]:
         """(step, record) through all stages."""
-        return [(stage.first + one["step"], one) for stage in self.stages for one in stage.validations]
+        return [
+            (stage.first + one["step"], one) for stage in self.stages for one in stage.validations
+        ]
 
     @property
     def steps(self) -> list[tuple[int, Json]]:
         """(step, record) through all stages; the step is the update that learned from it."""
-        return [(stage.first + one["step"] + 1, one) for stage in self.stages for one in stage.steps]
+        return [
+            (stage.first + one["step"] + 1, one) for stage in self.stages for one in stage.steps
+        ]
 
     @property
     def borders(self) -> list[float]:
@@ -67,7 +80,11 @@ class RunData:
 
     def figure(self, name: str) -> list[Point]:
         """A figure of every generation batch that has it."""
-        return [(float(step), one["figures"][name]) for step, one in self.steps if name in one["figures"]]
+        return [
+            (float(step), one["figures"][name])
+            for step, one in self.steps
+            if name in one["figures"]
+        ]
 
     def logged(self, name: str) -> list[Point]:
         """A figure of every optimizer step that has it."""
@@ -97,7 +114,11 @@ class RunData:
         """(step, record) of the validation with the best measure."""
         measure = self.settings["validation"]["measure"]
         found = self.validations
-        return max(found, key=lambda one: one[1]["figures"].get(measure, float("-inf"))) if found else None
+        return (
+            max(found, key=lambda one: one[1]["figures"].get(measure, float("-inf")))
+            if found
+            else None
+        )
 
     def phases(self) -> list[tuple[float, list[float]]]:
         """Seconds of every generation batch by phase, in the order of `PHASES`."""
@@ -106,7 +127,9 @@ class RunData:
             seconds = {line["step"]: line["logs"].get("step_time") for line in stage.logs}
             starts = [one["step"] for one in stage.steps]
             for place, one in enumerate(stage.steps):
-                until = starts[place + 1] if place + 1 < len(starts) else one["step"] + _span(starts)
+                until = (
+                    starts[place + 1] if place + 1 < len(starts) else one["step"] + _span(starts)
+                )
                 spent = [seconds.get(step) for step in range(one["step"] + 1, until + 1)]
                 if not spent or any(value is None for value in spent):
                     continue
@@ -115,7 +138,9 @@ class RunData:
                 playing, agent, logps = time["generation"], time["agent"], time["logps"]
                 rest = max(0.0, time["experience"] - playing - agent)
                 learning = max(0.0, whole - time["experience"] - logps)
-                found.append((float(stage.first + one["step"] + 1), [playing, agent, logps, learning, rest]))
+                found.append(
+                    (float(stage.first + one["step"] + 1), [playing, agent, logps, learning, rest])
+                )
         return found
 
     def anchors(self) -> list[Point]:
@@ -123,9 +148,13 @@ class RunData:
         return [(float(a), float(b)) for _, one in self.steps for a, b in one.get("anchors", ())]
 
     def by_place(self, branch: str, *, first: float, last: float) -> dict[int, float]:
-        """Mean reward by the session's place over a part of the run: from `first` to `last`, in shares of its batches."""
+        """Mean reward by the session's place over a part of the run: from `first` to
+        `last`, in shares of its batches.
+        """
         steps = [one for _, one in self.steps]
-        part = steps[int(first * len(steps)) : max(int(first * len(steps)) + 1, int(last * len(steps)))]
+        part = steps[
+            int(first * len(steps)) : max(int(first * len(steps)) + 1, int(last * len(steps)))
+        ]
         found: dict[int, list[float]] = {}
         for one in part:
             for group in one["groups"]:

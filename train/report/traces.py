@@ -1,6 +1,8 @@
-"""A line of `steps.jsonl` for every step: figures, what each group earned, how anchors were judged, and some of what was said.
+"""A line of `steps.jsonl` for every step: figures, what each group earned, how anchors
+were judged, and some of what was said.
 
-Also what becomes of files of lines when a run goes on from a checkpoint: what came after it is taken out.
+Also what becomes of files of lines when a run goes on from a checkpoint: what came
+after it is taken out.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dic
                 "episode": group.key.episode_id,
                 "session": group.key.session,
                 "question": group.key.question_id,
-                "rewards": [None if one.reward is None else round(one.reward, 6) for one in group.members],
+                "rewards": [
+                    None if one.reward is None else round(one.reward, 6) for one in group.members
+                ],
             }
             for group in step.groups
         ],
@@ -55,7 +59,9 @@ def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dic
 
 
 def _anchors(step: Step) -> list[list[float]]:
-    """[global, local] advantage of every run of a session that was compared in both ways: the anchors of the local groups."""
+    """[global, local] advantage of every run of a session that was compared in both
+    ways: the anchors of the local groups.
+    """
     by_branch = step.credit.by_branch
     everywhere, here = by_branch.get("global", {}), by_branch.get("local", {})
     firsts = [
@@ -65,11 +71,18 @@ def _anchors(step: Step) -> list[list[float]]:
         for member in group.members
         if member.response_ids
     ]
-    return [[round(everywhere[key], 4), round(here[key], 4)] for key in firsts if key in everywhere and key in here]
+    return [
+        [round(everywhere[key], 4), round(here[key], 4)]
+        for key in firsts
+        if key in everywhere and key in here
+    ]
 
 
 def lines_of_file(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines; [] without the file. A last line that was cut off is left out."""
+    """The JSON objects of a file of lines; [] without the file.
+
+    A last line that was cut off is left out.
+    """
     found: list[dict[str, Any]] = []
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -85,5 +98,7 @@ def keep_lines(path: Path, keeps: Callable[[dict[str, Any]], bool]) -> None:
     if path.is_file():
         kept = [line for line in lines_of_file(path) if keeps(line)]
         fresh = path.with_suffix(".fresh")
-        fresh.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept), encoding="utf-8")
+        fresh.write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept), encoding="utf-8"
+        )
         fresh.replace(path)

@@ -1,9 +1,13 @@
-"""How many runs each group of a step gets: the slot that `dars`, `knapsack` and `vade` fill, and the history they look at.
+"""How many runs each group of a step gets: the slot that `dars`, `knapsack` and `vade`
+fill, and the history they look at.
 
-It concerns groups that share their start: reruns of a session from one memory, answers to one question from one memory. Any number of them
-may be compared, so runs can go where they teach most. Whole rollouts stay n for every episode, as TRL lays its batches out.
+It concerns groups that share their start: reruns of a session from one memory, answers
+to one question from one memory. Any number of them may be compared, so runs can go
+where they teach most. Whole rollouts stay n for every episode, as TRL lays its batches
+out.
 
-Rewards count as successes by their part in [0, 1], so a group need not be right or wrong.
+Rewards count as successes by their part in [0, 1], so a group need not be right or
+wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ class SuccessHistory:
     """Beta(a, b) beliefs about the success rate of groups by name; the uniform prior is Beta(1, 1)."""
 
     decay: float = 0.9
-    """What is left of a belief's distance from the prior after each further visit; 1 never forgets."""
+    """What is left of a belief's distance from the prior after each further visit; 1 never
+    forgets.
+    """
     beliefs: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     rates: dict[str, float] = field(default_factory=dict[str, float])
     """Accuracy at the last visit."""
@@ -57,11 +63,16 @@ class SuccessHistory:
 
     def state(self) -> dict[str, Any]:
         """What to save: plain values."""
-        return {"beliefs": {name: list(one) for name, one in self.beliefs.items()}, "rates": dict(self.rates)}
+        return {
+            "beliefs": {name: list(one) for name, one in self.beliefs.items()},
+            "rates": dict(self.rates),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """What `state` gave."""
-        self.beliefs = {name: (float(one[0]), float(one[1])) for name, one in state["beliefs"].items()}
+        self.beliefs = {
+            name: (float(one[0]), float(one[1])) for name, one in state["beliefs"].items()
+        }
         self.rates = {name: float(rate) for name, rate in state["rates"].items()}
 
 
@@ -73,8 +84,12 @@ class Allocator(Protocol):
         """How many times as many groups are drawn as are to be run."""
         ...
 
-    def plan(self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random) -> Sequence[int]:
-        """Runs of each named group before any of them is run, 0 for none; together at most `each` a group that is to be run."""
+    def plan(
+        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+    ) -> Sequence[int]:
+        """Runs of each named group before any of them is run, 0 for none; together at
+        most `each` a group that is to be run.
+        """
         ...
 
     def more(self, rewards_G: Sequence[float], /) -> int:
@@ -88,7 +103,9 @@ class Even:
 
     pool: int = 1
 
-    def plan(self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random) -> list[int]:
+    def plan(
+        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+    ) -> list[int]:
         """`each` for all."""
         return [each] * len(names)
 

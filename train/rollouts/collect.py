@@ -1,8 +1,10 @@
 """One pass that plays whole rollouts and, from their memories, the local reruns.
 
-Every rollout and every rerun is a coroutine of the real agent (`play`, `replay_session`) with its own view of the policy. Anchors are
-drawn first; when the anchor's rollout comes to its session, the reruns start from the memory it has at that moment and run beside it, so
-they widen batches instead of adding rounds. Nothing here scores: a collected group holds trajectories, traces and token traces.
+Every rollout and every rerun is a coroutine of the real agent (`play`,
+`replay_session`) with its own view of the policy. Anchors are drawn first; when the
+anchor's rollout comes to its session, the reruns start from the memory it has at that
+moment and run beside it, so they widen batches instead of adding rounds. Nothing here
+scores: a collected group holds trajectories, traces and token traces.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ class RolloutGroup:
 
 
 Helped = Callable[[Episode, ChatModel], ChatModel]
-"""An episode's model made of the policy's view of it: the view itself, or one that leaves some roles to somebody else."""
+"""An episode's model made of the policy's view of it: the view itself, or one that leaves
+some roles to somebody else.
+"""
 
 
 def alone(_: Episode, policy: ChatModel) -> ChatModel:
@@ -120,7 +124,10 @@ class Collector:
     """Success of sessions and questions in earlier steps; what allocators may look at."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
-        """One group an episode, all at once. Failures are recorded where they happened; siblings go on."""
+        """One group an episode, all at once.
+
+        Failures are recorded where they happened; siblings go on.
+        """
         with rare_collections():
             return list(await asyncio.gather(*(self._group(episode, step) for episode in episodes)))
 
@@ -151,20 +158,31 @@ class Collector:
         def rerun_from(member: int, place: int, memory: MemorySnapshot) -> None:
             if place in counts and anchors[place] == member:
                 keys = [f"{step}/{episode.id}/s{place}/{number}" for number in range(counts[place])]
-                begun[place] = memory, [self._start(self._rerun(episode, place, memory, key)) for key in keys]
+                begun[place] = (
+                    memory,
+                    [self._start(self._rerun(episode, place, memory, key)) for key in keys],
+                )
 
         rollouts = await asyncio.gather(
             *(
-                self._start(self._rollout(episode, f"{step}/{episode.id}/{member}", member, rerun_from))
+                self._start(
+                    self._rollout(episode, f"{step}/{episode.id}/{member}", member, rerun_from)
+                )
                 for member in range(plan.members)
             )
         )
         local: list[LocalRuns] = []
         for place, (memory, tasks) in sorted(begun.items()):
             reruns = tuple(await asyncio.gather(*tasks))
-            local.append(LocalRuns(session=place, member=anchors[place], start=memory, reruns=reruns))
+            local.append(
+                LocalRuns(session=place, member=anchors[place], start=memory, reruns=reruns)
+            )
         group = RolloutGroup(
-            episode=episode, step=step, version=self.policy.version, rollouts=tuple(rollouts), locals=tuple(local)
+            episode=episode,
+            step=step,
+            version=self.policy.version,
+            rollouts=tuple(rollouts),
+            locals=tuple(local),
         )
         check_shared_starts(group)
         return group
@@ -172,16 +190,22 @@ class Collector:
     async def rerun(
         self, group: RolloutGroup, place: int, memory: MemorySnapshot, numbers: Iterable[int]
     ) -> tuple[Rerun, ...]:
-        """Reruns of a session by their numbers, after the rollouts; a number says what it would have said beside them."""
+        """Reruns of a session by their numbers, after the rollouts; a number says what
+        it would have said beside them.
+        """
         keys = [f"{group.key}/s{place}/{number}" for number in numbers]
-        return tuple(await self.together(self._rerun(group.episode, place, memory, key) for key in keys))
+        return tuple(
+            await self.together(self._rerun(group.episode, place, memory, key) for key in keys)
+        )
 
     async def together(self, runs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """What the runs give; their model calls form common batches."""
         return list(await asyncio.gather(*[self._start(run) for run in runs]))
 
     def _start(self, run: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """The run as a task that takes part in batches from this moment on, so that no batch leaves without it."""
+        """The run as a task that takes part in batches from this moment on, so that no
+        batch leaves without it.
+        """
         party = self.policy.party()
         party.__enter__()
 
@@ -197,7 +221,10 @@ class Collector:
         policy = self.policy.bound(key)
         agent = self.agent.at(EMPTY).with_model(self.helped(episode, policy))
         trajectory = await play(
-            agent, episode, ask=False, before_session=lambda place, memory: rerun_from(member, place, memory)
+            agent,
+            episode,
+            ask=False,
+            before_session=lambda place, memory: rerun_from(member, place, memory),
         )
         return Rollout(trajectory=trajectory, calls=tuple(policy.calls))
 
@@ -207,14 +234,18 @@ class Collector:
             agent = self.agent.with_model(self.helped(episode, policy))
             trace = await replay_session(agent, episode, session=place, anchor=memory)
         except MemAgentError as error:
-            return Rerun(trace=None, calls=tuple(policy.calls), failure=f"{type(error).__name__}: {error}")
+            return Rerun(
+                trace=None, calls=tuple(policy.calls), failure=f"{type(error).__name__}: {error}"
+            )
         failed = trace.report.failed_chunks
         failure = failed[0].failure if failed else None
         return Rerun(trace=None if failed else trace, calls=tuple(policy.calls), failure=failure)
 
 
 def check_shared_starts(group: RolloutGroup) -> None:
-    """Raise `TrainFault` unless every rerun began from its anchor's memory at that session, with the group's policy version."""
+    """Raise `TrainFault` unless every rerun began from its anchor's memory at that
+    session, with the group's policy version.
+    """
     for local in group.locals:
         trajectory = group.rollouts[local.member].trajectory
         if local.session < len(trajectory.traces):
@@ -230,7 +261,9 @@ def check_shared_starts(group: RolloutGroup) -> None:
                 )
     calls = [call for rollout in group.rollouts for call in rollout.calls]
     calls += [call for local in group.locals for rerun in local.reruns for call in rerun.calls]
-    versions = {call.response.tokens.policy_version for call in calls if call.response.tokens is not None}
+    versions = {
+        call.response.tokens.policy_version for call in calls if call.response.tokens is not None
+    }
     if versions - {group.version}:
         raise TrainFault(
             f"episode {group.episode.id!r} was played by policy versions {sorted(versions | {group.version})}"

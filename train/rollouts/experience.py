@@ -1,7 +1,9 @@
-"""One step of experience: rollouts, reruns and answers, scored, credited, and joined to the tokens that were said.
+"""One step of experience: rollouts, reruns and answers, scored, credited, and joined to
+the tokens that were said.
 
-`Experience.gather` is what the trainer asks for; it knows the agent, the environment's questions and the credit rules, and nothing of torch
-or TRL. `grading` says what a memory earns, `groups` who is compared with whom.
+`Experience.gather` is what the trainer asks for; it knows the agent, the environment's
+questions and the credit rules, and nothing of torch or TRL. `grading` says what a
+memory earns, `groups` who is compared with whom.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ class Step:
 
 @dataclass(kw_only=True)
 class Experience:
-    """Gathers steps. `answering` scores the memories; None lets the policy itself answer, greedily."""
+    """Gathers steps.
+
+    `answering` scores the memories; None lets the policy itself answer, greedily.
+    """
 
     collector: Collector
     plan: CreditPlan
@@ -71,7 +76,9 @@ class Experience:
         rollouts = await self.collector.collect(episodes, step=step)
         played = perf_counter()
         made = Made()
-        grading = Grading(collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring)
+        grading = Grading(
+            collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring
+        )
         for rollout in rollouts:
             made.add(Made(calls=[call for one in rollout.rollouts for call in one.calls]))
             if self.plan.roles & MANAGER_ROLES:
@@ -80,13 +87,20 @@ class Experience:
             if Role.ANSWERER in self.plan.roles:
                 made.add(await answer_groups(grading, rollout))
         scored = perf_counter()
-        groups, calls = [*made.groups, *made.refills], list({call.response.id: call for call in made.calls}.values())
+        groups, calls = (
+            [*made.groups, *made.refills],
+            list({call.response.id: call for call in made.calls}.values()),
+        )
         credit, echo = self._credit(groups, step)
         by_id = {call.response.id: call for call in calls if call.response.id in credit.advantages}
         done = perf_counter()
         return Step(
             credit=credit,
-            traces={key: call.response.tokens for key, call in by_id.items() if call.response.tokens is not None},
+            traces={
+                key: call.response.tokens
+                for key, call in by_id.items()
+                if call.response.tokens is not None
+            },
             roles={key: call.role for key, call in by_id.items()},
             groups=tuple(groups),
             rollouts=tuple(rollouts),
@@ -102,7 +116,11 @@ class Experience:
         """Advantages, and the responses to be repeated."""
         plan, seed = self.plan, f"{self.collector.plan.seed}/{step}"
         credit = logo_advantages(
-            groups, local_weight=plan.local_weight, estimator=plan.estimator, balance=plan.balance, keep=plan.keep
+            groups,
+            local_weight=plan.local_weight,
+            estimator=plan.estimator,
+            balance=plan.balance,
+            keep=plan.keep,
         )
         echo = echoed(groups, seed=f"{seed}/echo") if plan.echo else frozenset[str]()
         advantages = dict(credit.advantages)
@@ -112,9 +130,15 @@ class Experience:
             advantages = dict(zip(advantages, values, strict=True))
         if plan.dynamic_sampling:
             lively = {
-                key for group in groups if not is_flat(group) for one in group.members for key in one.response_ids
+                key
+                for group in groups
+                if not is_flat(group)
+                for one in group.members
+                for key in one.response_ids
             }
-            advantages = {key: value for key, value in advantages.items() if key in lively or key in echo}
+            advantages = {
+                key: value for key, value in advantages.items() if key in lively or key in echo
+            }
         advantages |= {key: 0.0 for key in sorted(echo) if key not in advantages}
         return replace(credit, advantages=advantages), echo
 
@@ -143,7 +167,12 @@ def _metrics(
         found[f"groups/{branch}_flat"] = credit.flat.get(branch, 0) / count
         found[f"groups/{branch}_spread"] = credit.spread.get(branch, 0.0)
     found["groups/unscored"] = float(credit.unscored)
-    reports = [trace.report for group in rollouts for one in group.rollouts for trace in one.trajectory.traces]
+    reports = [
+        trace.report
+        for group in rollouts
+        for one in group.rollouts
+        for trace in one.trajectory.traces
+    ]
     mix: dict[str, int] = {}
     for report in reports:
         for kind, count in report.op_counts.items():
@@ -154,7 +183,9 @@ def _metrics(
     found["rollouts/failed"] = float(
         sum(one.trajectory.failure is not None for group in rollouts for one in group.rollouts)
     )
-    found["rollouts/reruns"] = float(sum(len(local.reruns) for group in rollouts for local in group.locals))
+    found["rollouts/reruns"] = float(
+        sum(len(local.reruns) for group in rollouts for local in group.locals)
+    )
     found["tokens/completion"] = float(sum(call.response.usage.completion_tokens for call in calls))
     found["tokens/cut"] = fmean([call.response.finish == "length" for call in calls] or [0.0])
     return found

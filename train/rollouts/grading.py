@@ -1,8 +1,10 @@
 """How one step is graded: what is asked, who answers, and what a memory earns.
 
-Rewards of a session: *global*, what its questions earn on the memory that each rollout ended with (`credit="session"`) or what all
-questions earn there (`credit="terminal"`, plain GRPO); *local*, what its questions and a rehearsal of earlier ones earn right after it. The
-answering agent that scores is fixed for a whole step and answers greedily.
+Rewards of a session: *global*, what its questions earn on the memory that each rollout
+ended with (`credit="session"`) or what all questions earn there (`credit="terminal"`,
+plain GRPO); *local*, what its questions and a rehearsal of earlier ones earn right
+after it. The answering agent that scores is fixed for a whole step and answers
+greedily.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class CreditPlan:
     keep: int = 0
     """Members a group to learn from, those that vary most; 0 for all."""
     dynamic_sampling: bool = False
-    """Whether other sessions and questions are run in the place of those whose groups turned out flat."""
+    """Whether other sessions and questions are run in the place of those whose groups
+    turned out flat.
+    """
     echo: bool = False
     """Whether part of a reply of a flat group of successes is repeated."""
     control: Literal["", "random_reward", "shuffled_advantage"] = ""
@@ -122,7 +126,9 @@ class Grading:
         reports: Sequence[Any],
         branch: str,
     ) -> float | None:
-        """What a memory earned by these scores and reports, its parts noted; None where nothing says."""
+        """What a memory earned by these scores and reports, its parts noted; None where
+        nothing says.
+        """
         weighted, more = self.plan.reward, self.plan.episode_terms
         if more is not None:
             weighted = Weighted(*weighted.terms, *more(episode))

@@ -1,8 +1,9 @@
 """The groups of one step: whose members are compared, and what each of them earned.
 
-*Global* groups compare whole rollouts, session by session; *local* groups compare runs of one session from one memory; *answer* groups
-compare answers to one question from one memory. A group whose members all earned the same is *flat*; with dynamic sampling another is run
-in its place.
+*Global* groups compare whole rollouts, session by session; *local* groups compare runs
+of one session from one memory; *answer* groups compare answers to one question from one
+memory. A group whose members all earned the same is *flat*; with dynamic sampling
+another is run in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from environments.play.group_scoring import score_group
 from environments.play.rollout import ask_probe
 from environments.records import Episode, Probe, ProbeScore, SessionTrace
 from environments.rewards.credit import after_credit, terminal_credit
-from environments.rewards.questions import SessionQuestions, drawn, episode_questions, questions_for, terminal_probes
+from environments.rewards.questions import (
+    SessionQuestions,
+    drawn,
+    episode_questions,
+    questions_for,
+    terminal_probes,
+)
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Role
 from memagent.core.snapshot import MemorySnapshot
@@ -29,13 +36,15 @@ _Run = tuple[SessionTrace | None, tuple[Call, ...]]
 """A run of a session, None where it failed, and its calls."""
 
 
-# -- memory manager ------------------------------------------------------------------------------------------------
+# -- memory manager --------------------------------------------------------------------
 
 
 async def global_groups(grading: Grading, group: RolloutGroup) -> list[CreditGroup]:
     """A group for each role and session over the whole rollouts."""
     plan, episode = grading.plan, group.episode
-    questions = episode_questions((group.key,), episode, own=plan.questions, rehearsal=plan.rehearsal)
+    questions = episode_questions(
+        (group.key,), episode, own=plan.questions, rehearsal=plan.rehearsal
+    )
     whole = [one for one in group.rollouts if one.trajectory.failure is None]
     memories = [one.trajectory.end for one in whole]
     probes = terminal_probes(episode, questions)
@@ -77,7 +86,9 @@ async def global_groups(grading: Grading, group: RolloutGroup) -> list[CreditGro
 
 
 async def local_groups(grading: Grading, group: RolloutGroup) -> Made:
-    """The local groups; with dynamic sampling, others in the place of flat ones while there are sessions to rerun."""
+    """The local groups; with dynamic sampling, others in the place of flat ones while
+    there are sessions to rerun.
+    """
     made = Made()
     missing = 0
     for local in group.locals:
@@ -89,7 +100,9 @@ async def local_groups(grading: Grading, group: RolloutGroup) -> Made:
         chosen, spare = spare[:missing], spare[missing:]
         for place, member in chosen:
             start = group.rollouts[member].trajectory.traces[place].before
-            reruns = await grading.collector.rerun(group, place, start, range(grading.collector.plan.reruns))
+            reruns = await grading.collector.rerun(
+                group, place, start, range(grading.collector.plan.reruns)
+            )
             local = LocalRuns(session=place, member=member, start=start, reruns=reruns)
             one = await _local_group(grading, group, local)
             made.add(one, refill=True)
@@ -98,12 +111,18 @@ async def local_groups(grading: Grading, group: RolloutGroup) -> Made:
 
 
 def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
-    """(session, member) to begin further reruns from, in a drawn order: sessions with questions due that were not rerun yet."""
+    """(session, member) to begin further reruns from, in a drawn order: sessions with
+    questions due that were not rerun yet.
+    """
     draws = random.Random(f"{grading.collector.plan.seed}/{group.key}/refill")
     rerun = {local.session for local in group.locals}
     found: list[tuple[int, int]] = []
     for place in range(len(group.episode.sessions)):
-        heard = [member for member, one in enumerate(group.rollouts) if len(one.trajectory.traces) > place]
+        heard = [
+            member
+            for member, one in enumerate(group.rollouts)
+            if len(one.trajectory.traces) > place
+        ]
         if place not in rerun and heard and _questions(grading, group, place).due:
             found.append((place, draws.choice(heard)))
     draws.shuffle(found)
@@ -112,7 +131,9 @@ def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
 
 def _questions(grading: Grading, group: RolloutGroup, place: int) -> SessionQuestions:
     plan = grading.plan
-    return questions_for((group.key, place), group.episode, place, own=plan.questions, rehearsal=plan.rehearsal)
+    return questions_for(
+        (group.key, place), group.episode, place, own=plan.questions, rehearsal=plan.rehearsal
+    )
 
 
 async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) -> Made:
@@ -129,7 +150,9 @@ async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) 
         runs.append((kept, anchor.calls_of(session_id)))
     key = f"{group.key}/s{local.session}"
     rewards_G = grading.drawn(await _after_rewards(grading, group, local, runs, questions), key)
-    more = grading.collector.plan.allocator.more([reward for reward in rewards_G if reward is not None])
+    more = grading.collector.plan.allocator.more(
+        [reward for reward in rewards_G if reward is not None]
+    )
     if more:
         numbers = range(len(local.reruns), len(local.reruns) + more)
         reruns = await grading.collector.rerun(group, local.session, local.start, numbers)
@@ -143,7 +166,9 @@ async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) 
     start = local.start.digest
     groups = [
         CreditGroup(
-            key=GroupKey(branch="local", role=role, episode_id=group.key, session=local.session, start=start),
+            key=GroupKey(
+                branch="local", role=role, episode_id=group.key, session=local.session, start=start
+            ),
             members=tuple(
                 Member(
                     reward=reward,
@@ -156,7 +181,9 @@ async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) 
         )
         for role in sorted(plan.roles & MANAGER_ROLES)
     ]
-    return Made(groups=list(filter(_spoke, groups)), calls=[call for _, calls in runs for call in calls])
+    return Made(
+        groups=list(filter(_spoke, groups)), calls=[call for _, calls in runs for call in calls]
+    )
 
 
 def _spoke(group: CreditGroup) -> bool:
@@ -171,7 +198,9 @@ async def _after_rewards(
     runs: Sequence[_Run],
     questions: SessionQuestions,
 ) -> list[float | None]:
-    """What each run earned right after the session; None for one that failed or that nothing was asked of."""
+    """What each run earned right after the session; None for one that failed or that
+    nothing was asked of.
+    """
     answered = await score_group(
         grading.answerer(f"score/{group.key}/s{local.session}"),
         group.episode,
@@ -198,14 +227,18 @@ def _after_reward(
     return grading.reward(episode, trace.after, asked, (trace.report,), "local")
 
 
-# -- answer agent --------------------------------------------------------------------------------------------------
+# -- answer agent ----------------------------------------------------------------------
 
 
 async def answer_groups(grading: Grading, group: RolloutGroup) -> Made:
-    """A group for each drawn question: answers from one memory, that of the first rollout that did not fail."""
+    """A group for each drawn question: answers from one memory, that of the first
+    rollout that did not fail.
+    """
     plan, episode, collector = grading.plan, group.episode, grading.collector
     made = Made()
-    memory = next((one.trajectory.end for one in group.rollouts if one.trajectory.failure is None), None)
+    memory = next(
+        (one.trajectory.end for one in group.rollouts if one.trajectory.failure is None), None
+    )
     if memory is None:
         return made
     allocator = collector.plan.allocator
@@ -218,7 +251,9 @@ async def answer_groups(grading: Grading, group: RolloutGroup) -> Made:
     )
     asked = [(probe, number) for probe, number in zip(probes, numbers, strict=True) if number]
     missing = 0
-    for one in await asyncio.gather(*(_answer_group(grading, group, probe, memory, n) for probe, n in asked)):
+    for one in await asyncio.gather(
+        *(_answer_group(grading, group, probe, memory, n) for probe, n in asked)
+    ):
         made.add(one)
         missing += one.flat
     spare: list[Probe] = []
@@ -241,7 +276,9 @@ async def _answer_group(
     key = f"{group.key}/q/{probe.id}"
     views, rewards = await _answers(grading, group, probe, memory, range(count))
     rewards_G = grading.drawn(rewards, key)
-    more = grading.collector.plan.allocator.more([reward for reward in rewards_G if reward is not None])
+    more = grading.collector.plan.allocator.more(
+        [reward for reward in rewards_G if reward is not None]
+    )
     if more:
         further, rewards = await _answers(grading, group, probe, memory, range(count, count + more))
         views += further
@@ -265,17 +302,28 @@ async def _answer_group(
         start=memory.digest,
         question_id=probe.id,
     )
-    return Made(groups=[CreditGroup(key=name, members=members)], calls=[call for view in views for call in view.calls])
+    return Made(
+        groups=[CreditGroup(key=name, members=members)],
+        calls=[call for view in views for call in view.calls],
+    )
 
 
 async def _answers(
-    grading: Grading, group: RolloutGroup, probe: Probe, memory: MemorySnapshot, numbers: Iterable[int]
+    grading: Grading,
+    group: RolloutGroup,
+    probe: Probe,
+    memory: MemorySnapshot,
+    numbers: Iterable[int],
 ) -> tuple[list[BoundPolicy], list[float | None]]:
     """Answers by their numbers, each by a view of its own, and what they earned."""
     at = max((session.at for session in memory.sessions.values() if session.at), default=None)
     views = [grading.policy.bound(f"{group.key}/q/{probe.id}/{number}") for number in numbers]
-    agents: list[AsyncAgent] = [grading.collector.agent.with_model(view).at(memory) for view in views]
-    answers = await grading.collector.together(ask_probe(agent, probe, memory=memory, at=at) for agent in agents)
+    agents: list[AsyncAgent] = [
+        grading.collector.agent.with_model(view).at(memory) for view in views
+    ]
+    answers = await grading.collector.together(
+        ask_probe(agent, probe, memory=memory, at=at) for agent in agents
+    )
     return views, [score.reward for score in grading.scoring.score_answers(group.episode, answers)]
 
 

@@ -5,8 +5,9 @@
     memagent-train warmup CONFIG.toml      the warm start alone
     memagent-train report RUN_DIR          one HTML page about a run
 
-`memagent-train CONFIG.toml` is short for `run`. Progress goes to standard error, one JSON document to standard output. Settings are read
-and checked before torch is loaded, so a mistake in them is told at once.
+`memagent-train CONFIG.toml` is short for `run`. Progress goes to standard error, one
+JSON document to standard output. Settings are read and checked before torch is loaded,
+so a mistake in them is told at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ app = typer.Typer(
     "`memagent-train CONFIG.toml` is short for `memagent-train run CONFIG.toml`.",
 )
 Config = Annotated[
-    Path, typer.Argument(help="Settings of the run, TOML; docs/training.md lists them.", show_default=False)
+    Path,
+    typer.Argument(
+        help="Settings of the run, TOML; docs/training.md lists them.", show_default=False
+    ),
 ]
 Size = Literal["200k", "500k", "1m", "4m", "30m", "60m"]
 Level = Literal["tiny", "standard", "rich"]
@@ -40,14 +44,23 @@ Level = Literal["tiny", "standard", "rich"]
 def run(
     config: Config,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, from its last checkpoint.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder, from its last checkpoint."
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Check everything and say what would be played and kept; train nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Check everything and say what would be played and kept; train nothing.",
+        ),
     ] = False,
 ) -> None:
-    """Train, stage by stage, and test every stage's best. Prints the stages and the test as JSON."""
+    """Train, stage by stage, and test every stage's best.
+
+    Prints the stages and the test as JSON.
+    """
     settings = load_run(config)
     check_folder(settings, resume=resume)
     _need_libraries()
@@ -73,11 +86,17 @@ def run(
 def init_model(
     folder: Annotated[Path, typer.Argument(help="Where the model is saved.", show_default=False)],
     size: Annotated[Size, typer.Option(help="Parameters, about.")] = "500k",
-    level: Annotated[Level, typer.Option(help="Level of the synthetic world whose language it speaks.")] = "tiny",
-    context_tokens: Annotated[int, typer.Option(min=64, help="Longest prompt with its reply.")] = 1_024,
+    level: Annotated[
+        Level, typer.Option(help="Level of the synthetic world whose language it speaks.")
+    ] = "tiny",
+    context_tokens: Annotated[
+        int, typer.Option(min=64, help="Longest prompt with its reply.")
+    ] = 1_024,
     seed: Annotated[int, typer.Option(help="Of the random weights.")] = 0,
 ) -> None:
-    """Make a tokenizer and a small model with random weights, for machines without a model hub; a run's model.path may name it."""
+    """Make a tokenizer and a small model with random weights, for machines without a
+    model hub; a run's model.path may name it.
+    """
     if (folder / "config.json").exists():
         raise ConfigError(f"{folder} holds a model already; choose another folder")
     model = {"size": size, "context_tokens": context_tokens}
@@ -89,13 +108,20 @@ def init_model(
     made, tokenizer = new_model(settings)
     save_model(made, tokenizer, folder)
     _print(
-        {"folder": str(folder), "parameters": sum(one.numel() for one in made.parameters()), "tokens": len(tokenizer)}
+        {
+            "folder": str(folder),
+            "parameters": sum(one.numel() for one in made.parameters()),
+            "tokens": len(tokenizer),
+        }
     )
 
 
 @app.command()
 def warmup(config: Config) -> None:
-    """Make the model of a run and fine-tune it on demonstrations, no more. The run itself takes it up."""
+    """Make the model of a run and fine-tune it on demonstrations, no more.
+
+    The run itself takes it up.
+    """
     settings = load_run(config)
     if settings.warmup is None:
         raise ConfigError(f"{config}: warmup: there is nothing to do; add a [warmup] table")
@@ -114,22 +140,33 @@ def warmup(config: Config) -> None:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
     out: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the run's folder by default.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="The page; report.html in the run's folder by default.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about a run: curves, ops, credit, timings, samples, settings. Needs no torch."""
+    """Write one self-contained HTML page about a run: curves, ops, credit, timings, samples, settings.
+
+    Needs no torch.
+    """
     from train.report.report import write_report
 
     _print({"report": str(write_report(folder, out or folder / "report.html"))})
 
 
 def _need_libraries() -> None:
-    """Load the training libraries, quietly. Raises `ConfigError` naming the extra when they are not installed."""
+    """Load the training libraries, quietly.
+
+    Raises `ConfigError` naming the extra when they are not installed.
+    """
     _say("loading torch and trl ...")
     try:
         from train.run.logs import hush
     except ImportError as error:
-        raise ConfigError(f'training needs more packages: pip install "memagent[train]" ({error})') from error
+        raise ConfigError(
+            f'training needs more packages: pip install "memagent[train]" ({error})'
+        ) from error
     hush()
 
 
@@ -143,7 +180,11 @@ def _print(values: dict[str, Any]) -> None:
 
 def main() -> None:
     """Entry point: expected errors become one line and exit status 2."""
-    commands = {one.name or one.callback.__name__.replace("_", "-") for one in app.registered_commands if one.callback}
+    commands = {
+        one.name or one.callback.__name__.replace("_", "-")
+        for one in app.registered_commands
+        if one.callback
+    }
     first = sys.argv[1] if len(sys.argv) > 1 else ""
     if first not in commands and (first.endswith(".toml") or Path(first).is_file()):
         sys.argv.insert(1, "run")

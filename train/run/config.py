@@ -1,4 +1,6 @@
-"""The trainer's configuration: TRL's `GRPOConfig` with the reference's values, and what local groups, credit and roles add."""
+"""The trainer's configuration: TRL's `GRPOConfig` with the reference's values, and what
+local groups, credit and roles add.
+"""
 
 from __future__ import annotations
 
@@ -23,37 +25,60 @@ CONTROLS = ("", "random_reward", "shuffled_advantage")
 class LoGoGRPOConfig(GRPOConfig):
     """`GRPOConfig` with the defaults of Memory-R2 (arXiv 2605.21768) and fields of its own.
 
-    `num_generations` is the size of the global group. A generation batch holds `per_device_train_batch_size * steps_per_generation /
-    num_generations` episodes on each device; how many rows they become is only known when they have been played, and the rows are cut
-    into `steps_per_generation` micro-batches. Raises `ConfigError` for values that cannot work together.
+    `num_generations` is the size of the global group. A generation batch holds
+    `per_device_train_batch_size * steps_per_generation / num_generations` episodes on
+    each device; how many rows they become is only known when they have been played, and
+    the rows are cut into `steps_per_generation` micro-batches. Raises `ConfigError` for
+    values that cannot work together.
     """
 
     # What TRL has, with other defaults.
     learning_rate: float = field(default=2e-6, metadata={"help": "Constant by default."})
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
-    num_generations: int | None = field(default=16, metadata={"help": "Whole rollouts an episode (n)."})
+    num_generations: int | None = field(
+        default=16, metadata={"help": "Whole rollouts an episode (n)."}
+    )
     per_device_train_batch_size: int = field(default=1, metadata={"help": "See the class."})
-    steps_per_generation: int | None = field(default=16, metadata={"help": "Micro-batches of a generation batch."})
-    gradient_accumulation_steps: int = field(default=16, metadata={"help": "Micro-batches of an optimizer step."})
+    steps_per_generation: int | None = field(
+        default=16, metadata={"help": "Micro-batches of a generation batch."}
+    )
+    gradient_accumulation_steps: int = field(
+        default=16, metadata={"help": "Micro-batches of an optimizer step."}
+    )
     num_iterations: int = field(default=2, metadata={"help": "Passes over a generation batch."})
     loss_type: str = field(
-        default="grpo", metadata={"help": "Mean over rows of the mean over tokens; luspo: of the sum over tokens."}
+        default="grpo",
+        metadata={"help": "Mean over rows of the mean over tokens; luspo: of the sum over tokens."},
     )
     importance_sampling_level: str = field(
-        default="sequence", metadata={"help": "One length-normalised ratio a row; 'token' for one a token."}
+        default="sequence",
+        metadata={"help": "One length-normalised ratio a row; 'token' for one a token."},
     )
-    scale_rewards: str | bool = field(default="none", metadata={"help": "Unused: advantages come from the credit."})
-    epsilon: float = field(default=0.02, metadata={"help": "Clip of the ratio; 0.2 never bites on a mean log-ratio."})
-    delta: float | None = field(default=3.0, metadata={"help": "Upper bound of the unclipped ratio."})
+    scale_rewards: str | bool = field(
+        default="none", metadata={"help": "Unused: advantages come from the credit."}
+    )
+    epsilon: float = field(
+        default=0.02, metadata={"help": "Clip of the ratio; 0.2 never bites on a mean log-ratio."}
+    )
+    delta: float | None = field(
+        default=3.0, metadata={"help": "Upper bound of the unclipped ratio."}
+    )
     beta: float = field(default=0.001, metadata={"help": "Weight of the KL to the reference."})
     entropy_coef: float = field(default=0.001, metadata={"help": "Weight of the entropy bonus."})
-    max_completion_length: int | None = field(default=512, metadata={"help": "Most tokens of one reply."})
-    remove_unused_columns: bool | None = field(default=False, metadata={"help": "Rows name their episode."})
+    max_completion_length: int | None = field(
+        default=512, metadata={"help": "Most tokens of one reply."}
+    )
+    remove_unused_columns: bool | None = field(
+        default=False, metadata={"help": "Rows name their episode."}
+    )
 
     # What local groups, credit and roles add.
-    roles: str = field(default="manager", metadata={"help": "Who is trained: manager, answerer or both."})
+    roles: str = field(
+        default="manager", metadata={"help": "Who is trained: manager, answerer or both."}
+    )
     credit: str = field(
-        default="session", metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."}
+        default="session",
+        metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."},
     )
     local_probability: float = field(
         default=0.5, metadata={"help": "Chance that a session is rerun; 0 for plain GRPO."}
@@ -63,49 +88,93 @@ class LoGoGRPOConfig(GRPOConfig):
     anchor_in_group: bool = field(
         default=True, metadata={"help": "Whether the anchor's own run joins its local group."}
     )
-    balance: str = field(default="rows", metadata={"help": "'rows', or 'branches': each branch's mean weighs alike."})
-    estimator: str = field(default="zscore", metadata={"help": "Advantage estimator: a name of memagent.techniques."})
+    balance: str = field(
+        default="rows", metadata={"help": "'rows', or 'branches': each branch's mean weighs alike."}
+    )
+    estimator: str = field(
+        default="zscore", metadata={"help": "Advantage estimator: a name of memagent.techniques."}
+    )
     anchor_selector: str = field(
-        default="uniform", metadata={"help": "Which sessions are rerun: a name of memagent.techniques."}
+        default="uniform",
+        metadata={"help": "Which sessions are rerun: a name of memagent.techniques."},
     )
     sessions: int | None = field(default=None, metadata={"help": "Sessions heard; all by default."})
-    questions: int | None = field(default=None, metadata={"help": "Questions a session; all by default."})
-    rehearsal: int = field(default=4, metadata={"help": "Earlier questions asked after a local rerun."})
-    compression: float = field(default=0.3, metadata={"help": "Weight of the memory's excess length."})
-    unreadable: float = field(default=0.1, metadata={"help": "Weight of the share of unreadable replies."})
+    questions: int | None = field(
+        default=None, metadata={"help": "Questions a session; all by default."}
+    )
+    rehearsal: int = field(
+        default=4, metadata={"help": "Earlier questions asked after a local rerun."}
+    )
+    compression: float = field(
+        default=0.3, metadata={"help": "Weight of the memory's excess length."}
+    )
+    unreadable: float = field(
+        default=0.1, metadata={"help": "Weight of the share of unreadable replies."}
+    )
     rejected: float = field(default=0.0, metadata={"help": "Weight of the share of refused ops."})
     evidence: float = field(
-        default=0.0, metadata={"help": "Weight of right answers resting on evidence in memory (FAPO)."}
+        default=0.0,
+        metadata={"help": "Weight of right answers resting on evidence in memory (FAPO)."},
     )
-    temporal: float = field(default=0.0, metadata={"help": "Weight of answering from the right sessions (Memory-T1)."})
-    answer_members: int = field(default=8, metadata={"help": "Answers a question when the answerer is trained."})
-    answer_questions: int = field(default=4, metadata={"help": "Questions an episode when the answerer is trained."})
+    temporal: float = field(
+        default=0.0, metadata={"help": "Weight of answering from the right sessions (Memory-T1)."}
+    )
+    answer_members: int = field(
+        default=8, metadata={"help": "Answers a question when the answerer is trained."}
+    )
+    answer_questions: int = field(
+        default=4, metadata={"help": "Questions an episode when the answerer is trained."}
+    )
     allocation: str = field(
         default="even",
-        metadata={"help": "How reruns and answers are spread over groups: even, dars, knapsack or vade."},
+        metadata={
+            "help": "How reruns and answers are spread over groups: even, dars, knapsack or vade."
+        },
     )
     dynamic_sampling: bool = field(
-        default=False, metadata={"help": "Replace local and answer groups whose rewards are all alike."}
+        default=False,
+        metadata={"help": "Replace local and answer groups whose rewards are all alike."},
     )
     keep_members: int = field(
-        default=0, metadata={"help": "Learn from this many members a group, those that vary most (D3S); 0 for all."}
+        default=0,
+        metadata={
+            "help": "Learn from this many members a group, those that vary most (D3S); 0 for all."
+        },
     )
     echo_weight: float = field(
-        default=0.0, metadata={"help": "Weight of repeating part of a reply of a group that succeeded alike (EchoRL)."}
+        default=0.0,
+        metadata={
+            "help": "Weight of repeating part of a reply of a group that succeeded alike (EchoRL)."
+        },
     )
     gradient_gate: float = field(
         default=0.0,
-        metadata={"help": "Refuse to reuse a batch beyond this many MADs of usual gradients (DGG); 0 for off."},
+        metadata={
+            "help": "Refuse to reuse a batch beyond this many MADs of usual gradients (DGG); 0 for off."
+        },
     )
     control: str = field(
-        default="", metadata={"help": "Sanity control: random_reward or shuffled_advantage; nothing is learned then."}
+        default="",
+        metadata={
+            "help": "Sanity control: random_reward or shuffled_advantage; nothing is learned then."
+        },
     )
     skip_zero_rows: bool = field(
-        default=False, metadata={"help": "Leave rows without advantage out of the batch; they still count in the mean."}
+        default=False,
+        metadata={
+            "help": "Leave rows without advantage out of the batch; they still count in the mean."
+        },
     )
-    batch_width: int = field(default=64, metadata={"help": "Most rows of one generation batch of the sampler."})
-    constrained: bool = field(default=False, metadata={"help": "Hold replies to their JSON Schema."})
-    trace: bool = field(default=True, metadata={"help": "Write steps.jsonl: groups, rewards, samples of every step."})
+    batch_width: int = field(
+        default=64, metadata={"help": "Most rows of one generation batch of the sampler."}
+    )
+    constrained: bool = field(
+        default=False, metadata={"help": "Hold replies to their JSON Schema."}
+    )
+    trace: bool = field(
+        default=True,
+        metadata={"help": "Write steps.jsonl: groups, rewards, samples of every step."},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,17 +190,24 @@ class LoGoGRPOConfig(GRPOConfig):
             "local_weight": (self.local_weight >= 0, "at least 0; 0 makes no local runs"),
             "reruns": (self.reruns >= 1, "at least 1; set local_probability = 0 for none"),
             "control": (self.control in CONTROLS, "'', 'random_reward' or 'shuffled_advantage'"),
-            "keep_members": (self.keep_members >= 0 and self.keep_members != 1, "0 for all, or at least 2"),
+            "keep_members": (
+                self.keep_members >= 0 and self.keep_members != 1,
+                "0 for all, or at least 2",
+            ),
             "echo_weight": (self.echo_weight >= 0, "at least 0"),
             "gradient_gate": (
-                self.gradient_gate == 0 or (self.gradient_gate > 0 and self.num_iterations > 1 and not every_pass),
+                self.gradient_gate == 0
+                or (self.gradient_gate > 0 and self.num_iterations > 1 and not every_pass),
                 "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps a divisor of steps_per_generation",
             ),
             "importance_sampling_level": (
                 self.loss_type != "luspo" or self.importance_sampling_level == "sequence",
                 "'sequence' with loss_type = 'luspo'",
             ),
-            "loss_type": (self.loss_type in ("grpo", "sapo", "luspo"), "one that means over rows: grpo, sapo or luspo"),
+            "loss_type": (
+                self.loss_type in ("grpo", "sapo", "luspo"),
+                "one that means over rows: grpo, sapo or luspo",
+            ),
             "steps_per_generation": (
                 rows % n == 0,
                 f"such that per_device_train_batch_size * steps_per_generation ({rows}) is a multiple of num_generations ({n})",

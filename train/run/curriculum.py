@@ -1,8 +1,10 @@
-"""The curriculum as data: stages of longer and longer dialogues, each ended by its steps, its gate or its patience.
+"""The curriculum as data: stages of longer and longer dialogues, each ended by its
+steps, its gate or its patience.
 
-Which stage a step belongs to is a function of the step and of the steps that earlier stages really took, so a resumed run goes on where it
-stopped. Each stage begins from the best checkpoint of the one before, and every stage's best is kept: on other data the model of an early
-stage is often the better one.
+Which stage a step belongs to is a function of the step and of the steps that earlier
+stages really took, so a resumed run goes on where it stopped. Each stage begins from
+the best checkpoint of the one before, and every stage's best is kept: on other data the
+model of an early stage is often the better one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from train.errors import TrainFault
 
 
 class Gate(BaseModel):
-    """What validation must show for a stage to end before its steps are used up; all that is given must hold."""
+    """What validation must show for a stage to end before its steps are used up; all
+    that is given must hold.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -50,15 +54,22 @@ class Stage(BaseModel):
     patience: Annotated[int, Field(ge=1)] | None = None
     """Validations without a new best after which the stage ends."""
     roles: Literal["manager", "answerer", "both"] | None = None
-    """Who is trained in this stage, for alternating: manager, answerer or both; None for the trainer's own setting."""
+    """Who is trained in this stage, for alternating: manager, answerer or both; None for
+    the trainer's own setting.
+    """
 
 
-REFERENCE = (Stage(sessions=8, steps=400), Stage(sessions=16, steps=200), Stage(sessions=32, steps=200))
+REFERENCE = (
+    Stage(sessions=8, steps=400),
+    Stage(sessions=16, steps=200),
+    Stage(sessions=32, steps=200),
+)
 """Memory-R2's 8, 16, 32 sessions; its 10, 5 and 5 epochs in the proportion of their steps."""
 
 
 def stage_at(step: int, stages: Sequence[Stage], *, ended: Sequence[int] = ()) -> tuple[int, int]:
-    """(stage, first step of it) that global step `step` belongs to; `ended` gives the steps that finished stages really took.
+    """(stage, first step of it) that global step `step` belongs to; `ended` gives the
+    steps that finished stages really took.
 
     Raises `TrainFault` for a step after the last stage.
     """
@@ -68,4 +79,6 @@ def stage_at(step: int, stages: Sequence[Stage], *, ended: Sequence[int] = ()) -
         if step < begun + length:
             return place, begun
         begun += length
-    raise TrainFault(f"step {step} lies after the last of {len(stages)} stages, which ends at step {begun}")
+    raise TrainFault(
+        f"step {step} lies after the last of {len(stages)} stages, which ends at step {begun}"
+    )

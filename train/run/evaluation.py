@@ -1,4 +1,6 @@
-"""How good a policy is: episodes played greedily, scored per episode, so that intervals can be drawn over them."""
+"""How good a policy is: episodes played greedily, scored per episode, so that intervals
+can be drawn over them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class EpisodeFigures:
 
     episode_id: str
     figures: Mapping[str, float]
-    """By name: f1, exact, reward, overwritten, lost, memory_share, add, update, delete, noop, rejected, unreadable, failed."""
+    """By name: f1, exact, reward, overwritten, lost, memory_share, add, update, delete,
+    noop, rejected, unreadable, failed.
+    """
     memory: tuple[str, ...] = ()
     """What was held at the end, newest last."""
     replies: tuple[tuple[str, str], ...] = ()
@@ -48,7 +52,10 @@ class Evaluation:
     def figures(self) -> dict[str, float]:
         """Means over the episodes that have the figure."""
         names = sorted({name for one in self.episodes for name in one.figures})
-        return {name: fmean([one.figures[name] for one in self.episodes if name in one.figures]) for name in names}
+        return {
+            name: fmean([one.figures[name] for one in self.episodes if name in one.figures])
+            for name in names
+        }
 
     def interval(self, name: str, *, draws: int = 2_000, seed: int = 0) -> tuple[float, float]:
         """95 % percentile bootstrap interval of a mean over episodes; (nan, nan) without data."""
@@ -76,27 +83,43 @@ async def evaluate_policy(
     sampling: Sampling = GREEDY,
     key: str = "eval",
 ) -> Evaluation:
-    """Play and score the episodes; `policy` None plays the agent with its own model, `answering` None lets the played agent answer.
+    """Play and score the episodes; `policy` None plays the agent with its own model,
+    `answering` None lets the played agent answer.
 
     `helped` makes an episode's model of the policy's view of it, as it did in training.
     """
 
     async def one(episode: Episode) -> EpisodeFigures:
-        view = None if policy is None else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
-        player = agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(helped(episode, view))
+        view = (
+            None
+            if policy is None
+            else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
+        )
+        player = (
+            agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(helped(episode, view))
+        )
         with policy.party() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)
         score = env.scoring.score(episode, replace(trajectory, answers=answers))
         return EpisodeFigures(
             episode_id=episode.id,
-            figures=episode_figures(marked(score, env.truth(episode)) if isinstance(env, Synthetic) else score),
+            figures=episode_figures(
+                marked(score, env.truth(episode)) if isinstance(env, Synthetic) else score
+            ),
             memory=tuple(item.text for item in trajectory.end.items.values()),
-            replies=tuple((call.role.value, call.response.text) for call in (view.calls if view else ())[:REPLIES]),
+            replies=tuple(
+                (call.role.value, call.response.text)
+                for call in (view.calls if view else ())[:REPLIES]
+            ),
         )
 
     return Evaluation(episodes=tuple(await asyncio.gather(*(one(episode) for episode in episodes))))
 
 
 def _filled(sampling: Sampling, policy: PolicyModel) -> Sampling:
-    return sampling if sampling.max_tokens else sampling.model_copy(update={"max_tokens": policy.sampling.max_tokens})
+    return (
+        sampling
+        if sampling.max_tokens
+        else sampling.model_copy(update={"max_tokens": policy.sampling.max_tokens})
+    )

@@ -1,6 +1,8 @@
-"""What TRL logs of every optimizer step (loss, gradient norm, KL, clipping, seconds): a line of `log.jsonl`, and one that people see.
+"""What TRL logs of every optimizer step (loss, gradient norm, KL, clipping, seconds): a
+line of `log.jsonl`, and one that people see.
 
-`steps.jsonl` is written when experience has been gathered and knows nothing of the update that follows; `log.jsonl` has the update.
+`steps.jsonl` is written when experience has been gathered and knows nothing of the
+update that follows; `log.jsonl` has the update.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ class StepLines(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """One line: reward, ops, seconds, time left."""
         now = perf_counter()
-        if not state.is_world_process_zero or not logs or "loss" not in logs or now - self._said < self.every_s:
+        if (
+            not state.is_world_process_zero
+            or not logs
+            or "loss" not in logs
+            or now - self._said < self.every_s
+        ):
             return
         self._said = now
         shown = {
@@ -62,10 +69,14 @@ class StepLines(TrainerCallback):
             "delete": "ops/delete",
             "kl": "kl",
         }
-        figures = "  ".join(f"{name} {logs[key]:.3f}" for name, key in shown.items() if logs.get(key) is not None)
+        figures = "  ".join(
+            f"{name} {logs[key]:.3f}" for name, key in shown.items() if logs.get(key) is not None
+        )
         done = max(1, state.global_step - self._first)
         left = (now - self._began) / done * (self.steps - state.global_step)
-        self.say(f"{self.name} step {state.global_step} of {self.steps}: {figures}  ({minutes(left)} left at most)")
+        self.say(
+            f"{self.name} step {state.global_step} of {self.steps}: {figures}  ({minutes(left)} left at most)"
+        )
 
 
 def minutes(seconds: float) -> str:
@@ -77,7 +88,10 @@ def minutes(seconds: float) -> str:
 
 def versions() -> dict[str, str]:
     """What the run was made with."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    found = {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
     for name in ("memagent", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "vllm"):
         try:
             found[name] = version(name)
@@ -98,7 +112,9 @@ def _plain(value: Any) -> Any:
 
 
 def hush() -> None:
-    """Bars and repeated warnings of the libraries below are turned off, for a process whose output is read by people."""
+    """Bars and repeated warnings of the libraries below are turned off, for a process
+    whose output is read by people.
+    """
     import warnings
 
     import datasets

@@ -1,4 +1,6 @@
-"""From a configuration to what is played and how it is credited: names become objects, weights become terms."""
+"""From a configuration to what is played and how it is credited: names become objects,
+weights become terms.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ DAY = timedelta(days=1)
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
-    """How many runs of what; one memory an episode when answers alone are trained. Raises `UnknownPlugin` for an unknown technique."""
+    """How many runs of what; one memory an episode when answers alone are trained.
+
+    Raises `UnknownPlugin` for an unknown technique.
+    """
     compared = bool(args.trained_roles & MANAGER_ROLES)
     return RolloutPlan(
         members=(args.num_generations or 1) if compared else 1,
@@ -45,7 +50,10 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
 
 
 def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
-    """What is asked and how it becomes credit. Raises `UnknownPlugin` for an estimator that is not there."""
+    """What is asked and how it becomes credit.
+
+    Raises `UnknownPlugin` for an estimator that is not there.
+    """
     terms: list[tuple[Term, float]] = [
         (AnswerTerm(), 1.0),
         (CompressionTerm(), -args.compression),
@@ -77,7 +85,9 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
 
 @dataclass(frozen=True)
 class Temporal:
-    """Memory-T1's reward as a term of every episode; the range in question is where the evidence lies (`evidence_ranges`)."""
+    """Memory-T1's reward as a term of every episode; the range in question is where the
+    evidence lies (`evidence_ranges`).
+    """
 
     weight: float
 
@@ -88,12 +98,18 @@ class Temporal:
 
 
 def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
-    """By probe id the stretch from the first to the last day of the sessions that hold its evidence, both days included.
+    """By probe id the stretch from the first to the last day of the sessions that hold
+    its evidence, both days included.
 
-    The paper's data names the range that a question asks about; ours name its evidence, so this is our reading. Probes without dated
-    evidence are left out.
+    The paper's data names the range that a question asks about; ours name its evidence,
+    so this is our reading. Probes without dated evidence are left out.
     """
-    dates = {turn.id: session.at for session in episode.sessions for turn in session.turns if session.at is not None}
+    dates = {
+        turn.id: session.at
+        for session in episode.sessions
+        for turn in session.turns
+        if session.at is not None
+    }
     found: dict[str, TimeSpan] = {}
     for probe in episode.probes:
         told = [dates[turn_id] for turn_id in probe.evidence_turn_ids if turn_id in dates]

@@ -1,7 +1,9 @@
-"""What a run would do and take, said before it begins: a few episodes are played without a policy to count the calls.
+"""What a run would do and take, said before it begins: a few episodes are played
+without a policy to count the calls.
 
-Figures are estimates. Generation rounds are the model calls that must follow one another, so they do not grow with rollouts or reruns; rows
-are what an update learns from. Disk counts weights of 4 bytes and, for a checkpoint, the optimizer's two moments.
+Figures are estimates. Generation rounds are the model calls that must follow one
+another, so they do not grow with rollouts or reruns; rows are what an update learns
+from. Disk counts weights of 4 bytes and, for a checkpoint, the optimizer's two moments.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ _SIZES = {"k": 1e3, "m": 1e6}
 
 
 def preview(settings: RunSettings) -> dict[str, Any]:
-    """The run as plain values: its stages, and disk in MB where the model's size is known. Raises what the run itself would raise."""
+    """The run as plain values: its stages, and disk in MB where the model's size is known.
+
+    Raises what the run itself would raise.
+    """
     stages = [_stage(settings, number) for number in range(len(settings.stage))]
     weights = _weights_mb(settings)
     disk = None
@@ -46,7 +51,11 @@ def told(found: dict[str, Any]) -> list[str]:
         f"  about {one['rounds']} generation rounds and {one['rows']} rows"
         for one in found["stages"]
     ]
-    disk = "unknown, the model is not on this machine" if found["disk_mb"] is None else f"about {found['disk_mb']:,} MB"
+    disk = (
+        "unknown, the model is not on this machine"
+        if found["disk_mb"] is None
+        else f"about {found['disk_mb']:,} MB"
+    )
     return [*lines, f"disk: {disk}, in {found['folder']}", "nothing was trained"]
 
 
@@ -59,7 +68,9 @@ def _stage(settings: RunSettings, number: int) -> dict[str, Any]:
     calls = asyncio.run(_calls(place, episode)) * sessions / len(episode.sessions)
     n = args.num_generations or 1
     episodes = args.per_device_train_batch_size * (args.steps_per_generation or 1) // n
-    reruns = episodes * sessions * args.local_probability * args.reruns if args.local_weight else 0.0
+    reruns = (
+        episodes * sessions * args.local_probability * args.reruns if args.local_weight else 0.0
+    )
     rows = 0.0
     if args.trained_roles & MANAGER_ROLES:
         rows += episodes * n * calls + reruns * calls / sessions
@@ -80,9 +91,13 @@ def _stage(settings: RunSettings, number: int) -> dict[str, Any]:
 
 
 async def _calls(place: Place, episode: Episode) -> float:
-    """The manager's model calls in an episode: as its oracle makes them, or twice the calls that hear a chunk."""
+    """The manager's model calls in an episode: as its oracle makes them, or twice the
+    calls that hear a chunk.
+    """
     if isinstance(place.env, Synthetic):
-        shown = await demonstrations(place.env, place.agent, indexes=range(EPISODES), roles=MANAGER_ROLES)
+        shown = await demonstrations(
+            place.env, place.agent, indexes=range(EPISODES), roles=MANAGER_ROLES
+        )
         return len(shown) / EPISODES
     heard = 0
 
@@ -100,5 +115,9 @@ def _weights_mb(settings: RunSettings) -> float | None:
     part = settings.model
     if part.path is None:
         return round(float(part.size[:-1]) * _SIZES[part.size[-1]] * 4 / 1e6, 1)
-    files = [*Path(part.path).glob("*.safetensors"), *Path(part.path).glob("*.bin")] if Path(part.path).is_dir() else []
+    files = (
+        [*Path(part.path).glob("*.safetensors"), *Path(part.path).glob("*.bin")]
+        if Path(part.path).is_dir()
+        else []
+    )
     return round(sum(file.stat().st_size for file in files) / 1e6, 1) if files else None

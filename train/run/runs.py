@@ -1,12 +1,14 @@
-"""A whole run: model, warm start, the stages of the curriculum, validation, the best of each stage, the test at the end.
+"""A whole run: model, warm start, the stages of the curriculum, validation, the best of
+each stage, the test at the end.
 
 Everything a run leaves lies in its folder:
 
     settings.json  versions.json  validation.jsonl  summary.json  init/  best/
     stage0/  steps.jsonl  log.jsonl  ended.json  best/  checkpoint-*/  runs/ (TensorBoard)
 
-A run that was stopped goes on with `resume=True`: finished stages are skipped, an unfinished one continues from its last checkpoint, and
-what was written after that checkpoint is forgotten, since it will happen again.
+A run that was stopped goes on with `resume=True`: finished stages are skipped, an
+unfinished one continues from its last checkpoint, and what was written after that
+checkpoint is forgotten, since it will happen again.
 """
 
 from __future__ import annotations
@@ -58,7 +60,13 @@ from train.run.waiting import waited_for
 from train.run.warmup import WarmUpPlan, bf16_works, warm_up
 from train.sampling.checkpoints import save_adapters
 from train.sampling.policy import PolicyModel
-from train.sampling.small_models import byte_tokenizer, save_model, small_model, word_tokenizer, words_of
+from train.sampling.small_models import (
+    byte_tokenizer,
+    save_model,
+    small_model,
+    word_tokenizer,
+    words_of,
+)
 
 TRACKERS = frozenset({"wandb", "trackio"})
 """What `report_to` may name besides TensorBoard; each is an extra."""
@@ -76,11 +84,16 @@ class Place:
     sessions: int
     """Sessions of an episode; longer ones are cut."""
     truths: dict[str, Truth] = field(default_factory=dict[str, Truth], repr=False)
-    """What is behind the episodes given so far, by their ids: making a world again costs as much as its episode."""
+    """What is behind the episodes given so far, by their ids: making a world again costs
+    as much as its episode.
+    """
 
     @classmethod
     def of(cls, settings: RunSettings, *, sessions: int) -> Place:
-        """The environment at a number of sessions. Raises `ConfigError`, `EnvironmentFault`."""
+        """The environment at a number of sessions.
+
+        Raises `ConfigError`, `EnvironmentFault`.
+        """
         part = settings.environment
         if part.kind == "locomo":
             env: Environment = LoCoMo(part.path or "", split_by=part.split_by or "memory_r2")
@@ -100,7 +113,9 @@ class Place:
                 probes=part.probes,
             )
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
-        agent = store.agent(Scope(user_id="train"), model=FunctionModel(_nobody), design=settings.agent.design)
+        agent = store.agent(
+            Scope(user_id="train"), model=FunctionModel(_nobody), design=settings.agent.design
+        )
         return cls(settings=settings, env=env, agent=agent, sessions=sessions)
 
     def episodes(self, split: str, count: int, *, skip: int = 0) -> list[Episode]:
@@ -127,7 +142,8 @@ class Place:
 
         def helped(episode: Episode, policy: ChatModel) -> ChatModel:
             return RoutedModel(
-                {Role.EXTRACTOR: OracleModel(self._truth(env, episode), episode.sessions, lexicon)}, default=policy
+                {Role.EXTRACTOR: OracleModel(self._truth(env, episode), episode.sessions, lexicon)},
+                default=policy,
             )
 
         return helped
@@ -156,23 +172,33 @@ def _nobody(_: Any) -> str:
     raise ConfigError("a training agent speaks through its policy only")
 
 
-# -- model and warm start ----------------------------------------------------------------------------------------------
+# -- model and warm start --------------------------------------------------------------
 
 
 def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tuple[Any, Any]:
-    """(model, tokenizer) that training begins with: loaded or made, and warmed up; kept in `folder/init` for next time."""
+    """(model, tokenizer) that training begins with: loaded or made, and warmed up; kept
+    in `folder/init` for next time.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     init = folder / "init"
     if (init / "config.json").is_file():
-        return AutoModelForCausalLM.from_pretrained(init, dtype="auto"), AutoTokenizer.from_pretrained(init)
-    shown = asyncio.run(_demonstrations(settings)) if settings.warmup or settings.model.path is None else []
+        return AutoModelForCausalLM.from_pretrained(
+            init, dtype="auto"
+        ), AutoTokenizer.from_pretrained(init)
+    shown = (
+        asyncio.run(_demonstrations(settings))
+        if settings.warmup or settings.model.path is None
+        else []
+    )
     if settings.model.path is not None:
         tokenizer = AutoTokenizer.from_pretrained(settings.model.path)
         model: Any = AutoModelForCausalLM.from_pretrained(settings.model.path, dtype="auto")
     else:
         model, tokenizer = new_model(settings, shown)
-    say(f"model with {sum(one.numel() for one in model.parameters()):,} parameters and {len(tokenizer):,} tokens")
+    say(
+        f"model with {sum(one.numel() for one in model.parameters()):,} parameters and {len(tokenizer):,} tokens"
+    )
     part = settings.warmup
     if part is None:
         save_model(model, tokenizer, init)
@@ -194,10 +220,16 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tup
 
 
 def new_model(settings: RunSettings, shown: Sequence[Any] | None = None) -> tuple[Any, Any]:
-    """(model, tokenizer) with random weights for the language of the settings' world; `shown` are demonstrations, made if not given."""
-    tokenizer = _own_tokenizer(settings, asyncio.run(_demonstrations(settings)) if shown is None else shown)
+    """(model, tokenizer) with random weights for the language of the settings' world;
+    `shown` are demonstrations, made if not given.
+    """
+    tokenizer = _own_tokenizer(
+        settings, asyncio.run(_demonstrations(settings)) if shown is None else shown
+    )
     part = settings.model
-    return small_model(tokenizer, size=part.size, context_tokens=part.context_tokens, seed=settings.seed), tokenizer
+    return small_model(
+        tokenizer, size=part.size, context_tokens=part.context_tokens, seed=settings.seed
+    ), tokenizer
 
 
 async def _demonstrations(settings: RunSettings) -> list[Any]:
@@ -206,7 +238,9 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
     part = settings.warmup
     place = Place.of(settings, sessions=part.sessions if part else settings.stage[0].sessions)
     assert isinstance(place.env, Synthetic)
-    roles = {Role.MANAGER} if settings.agent.listening == "oracle" else {Role.EXTRACTOR, Role.MANAGER}
+    roles = (
+        {Role.MANAGER} if settings.agent.listening == "oracle" else {Role.EXTRACTOR, Role.MANAGER}
+    )
     told = part is not None and part.answers
     if told or settings.agent.answering == "policy" or _roles(settings) & ROLE_SETS["answerer"]:
         roles.add(Role.ANSWERER)
@@ -224,22 +258,29 @@ async def _demonstrations(settings: RunSettings) -> list[Any]:
 
 
 def _roles(settings: RunSettings) -> frozenset[Role]:
-    names = {settings.trainer.get("roles", "manager"), *(stage.roles for stage in settings.stage if stage.roles)}
+    names = {
+        settings.trainer.get("roles", "manager"),
+        *(stage.roles for stage in settings.stage if stage.roles),
+    }
     return frozenset().union(*(ROLE_SETS.get(name, frozenset()) for name in names))
 
 
 def _own_tokenizer(settings: RunSettings, shown: Sequence[Any]) -> Any:
     if settings.environment.level == "tiny":
-        return word_tokenizer([*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))])
+        return word_tokenizer(
+            [*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))]
+        )
     return byte_tokenizer(lines_of(shown), size=8_000)
 
 
-# -- stages ------------------------------------------------------------------------------------------------------------
+# -- stages ----------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
 class Validation(TrainerCallback):
-    """Plays validation episodes every few steps, keeps the best model of the stage, and ends the stage by gate, patience or tokens."""
+    """Plays validation episodes every few steps, keeps the best model of the stage, and
+    ends the stage by gate, patience or tokens.
+    """
 
     place: Place
     stage: Stage
@@ -259,7 +300,8 @@ class Validation(TrainerCallback):
         keep_lines(self.folder / "log.jsonl", lambda line: line["step"] <= reached)
         keep_lines(records, lambda line: line["stage"] != name or line["step"] <= reached)
         self.tokens = sum(
-            int(line["figures"].get("tokens/completion", 0)) for line in lines_of_file(self.folder / "steps.jsonl")
+            int(line["figures"].get("tokens/completion", 0))
+            for line in lines_of_file(self.folder / "steps.jsonl")
         )
         for line in lines_of_file(records):
             if line["stage"] == name:
@@ -270,14 +312,18 @@ class Validation(TrainerCallback):
     def run(self) -> Evaluation:
         """One validation with the trainer's present policy."""
         assert self.trainer is not None
-        return self.place.evaluate(self.trainer.policy, "validation", self.place.settings.validation.episodes)
+        return self.place.evaluate(
+            self.trainer.policy, "validation", self.place.settings.validation.episodes
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Validate when it is time."""
         assert self.trainer is not None
         step = self.trainer.last_step
         if step is not None:
-            self.tokens += int(step.metrics.get("tokens/completion", 0)) if self.trainer.fresh_step else 0
+            self.tokens += (
+                int(step.metrics.get("tokens/completion", 0)) if self.trainer.fresh_step else 0
+            )
         spent = self.stage.tokens is not None and self.tokens >= self.stage.tokens
         if state.global_step % self.place.settings.validation.every == 0 or spent:
             self.validate(state, control)
@@ -347,10 +393,15 @@ def save_policy(trainer: LoGoGRPOTrainer, folder: Path, *, figures: dict[str, fl
 
 
 def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) -> dict[str, Any]:
-    """The whole run; gives its summary. Raises `ConfigError` when the folder holds another run and `resume` is not said."""
+    """The whole run; gives its summary.
+
+    Raises `ConfigError` when the folder holds another run and `resume` is not said.
+    """
     folder = Path(settings.folder)
     for number, stage in enumerate(settings.stage):
-        stage_config(settings, stage, folder / f"stage{number}")  # errors now, not after the warm start
+        stage_config(
+            settings, stage, folder / f"stage{number}"
+        )  # errors now, not after the warm start
     claim(settings, resume=resume)
     (folder / "versions.json").write_text(json.dumps(versions(), indent=1), encoding="utf-8")
     first_model(settings, folder, say=say)
@@ -375,7 +426,14 @@ def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) 
 
 
 def _train_stage(
-    settings: RunSettings, stage: Stage, home: Path, source: Path, init: Path, *, resume: bool, say: Say
+    settings: RunSettings,
+    stage: Stage,
+    home: Path,
+    source: Path,
+    init: Path,
+    *,
+    resume: bool,
+    say: Say,
 ) -> dict[str, Any]:
     from train.sampling.checkpoints import last_checkpoint, load_for_training
 
@@ -389,10 +447,16 @@ def _train_stage(
         model,
         args=args,
         episodes=episodes,
-        experience=lambda policy: experience_of(args, place, policy, place.answering(episodes, split="train")),
+        experience=lambda policy: experience_of(
+            args, place, policy, place.answering(episodes, split="train")
+        ),
         processing_class=tokenizer,
         adapters=adapters,
-        callbacks=[validation, LogFile(path=home / "log.jsonl"), StepLines(say=say, name=home.name, steps=stage.steps)],
+        callbacks=[
+            validation,
+            LogFile(path=home / "log.jsonl"),
+            StepLines(say=say, name=home.name, steps=stage.steps),
+        ],
     )
     quiet(trainer)
     validation.trainer = trainer
@@ -412,11 +476,16 @@ def _train_stage(
     }
 
 
-def experience_of(args: LoGoGRPOConfig, place: Place, policy: PolicyModel, answering: MemoryAgent | None) -> Experience:
+def experience_of(
+    args: LoGoGRPOConfig, place: Place, policy: PolicyModel, answering: MemoryAgent | None
+) -> Experience:
     """The experience that a configuration describes."""
     return Experience(
         collector=Collector(
-            agent=place.agent, policy=policy, plan=rollout_plan(args), helped=place.listening(split="train")
+            agent=place.agent,
+            policy=policy,
+            plan=rollout_plan(args),
+            helped=place.listening(split="train"),
         ),
         plan=credit_plan(args),
         answering=answering,
@@ -444,7 +513,9 @@ def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOCon
         values["roles"] = stage.roles
     for name in _named(values["report_to"]) & TRACKERS:
         if find_spec(name) is None:
-            raise ConfigError(f'trainer.report_to: {name} is not installed: pip install "memagent[{name}]"')
+            raise ConfigError(
+                f'trainer.report_to: {name} is not installed: pip install "memagent[{name}]"'
+            )
     return config_of(values)
 
 
@@ -453,7 +524,10 @@ def _named(report_to: Any) -> set[str]:
 
 
 def config_of(values: dict[str, Any]) -> LoGoGRPOConfig:
-    """The trainer's configuration from plain values. Raises `ConfigError` naming a field that does not exist."""
+    """The trainer's configuration from plain values.
+
+    Raises `ConfigError` naming a field that does not exist.
+    """
     from dataclasses import fields
     from difflib import get_close_matches
 
@@ -479,14 +553,23 @@ def _test(settings: RunSettings, folder: Path, *, say: Say) -> dict[str, Any]:
     if not count:
         return {}
     found: dict[str, Any] = {}
-    lengths = sorted({stage.sessions for stage in settings.stage} | set(settings.validation.test_sessions))
+    lengths = sorted(
+        {stage.sessions for stage in settings.stage} | set(settings.validation.test_sessions)
+    )
     kept = ("best", "last") if part.test_last else ("best",)
-    names = ["init", *(f"stage{number}/{which}" for number in range(len(settings.stage)) for which in kept)]
+    names = [
+        "init",
+        *(f"stage{number}/{which}" for number in range(len(settings.stage)) for which in kept),
+    ]
     for name in names:
-        policy = load_policy(str(folder / name), constrained=bool(settings.trainer.get("constrained")))
+        policy = load_policy(
+            str(folder / name), constrained=bool(settings.trainer.get("constrained"))
+        )
         for sessions in lengths:
             skip = part.episodes if split == "validation" else 0
-            evaluation = Place.of(settings, sessions=sessions).evaluate(policy, split, count, skip=skip)
+            evaluation = Place.of(settings, sessions=sessions).evaluate(
+                policy, split, count, skip=skip
+            )
             figures = evaluation.figures
             found[f"{name}@{sessions}"] = {
                 name: {

@@ -1,11 +1,11 @@
-"""A training run as one TOML file. Unknown keys are errors; every error names the field.
+"""A training run as one TOML file.
 
-[model]        what is trained: a folder, a hub id, or the size of a model made from scratch
-[environment]  where it lives
-[agent]        the design that is played, and its embedder
-[warmup]       demonstrations before any comparison; leave out for none
-[trainer]      any field of `LoGoGRPOConfig`
-[[stage]]      the curriculum, in order
+Unknown keys are errors; every error names the field.
+
+[model]        what is trained: a folder, a hub id, or the size of a model made from
+scratch [environment]  where it lives [agent]        the design that is played, and its
+embedder [warmup]       demonstrations before any comparison; leave out for none
+[trainer]      any field of `LoGoGRPOConfig` [[stage]]      the curriculum, in order
 [validation]   how often, on how many episodes
 """
 
@@ -40,7 +40,9 @@ class LoRASettings(Part):
     targets: str | tuple[str, ...] = "all-linear"
     """Layers that are adapted, as PEFT names them."""
     per_role: bool = False
-    """One adapter for the memory manager and one for the answer agent, instead of one for both."""
+    """One adapter for the memory manager and one for the answer agent, instead of one for
+    both.
+    """
 
 
 class ModelPart(Part):
@@ -51,7 +53,9 @@ class ModelPart(Part):
     size: Literal["200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
     """Parameters of a model from scratch, about."""
     context_tokens: Annotated[int, Field(ge=64)] = 1_024
-    """Longest prompt with its reply, of a model from scratch; also where demonstrations are cut."""
+    """Longest prompt with its reply, of a model from scratch; also where demonstrations
+    are cut.
+    """
     lora: LoRASettings | None = None
     """Train adapters and leave the weights alone."""
 
@@ -72,7 +76,9 @@ class EnvironmentPart(Part):
     episodes: Annotated[int, Field(ge=1)] = 200
     """Training episodes; synthetic ones are made as needed."""
     turns: int | None = None
-    """Synthetic: turns a session at least; this and the next eight as in docs/environments.md, the level's own when left out."""
+    """Synthetic: turns a session at least; this and the next eight as in
+    docs/environments.md, the level's own when left out.
+    """
     facts: float | None = None
     """Synthetic: true things told in a session, on average."""
     overwrite: float | None = None
@@ -99,9 +105,13 @@ class AgentPart(Part):
     embedder: str = "static"
     """By which memories are found."""
     listening: Literal["policy", "oracle"] = "policy"
-    """Who takes down facts: the policy, or the oracle of a synthetic world, so that only what is done with them is learned and judged."""
+    """Who takes down facts: the policy, or the oracle of a synthetic world, so that only
+    what is done with them is learned and judged.
+    """
     answering: Literal["reader", "policy"] = "reader"
-    """Who answers when memories are scored: the rule-based reader of a synthetic world, or the policy itself, greedily."""
+    """Who answers when memories are scored: the rule-based reader of a synthetic world, or
+    the policy itself, greedily.
+    """
 
 
 class WarmUpPart(Part):
@@ -114,17 +124,25 @@ class WarmUpPart(Part):
     answers: bool = False
     """Demonstrate answers too when no answerer is trained; when one is, they always are."""
     noise: Annotated[float, Field(ge=0, le=1)] = 0.15
-    """Share of replies spoiled on the way, so that it is also shown what to do with a memory that has gone wrong."""
+    """Share of replies spoiled on the way, so that it is also shown what to do with a
+    memory that has gone wrong.
+    """
     guess: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the memory manager's ops that are demonstrated at random, so that when to do what is left for training to find out."""
+    """Share of the memory manager's ops that are demonstrated at random, so that when to
+    do what is left for training to find out.
+    """
     guess_answers: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of answers that are demonstrated from any memory shown, so that which to believe is left for training too."""
+    """Share of answers that are demonstrated from any memory shown, so that which to
+    believe is left for training too.
+    """
     epochs: Annotated[float, Field(gt=0)] = 3.0
     """Passes over the demonstrations."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Highest; it follows a cosine."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """Muon learns a model from scratch in far fewer steps; AdamW is for weights that have learned already."""
+    """Muon learns a model from scratch in far fewer steps; AdamW is for weights that have
+    learned already.
+    """
     batch_rows: Annotated[int, Field(ge=1)] = 32
     """Demonstrations a step."""
 
@@ -143,8 +161,10 @@ class ValidationPart(Part):
     test_last: bool = False
     """Whether the last model of each stage is kept and tested beside its best."""
     test_split: Literal["test", "validation"] = "test"
-    """Where they come from: `test` has names and surface forms of its own in synthetic worlds, `validation` those of training, and then
-    the episodes after those of validation are taken."""
+    """Where they come from: `test` has names and surface forms of its own in synthetic
+    worlds, `validation` those of training, and then the episodes after those of
+    validation are taken.
+    """
     test_sessions: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Lengths of the test in sessions, besides those of the stages."""
 
@@ -166,25 +186,35 @@ class RunSettings(Part):
 
 
 def load_run(path: Path) -> RunSettings:
-    """The settings in a TOML file. Raises `ConfigError` naming the field and what is wrong."""
+    """The settings in a TOML file.
+
+    Raises `ConfigError` naming the field and what is wrong.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"training settings {path} cannot be read: {error.strerror or error}") from error
+        raise ConfigError(
+            f"training settings {path} cannot be read: {error.strerror or error}"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"training settings {path} are not valid TOML: {error}") from error
     return checked_run(values, source=str(path))
 
 
 def claim(settings: RunSettings, *, resume: bool) -> None:
-    """Take the run's folder and write its settings there. Raises `ConfigError` when it holds a run that `resume` does not fit."""
+    """Take the run's folder and write its settings there.
+
+    Raises `ConfigError` when it holds a run that `resume` does not fit.
+    """
     check_folder(settings, resume=resume)
     folder = Path(settings.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "settings.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"folder: {folder} cannot be written: {error.strerror or error}") from error
+        raise ConfigError(
+            f"folder: {folder} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def check_folder(settings: RunSettings, *, resume: bool) -> None:
@@ -194,17 +224,24 @@ def check_folder(settings: RunSettings, *, resume: bool) -> None:
     if not note.is_file():
         return
     if not resume:
-        raise ConfigError(f"{folder} holds a run already; say --resume to go on with it, or choose another folder")
+        raise ConfigError(
+            f"{folder} holds a run already; say --resume to go on with it, or choose another folder"
+        )
     if note.read_text(encoding="utf-8") != settings.model_dump_json(indent=1):
         raise ConfigError(f"{folder} holds a run with other settings; its own are in {note}")
 
 
 def checked_run(values: dict[str, Any], *, source: str = "training settings") -> RunSettings:
-    """The settings in plain values. Raises `ConfigError` naming the field and what is wrong."""
+    """The settings in plain values.
+
+    Raises `ConfigError` naming the field and what is wrong.
+    """
     try:
         settings = RunSettings.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_told(one) for one in error.errors() if one["type"] != "too_short" or not one["input"])
+        problems = "; ".join(
+            _told(one) for one in error.errors() if one["type"] != "too_short" or not one["input"]
+        )
         raise ConfigError(f"{source}: {problems}") from error
     for problem in _contradictions(settings):
         raise ConfigError(f"{source}: {problem}")
@@ -255,5 +292,9 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         if model.path is None:
             yield "model.path: a model from scratch knows the words of a synthetic world only; name a folder or a hub id"
     path = model.path
-    if path is not None and not Path(path).is_dir() and (path[:1] in ("/", ".", "~") or path.count("/") != 1):
+    if (
+        path is not None
+        and not Path(path).is_dir()
+        and (path[:1] in ("/", ".", "~") or path.count("/") != 1)
+    ):
         yield f"model.path: there is no folder {path}; a hub id has the form owner/name"

@@ -1,11 +1,16 @@
-"""LoGo-GRPO as a TRL trainer: `GRPOTrainer` with one method replaced. The only file that meets TRL's trainer.
+"""LoGo-GRPO as a TRL trainer: `GRPOTrainer` with one method replaced.
 
-`_generate_and_score_completions` is where TRL turns dataset rows into rows to learn from. A dataset row here stands for an *episode*
-repeated n times; which ones a step plays is a function of seed and step. We play them with the real agent and give back as many (prompt,
-completion, advantage) rows as there were model calls. Optimizer, PEFT, distributed training, checkpoints and logs stay TRL's. What is *not*
-changed: the loss (unless `echo_weight` adds to it), the clip, the KL.
+The only file that meets TRL's trainer.
 
-Besides, `_get_per_token_logps_and_entropies` lets every row be read by the adapter that spoke it, when roles have adapters of their own.
+`_generate_and_score_completions` is where TRL turns dataset rows into rows to learn
+from. A dataset row here stands for an *episode* repeated n times; which ones a step
+plays is a function of seed and step. We play them with the real agent and give back as
+many (prompt, completion, advantage) rows as there were model calls. Optimizer, PEFT,
+distributed training, checkpoints and logs stay TRL's. What is *not* changed: the loss
+(unless `echo_weight` adds to it), the clip, the KL.
+
+Besides, `_get_per_token_logps_and_entropies` lets every row be read by the adapter that
+spoke it, when roles have adapters of their own.
 
 Shapes: B rows, P prompt, C completion.
 """
@@ -46,8 +51,9 @@ from train.techniques.gradient_gate import GateCallback, GradientGate, output_no
 class LoGoGRPOTrainer(GRPOTrainer):
     """Trains the policy of a real agent from shared memory snapshots.
 
-    `experience` makes the step's source from the policy: `lambda policy: Experience(...)`. `adapters` names the LoRA adapter of each
-    role of a PEFT model; by default all roles share the parameters.
+    `experience` makes the step's source from the policy: `lambda policy:
+    Experience(...)`. `adapters` names the LoRA adapter of each role of a PEFT model; by
+    default all roles share the parameters.
     """
 
     _tag_names = ["memagent", "logo-grpo"]
@@ -64,7 +70,10 @@ class LoGoGRPOTrainer(GRPOTrainer):
         context_tokens: int | None = None,
         **options: Any,
     ) -> None:
-        """`options` go to `GRPOTrainer` (callbacks, optimizers, peft_config). Raises `TrainFault` without episodes."""
+        """`options` go to `GRPOTrainer` (callbacks, optimizers, peft_config).
+
+        Raises `TrainFault` without episodes.
+        """
         if not episodes:
             raise TrainFault("there is no episode to train on")
         self._episodes = list(episodes)
@@ -72,10 +81,15 @@ class LoGoGRPOTrainer(GRPOTrainer):
             {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
             for place, episode in enumerate(self._episodes)
         ]
-        by_vllm, args.use_vllm = args.use_vllm, False  # TRL would set vLLM up for calls that are not made
+        by_vllm, args.use_vllm = (
+            args.use_vllm,
+            False,
+        )  # TRL would set vLLM up for calls that are not made
         beta = args.beta
         if hasattr(model, "peft_config"):
-            args.beta = 0.0  # TRL would copy an adapter "default" as the reference; ours is the model without adapters
+            # TRL would copy an adapter "default" as the reference; ours is the model
+            # without adapters
+            args.beta = 0.0
         super().__init__(
             model=model,
             reward_funcs=_no_reward,
@@ -90,11 +104,17 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self.adapters = dict(adapters or {})
         """The adapter of each role; empty when all share the parameters."""
         tokenizer: Any = self.processing_class
-        context_tokens = context_tokens or getattr(self.model.config, "max_position_embeddings", None)
+        context_tokens = context_tokens or getattr(
+            self.model.config, "max_position_embeddings", None
+        )
         self.policy = PolicyModel(
             self._engine(context_tokens),
             tokenizer,
-            sampling=Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_completion_length),
+            sampling=Sampling(
+                temperature=args.temperature,
+                top_p=args.top_p,
+                max_tokens=args.max_completion_length,
+            ),
             context_tokens=context_tokens,
             width=args.batch_width,
             seed=args.seed,
@@ -105,10 +125,14 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self.last_step: Step | None = None
         """What the present update learns from; for callbacks and reports."""
         self._gathered_at = -1
-        self._gate = GateCallback(GradientGate(k=args.gradient_gate)) if args.gradient_gate else None
+        self._gate = (
+            GateCallback(GradientGate(k=args.gradient_gate)) if args.gradient_gate else None
+        )
         if self._gate is not None:
             self.add_callback(self._gate)
-        self._seen: tuple[torch.Tensor, torch.Tensor] | None = None  # log-probabilities and entropies of this loss
+        self._seen: tuple[torch.Tensor, torch.Tensor] | None = (
+            None  # log-probabilities and entropies of this loss
+        )
 
     @property
     def fresh_step(self) -> bool:
@@ -121,7 +145,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         micro = (self.args.steps_per_generation or 1) * self.num_iterations
         return max(1, micro // self.args.gradient_accumulation_steps)
 
-    # -- the one override ------------------------------------------------------------------------------------------
+    # -- the one override --------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         began = perf_counter()
@@ -143,7 +167,13 @@ class LoGoGRPOTrainer(GRPOTrainer):
         batch = self._rows(step)
         packed = perf_counter()
         output = self._with_logps(batch)
-        self._report(step, batch, generation_s=self.policy.generation_s - generated_s, began=began, packed=packed)
+        self._report(
+            step,
+            batch,
+            generation_s=self.policy.generation_s - generated_s,
+            began=began,
+            packed=packed,
+        )
         return output
 
     def _rows(self, step: Step) -> RowBatch:
@@ -152,11 +182,17 @@ class LoGoGRPOTrainer(GRPOTrainer):
         places = {role: self._adapter_names.index(name) for role, name in self.adapters.items()}
         adapters = {key: places.get(role, 0) for key, role in step.roles.items()}
         rows = rows_of(
-            step.traces, step.credit.advantages, adapters=adapters, echo=step.echo, skip_zero=args.skip_zero_rows
+            step.traces,
+            step.credit.advantages,
+            adapters=adapters,
+            echo=step.echo,
+            skip_zero=args.skip_zero_rows,
         )
         mine = torch.tensor([len(rows), step.rows], device=self.accelerator.device)
         everyone = self.accelerator.gather(mine).view(-1, 2).tolist()
-        size = padded_count(max(count for count, _ in everyone), multiple=args.steps_per_generation or 1)
+        size = padded_count(
+            max(count for count, _ in everyone), multiple=args.steps_per_generation or 1
+        )
         total = sum(counted for _, counted in everyone)
         share = size * len(everyone) / max(1, total)
         return build_rows(
@@ -168,7 +204,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
         )
 
     def _with_logps(self, batch: RowBatch) -> dict[str, Any]:
-        """What TRL's loss takes: the rows on the device, with the log-probabilities that it needs from before the update."""
+        """What TRL's loss takes: the rows on the device, with the log-probabilities
+        that it needs from before the update.
+        """
         device = self.accelerator.device
         output: dict[str, Any] = {
             "prompt_ids": batch.prompt_ids.to(device),
@@ -189,7 +227,11 @@ class LoGoGRPOTrainer(GRPOTrainer):
         every = (self.args.steps_per_generation or 1) * self.num_iterations
         chunk = max(1, ids.size(0) // (self.args.steps_per_generation or 1))
         kwargs = self.args.gradient_checkpointing_kwargs
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, kwargs), self._reading(output.get("adapters")):
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, kwargs),
+            self._reading(output.get("adapters")),
+        ):
             if self.args.gradient_accumulation_steps % every:
                 output["old_per_token_logps"] = self._get_per_token_logps_and_entropies(
                     self.model, ids, mask, keep, batch_size=chunk
@@ -198,15 +240,23 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 output["ref_per_token_logps"] = self._reference_logps(ids, mask, keep, chunk)
         return output
 
-    def _reference_logps(self, ids: torch.Tensor, mask: torch.Tensor, keep: int, chunk: int) -> torch.Tensor:
-        """(B, C) log-probabilities of the reference: a copy of the model, or the model without its adapters."""
+    def _reference_logps(
+        self, ids: torch.Tensor, mask: torch.Tensor, keep: int, chunk: int
+    ) -> torch.Tensor:
+        """(B, C) log-probabilities of the reference: a copy of the model, or the model
+        without its adapters.
+        """
         if self.ref_model is not None:
-            return self._get_per_token_logps_and_entropies(self.ref_model, ids, mask, keep, batch_size=chunk)[0]
+            return self._get_per_token_logps_and_entropies(
+                self.ref_model, ids, mask, keep, batch_size=chunk
+            )[0]
         model = self.accelerator.unwrap_model(self.model)
         with model.disable_adapter(), self._reading(None):
-            return self._get_per_token_logps_and_entropies(self.model, ids, mask, keep, batch_size=chunk)[0]
+            return self._get_per_token_logps_and_entropies(
+                self.model, ids, mask, keep, batch_size=chunk
+            )[0]
 
-    # -- adapters --------------------------------------------------------------------------------------------------
+    # -- adapters ----------------------------------------------------------------------
 
     _row_adapters: torch.Tensor | None = None
 
@@ -221,11 +271,15 @@ class LoGoGRPOTrainer(GRPOTrainer):
             (logps, entropies), self._seen = self._seen, None
             repeated = echo_loss(logps, entropies, inputs["completion_mask"], inputs["echo"])
             self._metrics["train"]["echo_loss"].append(float(repeated.detach()))
-            loss = loss + self.args.echo_weight * repeated / self.current_gradient_accumulation_steps
+            loss = (
+                loss + self.args.echo_weight * repeated / self.current_gradient_accumulation_steps
+            )
         return loss
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """One micro-batch, as TRL does it; the gradient gate is shown what an optimizer step is about to apply."""
+        """One micro-batch, as TRL does it; the gradient gate is shown what an optimizer
+        step is about to apply.
+        """
         in_batch = self._step % ((self.args.steps_per_generation or 1) * self.num_iterations)
         loss = super().training_step(model, inputs, num_items_in_batch)
         if self._gate is not None and self.accelerator.sync_gradients:
@@ -247,7 +301,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 self.accelerator.unwrap_model(model),
                 self._adapter_names,
                 adapters,
-                lambda rows: whole(model, input_ids[rows], attention_mask[rows], logits_to_keep, **options),
+                lambda rows: whole(
+                    model, input_ids[rows], attention_mask[rows], logits_to_keep, **options
+                ),
             )
         if self.args.echo_weight and found[1] is not None and torch.is_grad_enabled():
             self._seen = found[0], found[1]
@@ -256,7 +312,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
     def _send_telemetry(self) -> None:
         """Nothing is sent to anybody; TRL would report that a run began."""
 
-    # -- accounts --------------------------------------------------------------------------------------------------
+    # -- accounts ----------------------------------------------------------------------
 
     def _engine(self, context_tokens: int | None) -> Engine:
         """What samples: this process's model, or vLLM."""
@@ -275,14 +331,20 @@ class LoGoGRPOTrainer(GRPOTrainer):
         )
 
     def _unwrapped(self) -> AbstractContextManager[Any]:
-        """The bare model for sampling, with its gradient checkpointing off (it would switch the cache off)."""
+        """The bare model for sampling, with its gradient checkpointing off (it would
+        switch the cache off).
+        """
         if not hasattr(self, "model_wrapped"):
             return nullcontext(self.model)
         return unwrap_model_for_generation(
-            self.model_wrapped, self.accelerator, gather_deepspeed3_params=self.args.ds3_gather_for_generation
+            self.model_wrapped,
+            self.accelerator,
+            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
         )
 
-    def _report(self, step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float) -> None:
+    def _report(
+        self, step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float
+    ) -> None:
         ended = perf_counter()
         figures = dict(step.metrics) | {
             "rows/real": float(batch.rows),
@@ -313,9 +375,14 @@ class LoGoGRPOTrainer(GRPOTrainer):
             self._save_experience(folder)
 
     def _save_experience(self, folder: Path) -> None:
-        """What the checkpoint keeps of the experience, written last and at once: a checkpoint that has it is complete."""
+        """What the checkpoint keeps of the experience, written last and at once: a
+        checkpoint that has it is complete.
+        """
         collector = self.experience.collector
-        state: dict[str, Any] = {"spread": collector.spread.state(), "history": collector.history.state()}
+        state: dict[str, Any] = {
+            "spread": collector.spread.state(),
+            "history": collector.history.state(),
+        }
         if self._gate is not None:
             state["gate"] = self._gate.gate.state()
         fresh = folder / f"{STATE_FILE}.part"
@@ -337,10 +404,12 @@ class LoGoGRPOTrainer(GRPOTrainer):
 
 
 def episodes_of_batch(batch: int, *, seed: int, episodes: int, size: int) -> list[int]:
-    """Places of the episodes that generation batch number `batch` plays: each pass over all of them is shuffled anew.
+    """Places of the episodes that generation batch number `batch` plays: each pass over
+    all of them is shuffled anew.
 
-    A function of its arguments alone; TRL's sampler shuffles every pass after a resume as it did the first. What is left at the end of
-    a pass and fills no batch is not played in it. Raises `TrainFault` when a batch is larger than all episodes.
+    A function of its arguments alone; TRL's sampler shuffles every pass after a resume
+    as it did the first. What is left at the end of a pass and fills no batch is not
+    played in it. Raises `TrainFault` when a batch is larger than all episodes.
     """
     if size > episodes:
         raise TrainFault(

@@ -1,9 +1,10 @@
 """Warm start: supervised fine-tuning on demonstrations, through TRL's `SFTTrainer`.
 
-A policy too weak to earn varied rewards learns nothing from comparing them. Only the replies are learned, not the prompts. A model from
-scratch has to find out how to copy a name before anything else pays. Two things bring that forward by a thousand steps: the first pass
-goes through the roles one at a time, those who listen first, and Muon (momentum made orthogonal; Jordan et al. 2024) moves the hidden
-matrices.
+A policy too weak to earn varied rewards learns nothing from comparing them. Only the
+replies are learned, not the prompts. A model from scratch has to find out how to copy a
+name before anything else pays. Two things bring that forward by a thousand steps: the
+first pass goes through the roles one at a time, those who listen first, and Muon
+(momentum made orthogonal; Jordan et al. 2024) moves the hidden matrices.
 """
 
 # TRL's trainer is typed loosely.
@@ -36,14 +37,18 @@ class WarmUpPlan:
     epochs: float = 3.0
     learning_rate: float = 1e-3
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """Muon is for models from scratch; vectors and embeddings stay with AdamW at `learning_rate`."""
+    """Muon is for models from scratch; vectors and embeddings stay with AdamW at
+    `learning_rate`.
+    """
     matrix_learning_rate: float = 0.02
     """Of the hidden matrices under Muon."""
     batch_rows: int = 32
     max_tokens: int = 1_024
     """Longer demonstrations are cut at the end."""
     by_role: bool = True
-    """Whether the first pass goes through the roles one at a time; not for weights that have learned already, which would forget."""
+    """Whether the first pass goes through the roles one at a time; not for weights that
+    have learned already, which would forget.
+    """
     seed: int = 0
 
 
@@ -53,9 +58,13 @@ _BUCKET = 16
 
 
 class Passes(torch.utils.data.Sampler[int]):
-    """Rows in batches of like length, the batches in random order, anew each pass; `ordered`, the first pass takes rows as they stand."""
+    """Rows in batches of like length, the batches in random order, anew each pass;
+    `ordered`, the first pass takes rows as they stand.
+    """
 
-    def __init__(self, lengths: Sequence[int], *, batch_rows: int, seed: int, ordered: bool = True) -> None:
+    def __init__(
+        self, lengths: Sequence[int], *, batch_rows: int, seed: int, ordered: bool = True
+    ) -> None:
         self._lengths, self._rows, self._seed, self._passed = lengths, batch_rows, seed, 0
         self._ordered = ordered
 
@@ -69,7 +78,9 @@ class Passes(torch.utils.data.Sampler[int]):
             rng.shuffle(order)
         self._passed += 1
         for start in range(0, len(order), self._rows * _BUCKET):
-            bucket = sorted(order[start : start + self._rows * _BUCKET], key=lambda row: self._lengths[row])
+            bucket = sorted(
+                order[start : start + self._rows * _BUCKET], key=lambda row: self._lengths[row]
+            )
             batches = [bucket[at : at + self._rows] for at in range(0, len(bucket), self._rows)]
             rng.shuffle(batches)
             for batch in batches:
@@ -80,7 +91,9 @@ class Paired(torch.optim.Optimizer):
     """Two optimizers of different parameters as one."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        super().__init__([one for part in parts for one in part.param_groups], {})  # the very groups of the parts
+        super().__init__(
+            [one for part in parts for one in part.param_groups], {}
+        )  # the very groups of the parts
         self.parts = parts
 
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -106,10 +119,16 @@ def optimizer_of(model: Any, plan: WarmUpPlan) -> torch.optim.Optimizer | None:
     if plan.optimizer == "adamw":
         return None
     learned = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    hidden = {name for name, one in learned if one.ndim == 2 and "embed" not in name and "lm_head" not in name}
+    hidden = {
+        name
+        for name, one in learned
+        if one.ndim == 2 and "embed" not in name and "lm_head" not in name
+    }
     return Paired(
         torch.optim.Muon(
-            [one for name, one in learned if name in hidden], lr=plan.matrix_learning_rate, weight_decay=0.0
+            [one for name, one in learned if name in hidden],
+            lr=plan.matrix_learning_rate,
+            weight_decay=0.0,
         ),
         torch.optim.AdamW(
             [one for name, one in learned if name not in hidden],
@@ -129,7 +148,10 @@ class WarmUpTrainer(SFTTrainer):
         found: Any = train_dataset if train_dataset is not None else self.train_dataset
         lengths = [len(ids) for ids in found["input_ids"]]
         return Passes(
-            lengths, batch_rows=self.args.per_device_train_batch_size, seed=self.args.seed, ordered=self.by_role
+            lengths,
+            batch_rows=self.args.per_device_train_batch_size,
+            seed=self.args.seed,
+            ordered=self.by_role,
         )
 
     def _send_telemetry(self) -> None:
@@ -145,7 +167,10 @@ def warm_up(
     plan: WarmUpPlan = WarmUpPlan(),
     peft_config: Any = None,
 ) -> dict[str, float]:
-    """Fine-tune the model in place, save it to `folder`, and give the last loss and token accuracy. Raises `TrainFault` without data."""
+    """Fine-tune the model in place, save it to `folder`, and give the last loss and token accuracy.
+
+    Raises `TrainFault` without data.
+    """
     if not demonstrations:
         raise TrainFault("there are no demonstrations to learn from")
     args = SFTConfig(
@@ -168,7 +193,10 @@ def warm_up(
         disable_tqdm=True,
         dataloader_pin_memory=bf16_works(),
     )
-    shown = sorted(demonstrations, key=lambda one: _ORDER.index(one.role) if one.role in _ORDER else len(_ORDER))
+    shown = sorted(
+        demonstrations,
+        key=lambda one: _ORDER.index(one.role) if one.role in _ORDER else len(_ORDER),
+    )
     trainer = WarmUpTrainer(
         model,
         args=args,
@@ -183,7 +211,8 @@ def warm_up(
     last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
     figures = {
         "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
-        "accuracy": sum(entry.get("mean_token_accuracy", 0.0) for entry in last) / max(1, len(last)),
+        "accuracy": sum(entry.get("mean_token_accuracy", 0.0) for entry in last)
+        / max(1, len(last)),
         "demonstrations": float(len(demonstrations)),
     }
     save_model(trainer.model, tokenizer, folder, note={"warm_up": figures})

@@ -1,7 +1,9 @@
-"""Rows read by the LoRA adapter that spoke them: one forward pass for each adapter over its rows, put together again.
+"""Rows read by the LoRA adapter that spoke them: one forward pass for each adapter over
+its rows, put together again.
 
-PEFT can mix adapters in a batch for inference only, and its `set_adapter` freezes the others; training needs both adapters trainable in one
-step, so rows are split, and what can be trained is restored after each switch.
+PEFT can mix adapters in a batch for inference only, and its `set_adapter` freezes the
+others; training needs both adapters trainable in one step, so rows are split, and what
+can be trained is restored after each switch.
 
 Shapes: B rows, C completion.
 """
@@ -22,8 +24,9 @@ def reading(
     adapters: torch.Tensor,
     read: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]],
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `read(rows)` gives for the rows of each adapter, in the order of all rows: log-probabilities (B, C), entropies (B, C) or
-    None, auxiliary loss or None (the mean of the parts).
+    """What `read(rows)` gives for the rows of each adapter, in the order of all rows:
+    log-probabilities (B, C), entropies (B, C) or None, auxiliary loss or None (the
+    mean of the parts).
     """
     order: list[torch.Tensor] = []
     logps: list[torch.Tensor] = []

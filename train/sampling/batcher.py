@@ -1,10 +1,13 @@
 """Many coroutines ask one thing each; the batcher answers them together.
 
-Rollouts are written as straight sequential code, one model call after another. A coroutine that takes part enters `party()`; when every
-party waits for an answer nothing more can come, and what is waiting becomes one batch. Callers outside a party (an app) are answered after
-a short pause in which nobody else came. Batches are sorted by key and cut to `width`, so that the same run makes the same batches.
+Rollouts are written as straight sequential code, one model call after another. A
+coroutine that takes part enters `party()`; when every party waits for an answer nothing
+more can come, and what is waiting becomes one batch. Callers outside a party (an app)
+are answered after a short pause in which nobody else came. Batches are sorted by key
+and cut to `width`, so that the same run makes the same batches.
 
-The surprise: a party must wait for nothing but its own answers. One that waits for another party keeps everybody waiting.
+The surprise: a party must wait for nothing but its own answers. One that waits for
+another party keeps everybody waiting.
 """
 
 from __future__ import annotations
@@ -41,12 +44,20 @@ class BatchStats:
 
 
 class RequestBatcher(Generic[JobT, ResultT]):
-    """Turns concurrent `submit` calls into calls of `run(jobs) -> results`, which runs in a thread and never twice at once."""
+    """Turns concurrent `submit` calls into calls of `run(jobs) -> results`, which runs
+    in a thread and never twice at once.
+    """
 
     def __init__(
-        self, run: Callable[[Sequence[JobT]], Sequence[ResultT]], *, width: int = 64, linger_s: float = 0.003
+        self,
+        run: Callable[[Sequence[JobT]], Sequence[ResultT]],
+        *,
+        width: int = 64,
+        linger_s: float = 0.003,
     ) -> None:
-        """`width` is the most jobs a batch; `linger_s` the pause that ends the wait outside parties."""
+        """`width` is the most jobs a batch; `linger_s` the pause that ends the wait
+        outside parties.
+        """
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width}")
         self._run = run
@@ -60,7 +71,10 @@ class RequestBatcher(Generic[JobT, ResultT]):
 
     @contextmanager
     def party(self) -> Generator[None]:
-        """Take part: the batch waits for this coroutine's next request. Leaving lets the others go on."""
+        """Take part: the batch waits for this coroutine's next request.
+
+        Leaving lets the others go on.
+        """
         self._parties += 1
         try:
             yield
@@ -69,7 +83,10 @@ class RequestBatcher(Generic[JobT, ResultT]):
             self._flush_if_complete()
 
     async def submit(self, job: JobT) -> ResultT:
-        """The result of one job. What `run` raises is raised to all whose jobs were in that batch."""
+        """The result of one job.
+
+        What `run` raises is raised to all whose jobs were in that batch.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
         self._waiting.append((job, future))
@@ -117,7 +134,9 @@ class RequestBatcher(Generic[JobT, ResultT]):
         try:
             results = await asyncio.to_thread(self._run, jobs)
             if len(results) != len(jobs):
-                raise RuntimeError(f"the batch runner gave {len(results)} results for {len(jobs)} jobs")
+                raise RuntimeError(
+                    f"the batch runner gave {len(results)} results for {len(jobs)} jobs"
+                )
         except Exception as error:
             for _, future in batch:
                 if not future.done():

@@ -14,13 +14,16 @@ from train.sampling.policy import PolicyModel
 NOTE = "memagent.json"
 """What a folder says of itself: roles with adapters of their own, decoding, design."""
 STATE_FILE = "experience.json"
-"""What a checkpoint of the trainer keeps of the experience beside TRL's own state; written last, so its presence means complete."""
+"""What a checkpoint of the trainer keeps of the experience beside TRL's own state; written
+last, so its presence means complete.
+"""
 ANSWERING = Sampling(temperature=0.0, max_tokens=256)
 """How a loaded policy decodes: as it is evaluated."""
 
 
 def load_policy(path: str, **options: Any) -> PolicyModel:
-    """The policy in a folder, greedy unless `sampling` says otherwise, and held to JSON Schemas if training was or `constrained` says so.
+    """The policy in a folder, greedy unless `sampling` says otherwise, and held to JSON
+    Schemas if training was or `constrained` says so.
 
     Raises `ConfigError` when it cannot be loaded.
     """
@@ -60,17 +63,23 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
     model.eval()
     eos = model.generation_config.eos_token_id if model.generation_config is not None else None
     eos_ids = [eos] if isinstance(eos, int) else list(eos or [])
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    pad_id = (
+        tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    )
     masks = None
     constrained = bool(options.get("constrained", note.get("constrained", False)))
     if constrained:
         from train.sampling.constrained import schema_masks
 
         masks = schema_masks(tokenizer)
-    engine = TransformersEngine(model, eos_ids=sorted({*eos_ids, tokenizer.eos_token_id}), pad_id=pad_id, masks=masks)
+    engine = TransformersEngine(
+        model, eos_ids=sorted({*eos_ids, tokenizer.eos_token_id}), pad_id=pad_id, masks=masks
+    )
     settings: dict[str, Any] = {
         "name": folder.name or path,
-        "sampling": ANSWERING.model_copy(update={"max_tokens": note.get("max_tokens") or ANSWERING.max_tokens}),
+        "sampling": ANSWERING.model_copy(
+            update={"max_tokens": note.get("max_tokens") or ANSWERING.max_tokens}
+        ),
         "context_tokens": getattr(model.config, "max_position_embeddings", None),
         "adapters": {Role(role): name for role, name in note.get("adapters", {}).items()},
         "constrained": constrained,
@@ -79,13 +88,18 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The latest complete `checkpoint-N` in a folder: one that was cut off while it was saved does not count. None without any."""
+    """The latest complete `checkpoint-N` in a folder: one that was cut off while it was saved does not count.
+
+    None without any.
+    """
     found = [one for one in folder.glob("checkpoint-*") if (one / STATE_FILE).is_file()]
     return max(found, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
 
 
 def save_adapters(model: Any, folder: Path) -> None:
-    """Each LoRA adapter where `load_policy` and `load_for_training` look for it: `folder/NAME`, the only one in `folder` itself."""
+    """Each LoRA adapter where `load_policy` and `load_for_training` look for it:
+    `folder/NAME`, the only one in `folder` itself.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(
         folder, selected_adapters=list(model.peft_config)
@@ -99,11 +113,15 @@ def _adapters_of(folder: Path) -> dict[str, str]:
     return json.loads((folder / NOTE).read_text(encoding="utf-8")).get("adapters", {})
 
 
-def load_for_training(source: Path, base: Path, *, lora: Any = None) -> tuple[Any, Any, dict[Role, str]]:
-    """(model, tokenizer, adapters by role) to go on training with: from `source`, a stage's best or the start.
+def load_for_training(
+    source: Path, base: Path, *, lora: Any = None
+) -> tuple[Any, Any, dict[Role, str]]:
+    """(model, tokenizer, adapters by role) to go on training with: from `source`, a
+    stage's best or the start.
 
-    With `lora` (a `LoRASettings`) the base stays as it is and adapters are trained: one, or one for the manager's roles and one for the
-    answerer's; those that `source` holds are taken up.
+    With `lora` (a `LoRASettings`) the base stays as it is and adapters are trained:
+    one, or one for the manager's roles and one for the answerer's; those that `source`
+    holds are taken up.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -118,7 +136,9 @@ def load_for_training(source: Path, base: Path, *, lora: Any = None) -> tuple[An
     base_model.config._name_or_path = str(base)
     names = ("manager", "answerer") if lora.per_role else ("default",)
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    settings = LoraConfig(r=lora.r, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    settings = LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
+    )
     model = get_peft_model(base_model, settings, adapter_name=names[0])
     for name in names[1:]:
         model.add_adapter(name, settings)
@@ -127,7 +147,9 @@ def load_for_training(source: Path, base: Path, *, lora: Any = None) -> tuple[An
         if (saved / "adapter_config.json").is_file():
             model.load_adapter(str(saved), adapter_name=name, is_trainable=True)
         elif name in _adapters_of(source).values():
-            raise ConfigError(f"{source} says that it has an adapter {name!r}, but {saved} does not hold it")
+            raise ConfigError(
+                f"{source} says that it has an adapter {name!r}, but {saved} does not hold it"
+            )
     for parameter_name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in parameter_name)
     roles = {Role.EXTRACTOR: names[0], Role.MANAGER: names[0], Role.ANSWERER: names[-1]}

@@ -1,12 +1,15 @@
-"""Replies held to a JSON Schema while they are sampled: after each token only those may come that still lead to a valid reply.
+"""Replies held to a JSON Schema while they are sampled: after each token only those may
+come that still lead to a valid reply.
 
-The schema becomes a regular expression and that an automaton over the tokenizer's tokens (outlines-core). Two things are added. Every state
-knows how many tokens the shortest way to a complete reply takes, so no token leads into a dead end, and a reply is brought to its end
-before `max_tokens` cuts it off. And a tokenizer whose decoder decides by the neighbour whether a space stands between two tokens (our word
-tokenizers) is followed exactly: an automaton state goes with what the last token asks for.
+The schema becomes a regular expression and that an automaton over the tokenizer's
+tokens (outlines-core). Two things are added. Every state knows how many tokens the
+shortest way to a complete reply takes, so no token leads into a dead end, and a reply
+is brought to its end before `max_tokens` cuts it off. And a tokenizer whose decoder
+decides by the neighbour whether a space stands between two tokens (our word tokenizers)
+is followed exactly: an automaton state goes with what the last token asks for.
 
-Keys come in the schema's order. A tokenizer that knows no capitals gets the schema's words in lower case. Tokenizers that are neither
-byte-level nor word-level are refused.
+Keys come in the schema's order. A tokenizer that knows no capitals gets the schema's
+words in lower case. Tokenizers that are neither byte-level nor word-level are refused.
 
     pip install "memagent[constrained]"
 """
@@ -34,19 +37,25 @@ _OPEN, _SPACED = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class _Spelling:
-    """What each token adds to the text: V tokens, () of bytes for one that adds nothing or is special."""
+    """What each token adds to the text: V tokens, () of bytes for one that adds nothing
+    or is special.
+    """
 
     leaning: list[bytes]
     """Right after the last token."""
     spaced: list[bytes]
-    """After a token that asks for a space; the same as `leaning` for byte-level tokenizers."""
+    """After a token that asks for a space; the same as `leaning` for byte-level
+    tokenizers.
+    """
     asks: np.ndarray
     """(V,) `_OPEN` or `_SPACED`: what follows the token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """Tokens that may follow, how many tokens a complete reply then takes at least (the token included), and where they lead."""
+    """Tokens that may follow, how many tokens a complete reply then takes at least (the
+    token included), and where they lead.
+    """
 
     tokens: np.ndarray
     needs: np.ndarray
@@ -57,14 +66,18 @@ class _State:
 class SchemaMask:
     """A `TokenMask` that walks the automaton of one schema; one for each reply."""
 
-    def __init__(self, states: Mapping[int, _State], start: int, *, eos_id: int, max_tokens: int) -> None:
+    def __init__(
+        self, states: Mapping[int, _State], start: int, *, eos_id: int, max_tokens: int
+    ) -> None:
         self._states = states
         self._at = start
         self._eos_id = eos_id
         self._left = max_tokens
 
     def allowed(self, size: int) -> torch.Tensor:
-        """(V,) bool for the next position: never empty, and within what is left of `max_tokens` where that is possible at all."""
+        """(V,) bool for the next position: never empty, and within what is left of
+        `max_tokens` where that is possible at all.
+        """
         found = torch.zeros(size, dtype=torch.bool)
         state = self._states[self._at]
         if len(state.tokens):
@@ -86,13 +99,16 @@ class SchemaMask:
 def schema_masks(tokenizer: Any) -> Callable[[str, int], TokenMask]:
     """(JSON Schema as text, max_tokens) to the mask of one reply; automata are made once a schema.
 
-    Raises `ConfigError` without outlines-core, and for a tokenizer that cannot be followed. What is given back raises it for a schema
-    that has no automaton, or that the tokenizer cannot spell.
+    Raises `ConfigError` without outlines-core, and for a tokenizer that cannot be
+    followed. What is given back raises it for a schema that has no automaton, or that
+    the tokenizer cannot spell.
     """
     try:
         import outlines_core  # noqa: F401
     except ImportError as error:
-        raise ConfigError('constrained decoding needs outlines-core: pip install "memagent[constrained]"') from error
+        raise ConfigError(
+            'constrained decoding needs outlines-core: pip install "memagent[constrained]"'
+        ) from error
     spelling = _spelling(tokenizer)
     lower = _knows_no_capitals(tokenizer)
 
@@ -107,11 +123,13 @@ def schema_masks(tokenizer: Any) -> Callable[[str, int], TokenMask]:
     return mask
 
 
-# -- automaton ---------------------------------------------------------------------------------------------------------
+# -- automaton -------------------------------------------------------------------------
 
 
 def _automaton(schema: str, spelling: _Spelling) -> tuple[dict[int, _State], int]:
-    """States by number and the first one; states are pairs (state of the expression, what the last token asks for)."""
+    """States by number and the first one; states are pairs (state of the expression,
+    what the last token asks for).
+    """
     from outlines_core import Index, Vocabulary
     from outlines_core.json_schema import build_regex_from_schema  # pyright: ignore[reportMissingImports]
 
@@ -128,7 +146,9 @@ def _automaton(schema: str, spelling: _Spelling) -> tuple[dict[int, _State], int
         vocabulary = Vocabulary(2 * count + 256, ids)  # pyright: ignore[reportArgumentType]
         index = Index(build_regex_from_schema(schema, _SPACE), vocabulary)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"replies cannot be held to the JSON Schema {schema[:200]}: {error}") from error
+        raise ConfigError(
+            f"replies cannot be held to the JSON Schema {schema[:200]}: {error}"
+        ) from error
     final = {2 * state + asked for state in index.get_final_states() for asked in (_OPEN, _SPACED)}
     edges: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for state, moves in index.get_transitions().items():
@@ -146,7 +166,9 @@ def _automaton(schema: str, spelling: _Spelling) -> tuple[dict[int, _State], int
     return states, start
 
 
-def _distances(edges: Mapping[int, tuple[np.ndarray, np.ndarray]], final: set[int]) -> dict[int, int]:
+def _distances(
+    edges: Mapping[int, tuple[np.ndarray, np.ndarray]], final: set[int]
+) -> dict[int, int]:
     """Tokens from each state to the nearest final one; states that lead to none are left out."""
     before: dict[int, set[int]] = {}
     for state, (_, leads) in edges.items():
@@ -164,25 +186,40 @@ def _distances(edges: Mapping[int, tuple[np.ndarray, np.ndarray]], final: set[in
 
 
 def _state(
-    edges: Mapping[int, tuple[np.ndarray, np.ndarray]], needed: Mapping[int, int], number: int, final: bool
+    edges: Mapping[int, tuple[np.ndarray, np.ndarray]],
+    needed: Mapping[int, int],
+    number: int,
+    final: bool,
 ) -> _State:
     nothing = np.zeros(0, dtype=np.int64)
     tokens, leads = edges.get(number, (nothing, nothing))
     known = np.fromiter((lead in needed for lead in leads.tolist()), dtype=bool, count=len(leads))
     tokens, leads = tokens[known], leads[known]
-    needs = np.fromiter((needed[lead] + 1 for lead in leads.tolist()), dtype=np.int64, count=len(leads))
+    needs = np.fromiter(
+        (needed[lead] + 1 for lead in leads.tolist()), dtype=np.int64, count=len(leads)
+    )
     return _State(
-        tokens=tokens, needs=needs, leads=dict(zip(tokens.tolist(), leads.tolist(), strict=True)), final=final
+        tokens=tokens,
+        needs=needs,
+        leads=dict(zip(tokens.tolist(), leads.tolist(), strict=True)),
+        final=final,
     )
 
 
-# -- tokenizers --------------------------------------------------------------------------------------------------------
+# -- tokenizers ------------------------------------------------------------------------
 
 
 def _spelling(tokenizer: Any) -> _Spelling:
-    """What the tokens add to a text. Raises `ConfigError` for a tokenizer that is neither byte-level nor word-level."""
+    """What the tokens add to a text.
+
+    Raises `ConfigError` for a tokenizer that is neither byte-level nor word-level.
+    """
     inner = getattr(tokenizer, "backend_tokenizer", None)
-    kind, decoder = (type(inner.model).__name__, str(type(inner.decoder).__name__)) if inner is not None else ("", "")
+    kind, decoder = (
+        (type(inner.model).__name__, str(type(inner.decoder).__name__))
+        if inner is not None
+        else ("", "")
+    )
     if decoder == "ByteLevel" or (inner is not None and "ByteLevel" in repr(inner.decoder)):
         return _byte_level(tokenizer)
     if kind == "WordLevel":
@@ -202,14 +239,24 @@ def _byte_level(tokenizer: Any) -> _Spelling:
         if token in special or (token in added and added[token].special):
             continue
         texts[token] = text.encode() if token in added else bytes(table[sign] for sign in text)
-    return _Spelling(leaning=texts, spaced=[b""] * len(texts), asks=np.zeros(len(texts), dtype=np.int64))
+    return _Spelling(
+        leaning=texts, spaced=[b""] * len(texts), asks=np.zeros(len(texts), dtype=np.int64)
+    )
 
 
 def _byte_table() -> dict[str, int]:
-    """The letter that byte-level tokenizers write for each byte: visible ones are themselves, the others follow from 256 on."""
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    """The letter that byte-level tokenizers write for each byte: visible ones are
+    themselves, the others follow from 256 on.
+    """
+    visible = {
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    }
     hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    return {chr(byte): byte for byte in visible} | {
+        chr(256 + place): byte for place, byte in enumerate(hidden)
+    }
 
 
 def _word_level(tokenizer: Any) -> _Spelling:
@@ -218,7 +265,9 @@ def _word_level(tokenizer: Any) -> _Spelling:
     plain = [token for token in range(len(tokenizer)) if token not in special]
 
     def said(*tokens: int) -> str:
-        return tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return tokenizer.decode(
+            list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
 
     word = next((token for token in plain if said(token).isalnum()), None)
     if word is None:
@@ -244,9 +293,16 @@ def _lowered(schema: str) -> str:
     def lower(value: Any, *, key: str = "") -> Any:
         if isinstance(value, dict):
             names = str.lower if key == "properties" else str
-            return {names(name): lower(one, key="" if key == "properties" else name) for name, one in value.items()}
+            return {
+                names(name): lower(one, key="" if key == "properties" else name)
+                for name, one in value.items()
+            }
         if isinstance(value, list):
             return [lower(one, key=key) for one in value]
-        return value.lower() if isinstance(value, str) and key in ("enum", "const", "required") else value
+        return (
+            value.lower()
+            if isinstance(value, str) and key in ("enum", "const", "required")
+            else value
+        )
 
     return json.dumps(lower(json.loads(schema)))

@@ -1,9 +1,13 @@
-"""Sampling from a causal language model, one left-padded batch at a time, with the sampler's own ids and log-probabilities.
+"""Sampling from a causal language model, one left-padded batch at a time, with the
+sampler's own ids and log-probabilities.
 
-Every row draws from its own stream of uniforms (Philox, seeded by the job), so what a row says depends on its seed and prompt, not on who
-shares its batch (up to rounding). Log-probabilities are those of the temperature-scaled distribution without nucleus truncation and without
-grammar: what a trainer computes anew from the same ids. Rows that end early are taken out of the batch once half of it has ended. Rows with
-the same prompt read it once: rollouts of one episode hear the same session, and answers of a group the same question.
+Every row draws from its own stream of uniforms (Philox, seeded by the job), so what a
+row says depends on its seed and prompt, not on who shares its batch (up to rounding).
+Log-probabilities are those of the temperature-scaled distribution without nucleus
+truncation and without grammar: what a trainer computes anew from the same ids. Rows
+that end early are taken out of the batch once half of it has ended. Rows with the same
+prompt read it once: rollouts of one episode hear the same session, and answers of a
+group the same question.
 
 Shapes: B rows, P prompt, C completion, V vocabulary.
 """
@@ -92,8 +96,9 @@ class TransformersEngine:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         masks: Callable[[str, int], TokenMask] | None = None,
     ) -> None:
-        """`unwrapped()` gives the bare model of a wrapped one for the time of a batch (FSDP, DeepSpeed); `autocast` is entered
-        around each forward pass; `masks` makes a token mask from a JSON Schema and the most tokens of the reply.
+        """`unwrapped()` gives the bare model of a wrapped one for the time of a batch
+        (FSDP, DeepSpeed); `autocast` is entered around each forward pass; `masks`
+        makes a token mask from a JSON Schema and the most tokens of the reply.
         """
         self.model = model
         self._eos_ids = tuple(eos_ids)
@@ -102,8 +107,13 @@ class TransformersEngine:
         self._autocast = autocast
         self._masks = masks
         parameters = list(model.parameters())
-        if parameters[0].device.type == "cpu" and sum(one.numel() for one in parameters) < _ONE_THREAD_BELOW:
-            torch.set_num_threads(1)  # more only wait for each other when a step takes a millisecond
+        if (
+            parameters[0].device.type == "cpu"
+            and sum(one.numel() for one in parameters) < _ONE_THREAD_BELOW
+        ):
+            torch.set_num_threads(
+                1
+            )  # more only wait for each other when a step takes a millisecond
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         """Sample all jobs; those of one adapter share batches."""
@@ -130,17 +140,25 @@ class TransformersEngine:
     def _decode(self, model: Any, jobs: Sequence[Job], device: torch.device) -> list[Sampled]:
         longest = max(job.max_tokens for job in jobs)
         width = max(len(job.prompt_ids) for job in jobs)
-        prompts = {ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))}
-        shared = torch.tensor([prompts[job.prompt_ids] for job in jobs])  # (B,) place of each row's prompt
+        prompts = {
+            ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))
+        }
+        shared = torch.tensor(
+            [prompts[job.prompt_ids] for job in jobs]
+        )  # (B,) place of each row's prompt
         input_ids = torch.full((len(prompts), width), self._pad_id, dtype=torch.long)
         prompt_mask = torch.zeros((len(prompts), width), dtype=torch.long)
         for row, ids in enumerate(prompts):
             input_ids[row, width - len(ids) :] = torch.tensor(ids)
             prompt_mask[row, width - len(ids) :] = 1
-        attended = torch.cat([prompt_mask[shared], torch.zeros((len(jobs), longest), dtype=torch.long)], dim=1)
+        attended = torch.cat(
+            [prompt_mask[shared], torch.zeros((len(jobs), longest), dtype=torch.long)], dim=1
+        )
         input_ids, attended, shared = input_ids.to(device), attended.to(device), shared.to(device)
         prompt_mask = prompt_mask.to(device)
-        uniforms = torch.from_numpy(np.stack([_uniforms(job, longest) for job in jobs])).to(device)  # (B, C)
+        uniforms = torch.from_numpy(np.stack([_uniforms(job, longest) for job in jobs])).to(
+            device
+        )  # (B, C)
         temperature = torch.tensor([job.temperature for job in jobs], device=device).unsqueeze(1)
         top_p = torch.tensor([job.top_p for job in jobs], device=device).unsqueeze(1)
         limits = torch.tensor([job.max_tokens for job in jobs], device=device)
@@ -175,12 +193,16 @@ class TransformersEngine:
             logits = said.float() / torch.where(warmth > 0, warmth, 1.0)  # (B, V)
             logps = torch.log_softmax(logits, dim=-1)
             logits = self._constrained(logits, rows, masks)
-            picked = _pick(logits, uniforms[rows, step], warmth.squeeze(1), top_p[rows] if nucleus else None)
+            picked = _pick(
+                logits, uniforms[rows, step], warmth.squeeze(1), top_p[rows] if nucleus else None
+            )
             tokens[rows, step] = picked
             logprobs[rows, step] = logps.gather(1, picked.unsqueeze(1)).squeeze(1)
             fresh = ~done[
                 rows
-            ]  # a row that has ended stays until the batch is made smaller; what it says then is not kept
+                # a row that has ended stays until the batch is made smaller; what it says
+                # then is not kept
+            ]
             lengths[rows] += fresh.long()
             ended[rows] |= fresh & torch.isin(picked, eos)
             done[rows] |= ended[rows] | (lengths[rows] >= limits[rows])
@@ -203,18 +225,24 @@ class TransformersEngine:
             return None
         return self._masks(job.grammar, job.max_tokens)
 
-    def _constrained(self, logits: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None]) -> torch.Tensor:
+    def _constrained(
+        self, logits: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None]
+    ) -> torch.Tensor:
         """(B, V) logits with forbidden tokens at minus infinity."""
         if not any(mask is not None for mask in masks):
             return logits
         for place, row in enumerate(rows.tolist()):
             mask = masks[row]
             if mask is not None:
-                logits[place].masked_fill_(~mask.allowed(logits.shape[1]).to(logits.device), -torch.inf)
+                logits[place].masked_fill_(
+                    ~mask.allowed(logits.shape[1]).to(logits.device), -torch.inf
+                )
         return logits
 
 
-def _accept(picked: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None], done: torch.Tensor) -> None:
+def _accept(
+    picked: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None], done: torch.Tensor
+) -> None:
     if not any(mask is not None for mask in masks):
         return
     over = done.tolist()
@@ -225,9 +253,14 @@ def _accept(picked: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask 
 
 
 def _pick(
-    logits: torch.Tensor, uniforms: torch.Tensor, temperature: torch.Tensor, top_p: torch.Tensor | None
+    logits: torch.Tensor,
+    uniforms: torch.Tensor,
+    temperature: torch.Tensor,
+    top_p: torch.Tensor | None,
 ) -> torch.Tensor:
-    """(B,) token ids by inverting the cumulative distribution at a uniform draw; the most probable one at temperature 0."""
+    """(B,) token ids by inverting the cumulative distribution at a uniform draw; the
+    most probable one at temperature 0.
+    """
     probs = torch.softmax(logits, dim=-1)
     if top_p is not None:
         ordered, places = probs.sort(dim=-1, descending=True)
@@ -235,9 +268,14 @@ def _pick(
         probs = torch.zeros_like(probs).scatter(1, places, ordered.masked_fill(outside, 0.0))
     cumulative = probs.cumsum(-1)  # (B, V)
     total = cumulative[:, -1:]
-    # Rounding must not bring the target up to the total: the last token would be taken, allowed or not.
-    target = torch.minimum(uniforms.unsqueeze(1).to(total.dtype) * total, total.nextafter(torch.zeros_like(total)))
-    drawn = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    # Rounding must not bring the target up to the total: the last token would be taken,
+    # allowed or not.
+    target = torch.minimum(
+        uniforms.unsqueeze(1).to(total.dtype) * total, total.nextafter(torch.zeros_like(total))
+    )
+    drawn = (
+        torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    )
     return torch.where(temperature > 0, drawn, logits.argmax(-1))
 
 
@@ -270,7 +308,10 @@ def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def using_adapter(model: Any, adapter: str) -> Generator[None]:
-    """Switch to an adapter and back. What can be trained stays as it was: PEFT's own switch would freeze the others."""
+    """Switch to an adapter and back.
+
+    What can be trained stays as it was: PEFT's own switch would freeze the others.
+    """
     before = model.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.set_adapter(adapter)

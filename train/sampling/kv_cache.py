@@ -1,7 +1,8 @@
 """Keys and values of a decoder with room to grow.
 
-Transformers' own layer makes a new tensor of all keys at every token, which for a small model is half of the work of sampling. Here they
-lie in a buffer with free places at its end, and a token costs what it adds. The tensors that the model sees are the same.
+Transformers' own layer makes a new tensor of all keys at every token, which for a small
+model is half of the work of sampling. Here they lie in a buffer with free places at its
+end, and a token costs what it adds. The tensors that the model sees are the same.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class RoomyLayer(DynamicLayer):
 
 
 def with_room(cache: Any) -> Any:
-    """The cache of a first forward pass; its plain layers are changed for roomy ones, others (sliding windows, states) stay."""
+    """The cache of a first forward pass; its plain layers are changed for roomy ones,
+    others (sliding windows, states) stay.
+    """
     layers = getattr(cache, "layers", [])
     for place, layer in enumerate(layers):
         if type(layer) is DynamicLayer and layer.is_initialized:

@@ -1,8 +1,10 @@
 """A causal language model as a `ChatModel` whose responses keep the sampler's token ids.
 
-The agent that is trained is the agent that serves; only this object differs from a hosted model. A rollout gets a view of the policy,
-`policy.bound(key)`, whose draws depend on the seed, the policy's version, the key and the ordinal of the call, and on nothing else: the
-same key says the same again. Unbound calls (an app) draw anew each time.
+The agent that is trained is the agent that serves; only this object differs from a
+hosted model. A rollout gets a view of the policy, `policy.bound(key)`, whose draws
+depend on the seed, the policy's version, the key and the ordinal of the call, and on
+nothing else: the same key says the same again. Unbound calls (an app) draw anew each
+time.
 
     model = load_policy("runs/first/best")        # of `checkpoints`; or Agent(model="hf:runs/first/best")
 """
@@ -20,7 +22,16 @@ from time import perf_counter
 from typing import Any
 
 from memagent.core.errors import ConfigError, ContextOverflow
-from memagent.core.exchange import FinishReason, ModelRequest, ModelResponse, Role, Sampling, StepRef, TokenTrace, Usage
+from memagent.core.exchange import (
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    Sampling,
+    StepRef,
+    TokenTrace,
+    Usage,
+)
 from memagent.core.records import content_id
 from train.sampling.batcher import BatchStats, RequestBatcher
 from train.sampling.generation import Engine, Job, Sampled
@@ -28,11 +39,15 @@ from train.sampling.generation import Engine, Job, Sampled
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """What requests and policies that say nothing else are sampled with."""
 _PROMPTS = 256
-"""Prompts whose tokens are kept: those of a session's facts are the same in every rollout of a group."""
+"""Prompts whose tokens are kept: those of a session's facts are the same in every rollout
+of a group.
+"""
 
 
 class PolicyModel:
-    """A chat model over an engine and a tokenizer with a chat template; concurrent calls are answered in batches."""
+    """A chat model over an engine and a tokenizer with a chat template; concurrent
+    calls are answered in batches.
+    """
 
     def __init__(
         self,
@@ -47,11 +62,15 @@ class PolicyModel:
         adapters: Mapping[Role, str] | None = None,
         constrained: bool = False,
     ) -> None:
-        """`sampling` fills what a request leaves open; `context_tokens` is the longest prompt with its completion; `adapters` names
-        the LoRA adapter of each role; `constrained` holds replies to the request's JSON Schema, where the engine can.
+        """`sampling` fills what a request leaves open; `context_tokens` is the longest
+        prompt with its completion; `adapters` names the LoRA adapter of each role;
+        `constrained` holds replies to the request's JSON Schema, where the engine
+        can.
         """
         if getattr(tokenizer, "chat_template", None) is None:
-            raise ConfigError(f"the tokenizer of {name!r} has no chat template; a policy speaks through one")
+            raise ConfigError(
+                f"the tokenizer of {name!r} has no chat template; a policy speaks through one"
+            )
         self._engine = engine
         self.tokenizer = tokenizer
         self.name = name
@@ -80,12 +99,20 @@ class PolicyModel:
             yield
 
     def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:
-        """A view whose draws are fixed by `key`; one for each rollout. `sampling` takes the place of the policy's own."""
+        """A view whose draws are fixed by `key`; one for each rollout.
+
+        `sampling` takes the place of the policy's own.
+        """
         return BoundPolicy(self, key, sampling or self.sampling)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request. Raises `ContextOverflow` when the prompt leaves no room for a completion."""
-        return await self.sample(request, key=f"free:{next(self._ordinals)}", sampling=self.sampling)
+        """Answer one request.
+
+        Raises `ContextOverflow` when the prompt leaves no room for a completion.
+        """
+        return await self.sample(
+            request, key=f"free:{next(self._ordinals)}", sampling=self.sampling
+        )
 
     async def sample(self, request: ModelRequest, *, key: str, sampling: Sampling) -> ModelResponse:
         """Answer a request with the draws of a key."""
@@ -112,7 +139,9 @@ class PolicyModel:
         sampled = await self._batcher.submit(job)
         return ModelResponse(
             id=content_id("res", self.name, str(self.version), key),
-            text=_before_stop(self.tokenizer.decode(sampled.completion_ids, skip_special_tokens=True), wanted.stop),
+            text=_before_stop(
+                self.tokenizer.decode(sampled.completion_ids, skip_special_tokens=True), wanted.stop
+            ),
             finish=FinishReason.STOP if sampled.ended else FinishReason.LENGTH,
             usage=Usage(
                 calls=1,
@@ -136,7 +165,9 @@ class PolicyModel:
     def _encode(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
         chat = [{"role": role, "content": content} for role, content in messages]
         return tuple(
-            self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+            self.tokenizer.apply_chat_template(
+                chat, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
         )
 
     def _generate(self, jobs: Sequence[Job]) -> list[Sampled]:

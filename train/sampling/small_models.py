@@ -1,9 +1,12 @@
-"""Models and tokenizers from scratch, for machines without a model hub and for experiments that fit a CPU.
+"""Models and tokenizers from scratch, for machines without a model hub and for
+experiments that fit a CPU.
 
-`word_tokenizer` has one token a word and one for each fixed piece of the reply forms (`,"op":"ADD"`), so replies are short and
-copying a name is copying a token; text that it can spell comes back as it was. `byte_tokenizer` is a byte-level BPE of any text, for larger
-vocabularies. Both speak through `CHAT_TEMPLATE`, which keeps only the first word of the instructions: it names the task, and a model made
-here learns the rest from demonstrations.
+`word_tokenizer` has one token a word and one for each fixed piece of the reply forms
+(`,"op":"ADD"`), so replies are short and copying a name is copying a token; text that
+it can spell comes back as it was. `byte_tokenizer` is a byte-level BPE of any text, for
+larger vocabularies. Both speak through `CHAT_TEMPLATE`, which keeps only the first word
+of the instructions: it names the task, and a model made here learns the rest from
+demonstrations.
 """
 
 from __future__ import annotations
@@ -67,8 +70,10 @@ SIZES = {
     "30m": (512, 8, 8, 3),
     "60m": (640, 11, 10, 3),
 }
-"""Width, layers, heads and feed-forward width over width, by approximate number of parameters. Wide before deep: a name is copied by two
-layers that are wide enough, and a deeper small model comes to it later."""
+"""Width, layers, heads and feed-forward width over width, by approximate number of
+parameters. Wide before deep: a name is copied by two layers that are wide enough, and a
+deeper small model comes to it later.
+"""
 
 
 def words_of(texts: Iterable[str], *, lower: bool = True) -> list[str]:
@@ -77,23 +82,33 @@ def words_of(texts: Iterable[str], *, lower: bool = True) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def word_tokenizer(words: Iterable[str], *, pieces: Sequence[str] = REPLY_PIECES, lower: bool = True) -> Any:
-    """A tokenizer with a token for each word, mark, number and piece given; anything else is unknown.
+def word_tokenizer(
+    words: Iterable[str], *, pieces: Sequence[str] = REPLY_PIECES, lower: bool = True
+) -> Any:
+    """A tokenizer with a token for each word, mark, number and piece given; anything
+    else is unknown.
 
-    With `lower` it neither sees nor says capitals, which halves what a small model has to learn.
+    With `lower` it neither sees nor says capitals, which halves what a small model has
+    to learn.
     """
     if lower:
         words, pieces = (word.lower() for word in words), [piece.lower() for piece in pieces]
-    vocabulary = {token: place for place, token in enumerate(dict.fromkeys((*SPECIAL, "\n", *pieces, *words)))}
+    vocabulary = {
+        token: place for place, token in enumerate(dict.fromkeys((*SPECIAL, "\n", *pieces, *words)))
+    }
     tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
     if lower:
         tokenizer.normalizer = normalizers.Lowercase()
     longest = sorted(pieces, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest)) + r"|\n|\w+|[^\w\s]"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.Split(Regex(r" +"), "removed")]
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.Split(Regex(r" +"), "removed"),
+        ]
     )
-    # Words are joined by spaces; a closing mark leans on what stands before it, and JSON strings have no space at their ends.
+    # Words are joined by spaces; a closing mark leans on what stands before it, and
+    # JSON strings have no space at their ends.
     tokenizer.decoder = decoders.Sequence(
         [
             decoders.Replace(Regex(r"\A"), " "),
@@ -133,8 +148,13 @@ def _wrapped(tokenizer: Tokenizer) -> Any:
     return fast
 
 
-def small_model(tokenizer: Any, *, size: str = "500k", context_tokens: int = 1_024, seed: int = 0) -> Any:
-    """A Qwen3-style causal model with random weights for the tokenizer. Raises `ConfigError` for an unknown size."""
+def small_model(
+    tokenizer: Any, *, size: str = "500k", context_tokens: int = 1_024, seed: int = 0
+) -> Any:
+    """A Qwen3-style causal model with random weights for the tokenizer.
+
+    Raises `ConfigError` for an unknown size.
+    """
     if size not in SIZES:
         raise ConfigError(f"model size must be one of {', '.join(SIZES)}, not {size!r}")
     width, layers, heads, wider = SIZES[size]
@@ -162,8 +182,12 @@ def spells(tokenizer: Any, text: str) -> bool:
     return tokenizer.unk_token_id not in tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path, *, note: dict[str, Any] | None = None) -> None:
-    """Weights, tokenizer and a note about where they came from, in one folder that `load_policy` reads."""
+def save_model(
+    model: Any, tokenizer: Any, folder: Path, *, note: dict[str, Any] | None = None
+) -> None:
+    """Weights, tokenizer and a note about where they came from, in one folder that
+    `load_policy` reads.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,14 +1,19 @@
-"""Sampling through vLLM, in this process (colocate) or on a server, behind the same `Engine` as everything else.
+"""Sampling through vLLM, in this process (colocate) or on a server, behind the same
+`Engine` as everything else.
 
-TRL's `VLLMGeneration` sets vLLM up and hands it the weights; asking it is done here, because every row has a length, temperature and seed
-of its own and TRL's call has one for all. Weights are handed over once an update. Sleep mode stays off: a rollout asks hundreds of times,
-and waking up would cost more than it frees. `max_num_seqs` is the batch width, so that local reruns fit beside the rollouts. Prefix
-caching is vLLM's default and is what makes reruns from one memory cheap; it is emptied with each hand-over. JSON Schemas are held by vLLM
-itself.
+TRL's `VLLMGeneration` sets vLLM up and hands it the weights; asking it is done here,
+because every row has a length, temperature and seed of its own and TRL's call has one
+for all. Weights are handed over once an update. Sleep mode stays off: a rollout asks
+hundreds of times, and waking up would cost more than it frees. `max_num_seqs` is the
+batch width, so that local reruns fit beside the rollouts. Prefix caching is vLLM's
+default and is what makes reruns from one memory cheap; it is emptied with each
+hand-over. JSON Schemas are held by vLLM itself.
 
-What this was tried with: neither vLLM nor a GPU was at hand when it was written. The mapping of rows to requests is tested against
-recordings of both calls; setting up, handing over weights and throughput are not. The log-probabilities are vLLM's own, after temperature,
-nucleus and grammar, and a few thousandths off the trainer's; the loss uses the trainer's.
+What this was tried with: neither vLLM nor a GPU was at hand when it was written. The
+mapping of rows to requests is tested against recordings of both calls; setting up,
+handing over weights and throughput are not. The log-probabilities are vLLM's own, after
+temperature, nucleus and grammar, and a few thousandths off the trainer's; the loss uses
+the trainer's.
 
     pip install "memagent[vllm]"
 """
@@ -46,7 +51,9 @@ class VLLMEngine:
         version: Callable[[], int] = lambda: 0,
         hand_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`version()` counts updates of the weights; `hand_over()` gives them to vLLM and takes part in it on every process."""
+        """`version()` counts updates of the weights; `hand_over()` gives them to vLLM
+        and takes part in it on every process.
+        """
         self._sender = sender
         self._eos_ids = frozenset(eos_ids)
         self._version = version
@@ -61,7 +68,10 @@ class VLLMEngine:
             self._synced = version
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """One result a job, in order. Raises `ConfigError` for a row that wants a LoRA adapter of its own."""
+        """One result a job, in order.
+
+        Raises `ConfigError` for a row that wants a LoRA adapter of its own.
+        """
         if adapter := next((job.adapter for job in jobs if job.adapter), None):
             raise ConfigError(
                 f"vLLM is given merged weights, so it cannot speak with adapter {adapter!r}: train one adapter for all roles, or "
@@ -80,10 +90,14 @@ class VLLMEngine:
 
 
 class ServerSender:
-    """Asks a vLLM server through TRL's client: one request a row, since a request has one seed; many at a time."""
+    """Asks a vLLM server through TRL's client: one request a row, since a request has
+    one seed; many at a time.
+    """
 
     def __init__(self, client: Any, *, width: int = 64) -> None:
-        """`client` is a `trl.generation.vllm_client.VLLMClient`; `width` requests are under way at once."""
+        """`client` is a `trl.generation.vllm_client.VLLMClient`; `width` requests are
+        under way at once.
+        """
         self._client = client
         self._width = width
 
@@ -111,8 +125,12 @@ class ServerSender:
 class ColocatedSender:
     """Asks the vLLM engine in this process: all rows in one call, each with its own sampling."""
 
-    def __init__(self, llm: Any, *, sampling: Callable[..., Any], structured: Callable[..., Any]) -> None:
-        """`llm` is a `vllm.LLM`; `sampling` and `structured` are vLLM's `SamplingParams` and `StructuredOutputsParams`."""
+    def __init__(
+        self, llm: Any, *, sampling: Callable[..., Any], structured: Callable[..., Any]
+    ) -> None:
+        """`llm` is a `vllm.LLM`; `sampling` and `structured` are vLLM's
+        `SamplingParams` and `StructuredOutputsParams`.
+        """
         self._llm = llm
         self._sampling = sampling
         self._structured = structured
@@ -127,7 +145,11 @@ class ColocatedSender:
         return [_said(output.outputs[0]) for output in outputs]
 
     def _params(self, job: Job) -> Any:
-        held = {} if job.grammar is None else {"structured_outputs": self._structured(json=json.loads(job.grammar))}
+        held = (
+            {}
+            if job.grammar is None
+            else {"structured_outputs": self._structured(json=json.loads(job.grammar))}
+        )
         return self._sampling(
             n=1,
             temperature=job.temperature,
@@ -142,11 +164,14 @@ class ColocatedSender:
 def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | None) -> VLLMEngine:
     """The engine that a trainer's `use_vllm`, `vllm_mode` and further `vllm_*` settings describe.
 
-    Raises `ConfigError` without vLLM, and for settings that do not go together with many short calls.
+    Raises `ConfigError` without vLLM, and for settings that do not go together with
+    many short calls.
     """
     args = trainer.args
     if args.vllm_enable_sleep_mode:
-        raise ConfigError("vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up each time")
+        raise ConfigError(
+            "vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up each time"
+        )
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size != 1:
         raise ConfigError(
             "vllm_tensor_parallel_size must be 1 with vllm_mode = 'colocate': every process asks on its own"
@@ -175,14 +200,19 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         model_impl=args.vllm_model_impl,
     )
     if args.vllm_mode == "server":
-        # Only the main process has the client that weights go through; each process asks with one of its own.
+        # Only the main process has the client that weights go through; each process
+        # asks with one of its own.
         main = trainer.accelerator.is_main_process
         sender: Sender = ServerSender(
-            generation.vllm_client if main else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout),
+            generation.vllm_client
+            if main
+            else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout),
             width=args.batch_width,
         )
     else:
-        sender = ColocatedSender(generation.llm, sampling=SamplingParams, structured=StructuredOutputsParams)
+        sender = ColocatedSender(
+            generation.llm, sampling=SamplingParams, structured=StructuredOutputsParams
+        )
     return VLLMEngine(
         sender,
         eos_ids=eos_ids,

@@ -1,7 +1,9 @@
 """Down-sampling by spread (D3S): of N runs learn from the K whose advantages vary most.
 
-The subset of K values with the largest variance is always some of the lowest and the rest from the highest, so K + 1 candidates are looked
-at instead of all subsets. Advantages are computed over all N first; the runs left out still stood in the comparison.
+The subset of K values with the largest variance is always some of the lowest and the
+rest from the highest, so K + 1 candidates are looked at instead of all subsets.
+Advantages are computed over all N first; the runs left out still stood in the
+comparison.
 
 Shapes: G members of a group.
 """
@@ -15,7 +17,8 @@ from train.errors import TrainFault
 
 
 def most_varied(values_G: Sequence[float], keep: int) -> tuple[int, ...]:
-    """Places of the `keep` values with the largest variance, ascending; all of them when there are no more than that.
+    """Places of the `keep` values with the largest variance, ascending; all of them
+    when there are no more than that.
 
     Equal values count in the order given. Raises `TrainFault` for a `keep` below 1.
     """

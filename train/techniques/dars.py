@@ -1,11 +1,13 @@
 """More runs for hard groups after a first look (DARS, depth-breadth synergy).
 
-N runs show an accuracy p (0 counts as 0.5 / N). With S = 2 p (1 - p), the chance that two runs differ,
+N runs show an accuracy p (0 counts as 0.5 / N). With S = 2 p (1 - p), the chance that
+two runs differ,
 
     equal treatment       ceil((N/2 - N S) / S)            hardness-weighted       ceil(((1 - p) N - N S) / S)
 
-further runs are made, none for p of one half and more, and no more than make `cap` in all. Every further run starts where the first ones
-did, under the same policy, so the group stays comparable; what the first look shows decides only how many there are.
+further runs are made, none for p of one half and more, and no more than make `cap` in
+all. Every further run starts where the first ones did, under the same policy, so the
+group stays comparable; what the first look shows decides only how many there are.
 
 Shapes: G members of a group.
 """
@@ -21,7 +23,9 @@ from math import ceil
 from train.rollouts.allocation import SuccessHistory, accuracy
 
 
-def further_runs(accuracy: float, runs: int, *, hardness: bool = False, cap: int | None = None) -> int:
+def further_runs(
+    accuracy: float, runs: int, *, hardness: bool = False, cap: int | None = None
+) -> int:
     """Runs to add to a group whose first `runs` had this accuracy, in [0, 1]."""
     p = Fraction(accuracy).limit_denominator(max(1, runs) * 1_000) or Fraction(1, 2 * runs)
     if p >= Fraction(1, 2):
@@ -34,12 +38,17 @@ def further_runs(accuracy: float, runs: int, *, hardness: bool = False, cap: int
 
 @dataclass(frozen=True, kw_only=True)
 class Dars:
-    """Every group gets the same first look, hard ones more. The caps are those of the paper's tables: 4 and 8 times the first look."""
+    """Every group gets the same first look, hard ones more.
+
+    The caps are those of the paper's tables: 4 and 8 times the first look.
+    """
 
     hardness: bool = False
     pool: int = 1
 
-    def plan(self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random) -> list[int]:
+    def plan(
+        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+    ) -> list[int]:
         """`each` for all."""
         return [each] * len(names)
 
@@ -48,7 +57,12 @@ class Dars:
         runs = len(rewards_G)
         if not runs:
             return 0
-        return further_runs(accuracy(rewards_G), runs, hardness=self.hardness, cap=(8 if self.hardness else 4) * runs)
+        return further_runs(
+            accuracy(rewards_G),
+            runs,
+            hardness=self.hardness,
+            cap=(8 if self.hardness else 4) * runs,
+        )
 
 
 dars = Dars()

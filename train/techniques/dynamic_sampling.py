@@ -1,7 +1,9 @@
 """Groups that teach nothing are replaced (dynamic sampling, DAPO).
 
-A group whose members all earned the same has zero advantages. It is taken out, and another is run in its place until the planned number of
-groups is filled or nothing is left to run. What the mean is over stays the planned number of rows, so the learning rate stays what it was.
+A group whose members all earned the same has zero advantages. It is taken out, and
+another is run in its place until the planned number of groups is filled or nothing is
+left to run. What the mean is over stays the planned number of rows, so the learning
+rate stays what it was.
 """
 
 from __future__ import annotations

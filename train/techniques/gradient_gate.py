@@ -1,12 +1,14 @@
-"""Harmful reuse of a batch is refused (DGG): a batch used again whose gradient at the output layer is far beyond the usual is not applied.
+"""Harmful reuse of a batch is refused (DGG): a batch used again whose gradient at the
+output layer is far beyond the usual is not applied.
 
-After the backward passes of an optimizer step the norm of the lm_head's gradient is read. On a first use it is noted; on a reuse it must
-stay under
+After the backward passes of an optimizer step the norm of the lm_head's gradient is
+read. On a first use it is noted; on a reuse it must stay under
 
     median + k * MAD        of the first-use norms (our bound; MAD is the median absolute deviation)
 
-or the step is dropped: gradients are removed before the optimizer looks at them, so neither weights nor optimizer state change by a bit,
-and the batch is not used any more. Until `LEAST` first uses are known nothing is refused.
+or the step is dropped: gradients are removed before the optimizer looks at them, so
+neither weights nor optimizer state change by a bit, and the batch is not used any more.
+Until `LEAST` first uses are known nothing is refused.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class GateCallback(TrainerCallback):
     def __init__(self, gate: GradientGate) -> None:
         self.gate = gate
         self.norm = 0.0
-        """Of the output layer's gradient in this optimizer step, before clipping; the trainer sets it after the last backward pass."""
+        """Of the output layer's gradient in this optimizer step, before clipping; the
+        trainer sets it after the last backward pass.
+        """
         self.first_use = True
         """Whether this optimizer step is in the first pass over its batch."""
 
@@ -82,9 +86,16 @@ class GateCallback(TrainerCallback):
 
 
 def output_norm(model: Any) -> float:
-    """Norm of the gradient of the model's output layer. Raises `ConfigError` when that layer is not trained in this process."""
+    """Norm of the gradient of the model's output layer.
+
+    Raises `ConfigError` when that layer is not trained in this process.
+    """
     layer = model.get_output_embeddings()
-    parameters: Sequence[Any] = [one for one in layer.parameters() if one.grad is not None] if layer is not None else []
+    parameters: Sequence[Any] = (
+        [one for one in layer.parameters() if one.grad is not None] if layer is not None else []
+    )
     if not parameters:
-        raise ConfigError("gradient_gate reads the gradient of the lm_head, and this model's is not trained here")
+        raise ConfigError(
+            "gradient_gate reads the gradient of the lm_head, and this model's is not trained here"
+        )
     return float(sum(float(one.grad.float().pow(2).sum()) for one in parameters) ** 0.5)

@@ -2,9 +2,10 @@
 
     value(n, p) = (1 - p^n - (1-p)^n) p (1-p)^2
 
-is the chance that n runs of a group with success rate p differ, times how much there is to learn from it; the second factor is our reading
-of the paper. Numbers n_i with a given sum are chosen by dynamic programming, exactly. The rates are those of earlier visits; a group
-never seen counts as one half.
+is the chance that n runs of a group with success rate p differ, times how much there is
+to learn from it; the second factor is our reading of the paper. Numbers n_i with a
+given sum are chosen by dynamic programming, exactly. The rates are those of earlier
+visits; a group never seen counts as one half.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def value(runs: int, rate: float) -> float:
 def best_numbers(rates: Sequence[float], *, budget: int, least: int = 2) -> list[int]:
     """Runs of each group, at least `least`, that add up to `budget` and are worth most together.
 
-    O(groups * budget^2). Raises `TrainFault` when the budget does not hold `least` for each group.
+    O(groups * budget^2). Raises `TrainFault` when the budget does not hold `least` for
+    each group.
     """
     spare = budget - least * len(rates)
     if spare < 0:
@@ -39,7 +41,9 @@ def best_numbers(rates: Sequence[float], *, budget: int, least: int = 2) -> list
         row: list[int] = []
         fresh: list[float] = []
         for total in range(spare + 1):
-            more = max(range(total + 1), key=lambda more, total=total: best[total - more] + worth[more])
+            more = max(
+                range(total + 1), key=lambda more, total=total: best[total - more] + worth[more]
+            )
             row.append(more)
             fresh.append(best[total - more] + worth[more])
         best, chosen = fresh, [*chosen, row]
@@ -56,7 +60,9 @@ class Knapsack:
 
     pool: int = 1
 
-    def plan(self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random) -> list[int]:
+    def plan(
+        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+    ) -> list[int]:
         """Numbers that add up to `each` a group."""
         rates = [history.last(name) for name in names]
         return best_numbers(rates, budget=each * len(names), least=min(2, each))

@@ -1,7 +1,9 @@
 """Groups chosen before they are run by how unsure their outcome is (VADE).
 
-Each group has a Beta(a, b) belief about its success rate, which fades toward the prior as the policy moves (`SuccessHistory`). A rate p is
-drawn from it, the group's score is p (1 - p), and the best scored are run. The draw keeps groups in play about which little is known.
+Each group has a Beta(a, b) belief about its success rate, which fades toward the prior
+as the policy moves (`SuccessHistory`). A rate p is drawn from it, the group's score is
+p (1 - p), and the best scored are run. The draw keeps groups in play about which little
+is known.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ class Vade:
 
     pool: int = 2
 
-    def plan(self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random) -> list[int]:
+    def plan(
+        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+    ) -> list[int]:
         """`each` for one in `pool` (rounded up), 0 for the others."""
         rates = [draws.betavariate(*history.belief(name)) for name in names]
-        best = sorted(range(len(names)), key=lambda place: (-rates[place] * (1.0 - rates[place]), place))
+        best = sorted(
+            range(len(names)), key=lambda place: (-rates[place] * (1.0 - rates[place]), place)
+        )
         taken = set(best[: -(-len(names) // self.pool)])
         return [each if place in taken else 0 for place in range(len(names))]
 

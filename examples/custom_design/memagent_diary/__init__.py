@@ -1,6 +1,7 @@
 """A diary: what a speaker says that they did, under the date of the telling, and nothing else.
 
-One slot is filled anew, the extractor; retrieval and answering are those of `verbatim`, and the manager only adds.
+One slot is filled anew, the extractor; retrieval and answering are those of `verbatim`,
+and the manager only adds.
 """
 
 from __future__ import annotations

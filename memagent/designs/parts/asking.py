@@ -1,7 +1,7 @@
 """One model call whose reply is read as JSON, with one more try when nothing could be read.
 
-The second try is a call of its own, with its own response and parse status: nothing is hidden from traces, budgets or
-credit.
+The second try is a call of its own, with its own response and parse status: nothing is
+hidden from traces, budgets or credit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ async def ask(
     call: int,
     retry: bool,
 ) -> Asked[T]:
-    """Fill the prompt, ask, read; when the reply is empty or unreadable and `retry` is set, ask once more.
+    """Fill the prompt, ask, read; when the reply is empty or unreadable and `retry` is
+    set, ask once more.
 
     `call` is the ordinal of this call among the role's calls for the chunk.
     """
@@ -50,7 +51,11 @@ async def ask(
     parsed = parse(response.text)
     if not retry or parsed.status not in (ParseStatus.FAILED, ParseStatus.EMPTY):
         return Asked(parsed, (parsed.status,), (response,))
-    echo = (Message(role="assistant", content=response.text[:_ECHO_CHARS]),) if response.text.strip() else ()
+    echo = (
+        (Message(role="assistant", content=response.text[:_ECHO_CHARS]),)
+        if response.text.strip()
+        else ()
+    )
     again = (*messages, *echo, Message(role="user", content=_AGAIN))
     second = await ctx.call(role, again, schema=schema, call=call + 1, prompt_digest=prompt.digest)
     reread = parse(second.text)

@@ -1,4 +1,7 @@
-"""How memories that replaced or contradict one another are told to a model and to the reader: both, each with its date. Pure."""
+"""How memories that replaced or contradict one another are told to a model and to the reader: both, each with its date.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,19 @@ def change_lines(found: Sequence[Clash]) -> list[str]:
 
 
 def change_notes(found: Sequence[Clash], cited: Collection[str]) -> tuple[str, ...]:
-    """One note a pair for the reader, both statements with speaker and date; at most three, pairs that were cited first.
+    """One note a pair for the reader, both statements with speaker and date; at most
+    three, pairs that were cited first.
 
     `cited` holds ids of hits or turns.
     """
 
     def uncited(one: Clash) -> bool:
-        names = {one.earlier.id, one.later.id, *one.earlier.source_turn_ids, *one.later.source_turn_ids}
+        names = {
+            one.earlier.id,
+            one.later.id,
+            *one.earlier.source_turn_ids,
+            *one.later.source_turn_ids,
+        }
         return names.isdisjoint(cited)
 
     return tuple(
@@ -45,7 +54,9 @@ def change_notes(found: Sequence[Clash], cited: Collection[str]) -> tuple[str, .
 def _told(hit: Hit) -> str:
     record = hit.item or hit.event
     speaker = hit.item.speaker if hit.item is not None else None
-    line = said_line(speaker, record.said_at if record is not None else None, quote_from(hit.text, (), limit=160))
+    line = said_line(
+        speaker, record.said_at if record is not None else None, quote_from(hit.text, (), limit=160)
+    )
     return line if speaker else line[:1].lower() + line[1:]
 
 

@@ -1,7 +1,10 @@
-"""One line for each thing a prompt shows: turns, facts, memories, events. Pure; every part passes `quoted`.
+"""One line for each thing a prompt shows: turns, facts, memories, events.
 
-Dates are written out ("8 May 2023"), since that is how facts and answers are to be worded; ids and versions stand in
-brackets before all else, so that a text cannot pretend to be another memory.
+Pure; every part passes `quoted`.
+
+Dates are written out ("8 May 2023"), since that is how facts and answers are to be
+worded; ids and versions stand in brackets before all else, so that a text cannot
+pretend to be another memory.
 """
 
 from __future__ import annotations
@@ -31,12 +34,20 @@ def turn_line(turn: Turn) -> str:
 
 def fact_line(index: int, fact: Fact) -> str:
     """A fact under its number."""
-    notes = _notes(said=fact.said_at, by=fact.speaker, about=fact.subject, turns=fact.source_turn_ids, valid=fact.valid)
+    notes = _notes(
+        said=fact.said_at,
+        by=fact.speaker,
+        about=fact.subject,
+        turns=fact.source_turn_ids,
+        valid=fact.valid,
+    )
     return f"{index}. {notes}{quoted(fact.text)}"
 
 
 def hit_line(hit: Hit, *, version: bool) -> str:
-    """A memory or event: id (and version), dates, speaker, source turns, how a walk reached it, text."""
+    """A memory or event: id (and version), dates, speaker, source turns, how a walk
+    reached it, text.
+    """
     known = hit.item or hit.event
     by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
     about = hit.item.subject if hit.item else None
@@ -54,12 +65,23 @@ def hit_line(hit: Hit, *, version: bool) -> str:
 
 def event_notes(event: Event) -> str:
     """What is known about an event, in parentheses: day, people, time; "" when nothing is."""
-    return _notes(said=event.said_at, by=", ".join(event.people) or None, about=None, turns=(), valid=event.valid)
+    return _notes(
+        said=event.said_at,
+        by=", ".join(event.people) or None,
+        about=None,
+        turns=(),
+        valid=event.valid,
+    )
 
 
 def path_of(hit: Hit) -> str:
-    """How a walk reached the hit, seed first: "mem_a -supersedes-> this"; "" when it was found by search."""
-    steps = (f"{quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}" for node, edge, forward in hit.why.via)
+    """How a walk reached the hit, seed first: "mem_a -supersedes-> this"; "" when it
+    was found by search.
+    """
+    steps = (
+        f"{quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}"
+        for node, edge, forward in hit.why.via
+    )
     return " ".join((*steps, "this")) if hit.why.via else ""
 
 
@@ -93,4 +115,6 @@ def _day(moment: datetime) -> str:
 
 @lru_cache(maxsize=4_096)
 def _day_from(start: datetime) -> str:
-    return format_span(TimeSpan(start=start, end=start + timedelta(days=1), granularity=Granularity.DAY))
+    return format_span(
+        TimeSpan(start=start, end=start + timedelta(days=1), granularity=Granularity.DAY)
+    )

@@ -1,4 +1,6 @@
-"""Fillings that do nothing, for designs without an event graph of their own making or without learning from use."""
+"""Fillings that do nothing, for designs without an event graph of their own making or
+without learning from use.
+"""
 
 from __future__ import annotations
 

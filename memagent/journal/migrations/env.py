@@ -1,4 +1,6 @@
-"""Alembic's entry: runs the revisions on the connection that `upgrade.py` put into the configuration, all in one transaction."""
+"""Alembic's entry: runs the revisions on the connection that `upgrade.py` put into the
+configuration, all in one transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""PostgreSQL behind the journal: any number of processes write, so nothing about the end of a log is remembered.
+"""PostgreSQL behind the journal: any number of processes write, so nothing about the
+end of a log is remembered.
 
-A transaction names its scopes (`row_security`), takes one advisory lock a scope, always in the same order, and only then reads their ends:
-one round trip. Whoever comes second waits for the first one's commit and is then decided against what it wrote. Locks are taken before
-anything is read, so a lock's holder never waits for another lock and nobody deadlocks.
-Journals of one process share a pool of reading connections; with the writer's, a process holds `pool` + 1 at most.
+A transaction names its scopes (`row_security`), takes one advisory lock a scope, always
+in the same order, and only then reads their ends: one round trip. Whoever comes second
+waits for the first one's commit and is then decided against what it wrote. Locks are
+taken before anything is read, so a lock's holder never waits for another lock and
+nobody deadlocks. Journals of one process share a pool of reading connections; with the
+writer's, a process holds `pool` + 1 at most.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ from memagent.journal.rows import ScopeKey, first_chain, scope_digest
 from memagent.journal.statements import ERASURE_KEY, Statements
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]
-"""After an erasure: free the space of what was deleted, or write the tables anew without it."""
+"""After an erasure: free the space of what was deleted, or write the tables anew without
+it.
+"""
 
 _POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
 _SCHEMA_LOCK: Final = 0x6D656D6167656E74
@@ -72,9 +77,14 @@ class PostgresBackend:
         return postgres_engine.worth_another_try(exc)
 
     def writing_engine(self) -> Engine:
-        """An engine of one connection at a time; a transaction waits for another process that makes or migrates the schema."""
+        """An engine of one connection at a time; a transaction waits for another
+        process that makes or migrates the schema.
+        """
         engine = create_engine(
-            "postgresql+psycopg://", creator=self.connect, poolclass=NullPool, use_native_hstore=False
+            "postgresql+psycopg://",
+            creator=self.connect,
+            poolclass=NullPool,
+            use_native_hstore=False,
         )
 
         @event.listens_for(engine, "begin")
@@ -104,11 +114,15 @@ class PostgresBackend:
         tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
         return tips | {by_digest[digest]: Tip(*tip) for digest, *tip in _last_result(cursor)}
 
-    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def write_rows(
+        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
         """One statement with an array a column."""
         if not rows:
             return 0
-        return cursor.execute(statement, [list(column) for column in zip(*rows, strict=True)]).rowcount
+        return cursor.execute(
+            statement, [list(column) for column in zip(*rows, strict=True)]
+        ).rowcount
 
     def last_erasure(self, cursor: Any) -> str:
         """Keeps the cache of vectors from being emptied until the transaction ends, then looks."""
@@ -120,7 +134,10 @@ class PostgresBackend:
 
     def in_transaction(self, connection: Any) -> bool:
         """Whether the session is in one, or nobody knows."""
-        return connection.info.transaction_status != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
+        return (
+            connection.info.transaction_status
+            != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
+        )
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
         """The server's own business."""
@@ -140,15 +157,21 @@ class PostgresBackend:
         return not refusals
 
     def prune_responses(self, before_us: int) -> int:
-        """Some hundred scopes at a time, each named, since nobody sees first responses of scopes that were not."""
+        """Some hundred scopes at a time, each named, since nobody sees first responses
+        of scopes that were not.
+        """
         total = 0
         with closing(self.connect()) as connection:
             connection.execute(f"BEGIN READ ONLY; {_naming([WHOLE_STORE])}")
-            every = [digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()]
+            every = [
+                digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()
+            ]
             connection.execute("COMMIT")
             for start in range(0, len(every), _PRUNED_AT_ONCE):
                 connection.execute(f"BEGIN; {_naming(every[start : start + _PRUNED_AT_ONCE])}")
-                total += connection.execute("DELETE FROM idempotency WHERE created_us < %s", (before_us,)).rowcount
+                total += connection.execute(
+                    "DELETE FROM idempotency WHERE created_us < %s", (before_us,)
+                ).rowcount
                 connection.execute("COMMIT")
         return total
 
@@ -173,13 +196,18 @@ class PostgresBackend:
 
 
 class AskedHeads:
-    """`Heads` by one statement each, so that whatever any process has acknowledged is seen by the next read of any other."""
+    """`Heads` by one statement each, so that whatever any process has acknowledged is
+    seen by the next read of any other.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none. Raises `psycopg.Error`."""
+        """Sequence of the scope's last row, 0 when it has none.
+
+        Raises `psycopg.Error`.
+        """
         digest = scope_digest(scope)
         statement = f"{_naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
         with _ran(self._engine, statement) as (_, cursor):
@@ -191,7 +219,10 @@ class AskedHeads:
 
 
 class _Engines:
-    """Pools of reading connections by database and process, each open for as long as somebody uses it. Thread-safe."""
+    """Pools of reading connections by database and process, each open for as long as somebody uses it.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._reset()
@@ -204,7 +235,9 @@ class _Engines:
         self._open: dict[PostgresBackend, tuple[Engine, int]] = {}
 
     def _leave(self) -> None:
-        self._inherited.append(self._open)  # a connection dropped by a child would end its parent's session
+        self._inherited.append(
+            self._open
+        )  # a connection dropped by a child would end its parent's session
         self._reset()
 
     def acquire(self, backend: PostgresBackend) -> Engine:
@@ -243,9 +276,11 @@ def _pooled(backend: PostgresBackend) -> Engine:
 
 @contextmanager
 def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
-    """A connection that has just run the statements, with their cursor; a transaction they began is given up on leaving.
+    """A connection that has just run the statements, with their cursor; a transaction
+    they began is given up on leaving.
 
-    A connection that had died in the pool is replaced once, and with it all the others that lie there.
+    A connection that had died in the pool is replaced once, and with it all the others
+    that lie there.
     """
     connection, cursor = _first(engine, statements, again=True)
     try:
@@ -271,7 +306,9 @@ def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection,
 
 
 def _naming(seen: Sequence[str]) -> str:
-    """The statement that names what a transaction is about: digests (hex digits) or a sign of `journal_backend`."""
+    """The statement that names what a transaction is about: digests (hex digits) or a
+    sign of `journal_backend`.
+    """
     return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
 
 
@@ -282,5 +319,7 @@ def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
 
 
 def _lock_key(digest: str) -> int:
-    """The 64-bit key of a scope's advisory lock; scopes that share one by chance merely wait for each other."""
+    """The 64-bit key of a scope's advisory lock; scopes that share one by chance merely
+    wait for each other.
+    """
     return int.from_bytes(bytes.fromhex(digest[:16]), signed=True)

@@ -1,8 +1,10 @@
 """How PostgreSQL is reached and what its errors mean: the one place that knows psycopg.
 
-A URL is libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what it leaves out comes from libpq's variables,
-`~/.pgpass` and service file. Passwords never show: `label` names user, host, port and database alone.
-Every connection runs without automatic transactions, waits for nothing longer than it has to, and insists on `synchronous_commit`.
+A URL is libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what
+it leaves out comes from libpq's variables, `~/.pgpass` and service file. Passwords
+never show: `label` names user, host, port and database alone. Every connection runs
+without automatic transactions, waits for nothing longer than it has to, and insists on
+`synchronous_commit`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ _LET_IN: Final = (
 )
 _REFUSALS: Final = (
     ('database ".*" does not exist', "make it first:  createdb NAME"),
-    ("|".join(_LET_IN), "check user and password; libpq reads the password from PGPASSWORD or ~/.pgpass"),
+    (
+        "|".join(_LET_IN),
+        "check user and password; libpq reads the password from PGPASSWORD or ~/.pgpass",
+    ),
 )
 """What a server says that will not let us in however often it is asked, and what to do."""
 
@@ -75,7 +80,10 @@ def psycopg_module() -> Any:
 
 
 def parameters_of(url: str) -> dict[str, Any]:
-    """libpq's parameters from a URL. Raises `ConfigError`, which does not repeat the URL, for it may hold a password."""
+    """libpq's parameters from a URL.
+
+    Raises `ConfigError`, which does not repeat the URL, for it may hold a password.
+    """
     if not is_postgres_url(url):
         raise ConfigError("a PostgresJournal takes a URL like postgresql://user@host:5432/database")
     driver = psycopg_module()
@@ -96,19 +104,26 @@ def label(url: str) -> str:
     user = f"{found['user']}@" if "user" in found else ""
     port = f":{found['port']}" if "port" in found else ""
     at_socket = f"?host={host}" if host.startswith("/") else ""
-    return f"postgresql://{user}{'' if at_socket else host}{port}/{found.get('dbname', '')}{at_socket}"
+    return (
+        f"postgresql://{user}{'' if at_socket else host}{port}/{found.get('dbname', '')}{at_socket}"
+    )
 
 
 def without_password(url: str) -> str:
     """The same URL without a password, wherever in it that stands."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
-    query = "&".join(one for one in parts.query.split("&") if not one.startswith(("password=", "sslpassword=")))
+    query = "&".join(
+        one for one in parts.query.split("&") if not one.startswith(("password=", "sslpassword="))
+    )
     return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}{at}{host}", query=query))
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    """A connection whose transactions are begun by statements and whose commits are durable. Raises `psycopg.Error`."""
+    """A connection whose transactions are begun by statements and whose commits are durable.
+
+    Raises `psycopg.Error`.
+    """
     driver = psycopg_module()
     connection = driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True)
     try:
@@ -123,7 +138,9 @@ def connection_was_lost(exc: Exception) -> bool:
     """Whether an error of the driver came with the end of the connection."""
     driver = psycopg_module()
     state: str = getattr(exc, "sqlstate", None) or ""
-    return isinstance(exc, driver.OperationalError) and (not state or state.startswith(("08", "57P", "25P03")))
+    return isinstance(exc, driver.OperationalError) and (
+        not state or state.startswith(("08", "57P", "25P03"))
+    )
 
 
 def worth_another_try(exc: Exception) -> bool:
@@ -156,8 +173,12 @@ def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputErr
 
 
 def _unavailable(text: str, state: str) -> StoreUnavailable:
-    """The error, not retryable where the server answered that it will not let us in; libpq tells that in words alone."""
-    advice = next((advice for words, advice in _REFUSALS if not state and re.search(words, text)), None)
+    """The error, not retryable where the server answered that it will not let us in;
+    libpq tells that in words alone.
+    """
+    advice = next(
+        (advice for words, advice in _REFUSALS if not state and re.search(words, text)), None
+    )
     if advice is None:
         return StoreUnavailable(text)
     refused = StoreUnavailable(f"{text}; {advice}")

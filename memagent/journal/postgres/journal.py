@@ -1,10 +1,13 @@
-"""The journal in PostgreSQL: the same log, written by any number of processes on any number of machines.
+"""The journal in PostgreSQL: the same log, written by any number of processes on any
+number of machines.
 
-An append takes the advisory lock of its scope, is decided against what is there, and is acknowledged after the server has made it durable.
-Every read asks for the end of the log first, so a process sees what another one has acknowledged. While the server is away every call
-raises `StoreUnavailable`, which is retryable, and the next call after its return works.
-The surprise: `StoreUnavailable` may say that it is unknown whether the entries were written, where the server was lost in the very commit
-and did not come back. Repeat such a request with its idempotency key.
+An append takes the advisory lock of its scope, is decided against what is there, and is
+acknowledged after the server has made it durable. Every read asks for the end of the
+log first, so a process sees what another one has acknowledged. While the server is away
+every call raises `StoreUnavailable`, which is retryable, and the next call after its
+return works. The surprise: `StoreUnavailable` may say that it is unknown whether the
+entries were written, where the server was lost in the very commit and did not come
+back. Repeat such a request with its idempotency key.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ _MOST_CONNECTIONS = 64
 
 
 class PostgresJournal(DatabaseJournal):
-    """A `Journal` in the database at a `postgresql://` URL; its tables are made when they do not exist.
+    """A `Journal` in the database at a `postgresql://` URL; its tables are made when
+    they do not exist.
 
-    `pool` is how many connections a process keeps for reading at most; one more writes. `scrub` says what follows an erasure: `"vacuum"`
-    frees the space, `"rewrite"` writes the tables anew without what was erased and shuts others out meanwhile.
+    `pool` is how many connections a process keeps for reading at most; one more writes.
+    `scrub` says what follows an erasure: `"vacuum"` frees the space, `"rewrite"` writes
+    the tables anew without what was erased and shuts others out meanwhile.
 
-    Opening raises `StoreUnavailable` (no server; not `retryable` where it will not let us in or has no such database), `StoreReadOnly` (a
-    standby, or no right to make tables), `StoreCorrupt` (not a memagent store), `StoreError` (written by a newer memagent), `MissingExtra`
-    without psycopg and `ConfigError`.
+    Opening raises `StoreUnavailable` (no server; not `retryable` where it will not let
+    us in or has no such database), `StoreReadOnly` (a standby, or no right to make
+    tables), `StoreCorrupt` (not a memagent store), `StoreError` (written by a newer
+    memagent), `MissingExtra` without psycopg and `ConfigError`.
     """
 
     def __init__(
@@ -41,14 +47,21 @@ class PostgresJournal(DatabaseJournal):
         clock: Clock = system_clock,
     ) -> None:
         if not 1 <= pool <= _MOST_CONNECTIONS:
-            raise ConfigError(f"pool={pool}: a process keeps 1 to {_MOST_CONNECTIONS} connections for reading")
+            raise ConfigError(
+                f"pool={pool}: a process keeps 1 to {_MOST_CONNECTIONS} connections for reading"
+            )
         super().__init__(PostgresBackend(url, pool, scrub), read_only=read_only, clock=clock)
         if read_only and not self._reader.ready():
             self.close()
-            raise StoreError(f"there is no memory at {self.place}; it is made when it is first opened for writing")
+            raise StoreError(
+                f"there is no memory at {self.place}; it is made when it is first opened for writing"
+            )
 
     def examine(self) -> tuple[dict[str, str], list[str]]:
-        """What is worth knowing of the server, and what is wrong with how it is used. Blocks; raises `StoreError`s."""
+        """What is worth knowing of the server, and what is wrong with how it is used.
+
+        Blocks; raises `StoreError`s.
+        """
         self._check()
         return self._reader.ask(_examined)
 
@@ -58,11 +71,18 @@ def _examined(connection: Connection) -> tuple[dict[str, str], list[str]]:
         "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, pg_database_size(current_database()), "
         "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM pg_roles r WHERE r.rolname = current_user"
     ).one()
-    found = {"version": version, "role": role, "database_bytes": str(size), "connections": f"{used} of {most}"}
+    found = {
+        "version": version,
+        "role": role,
+        "database_bytes": str(size),
+        "connections": f"{used} of {most}",
+    }
     wrong: list[str] = []
     if unbound:
         wrong.append(f"role {role} is not bound by row-level security; connect as an ordinary role")
     for name in ("fsync", "full_page_writes"):
         if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on":
-            wrong.append(f"the server runs with {name} off: a power cut may lose or tear what was acknowledged")
+            wrong.append(
+                f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
+            )
     return found, wrong

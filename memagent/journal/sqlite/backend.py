@@ -1,7 +1,8 @@
-"""SQLite behind the journal: one process writes, so ends of logs are remembered; the writer moves the write-ahead log along.
+"""SQLite behind the journal: one process writes, so ends of logs are remembered; the
+writer moves the write-ahead log along.
 
-`Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any other connection commits, and looks a head up only
-when it has moved.
+`Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any
+other connection commits, and looks a head up only when it has moved.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class SqliteBackend:
         cursor.execute("BEGIN IMMEDIATE")
         return known
 
-    def write_rows(self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def write_rows(
+        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
+    ) -> int:
         """One `executemany`."""
         return cursor.executemany(statement, rows).rowcount
 
@@ -90,20 +93,27 @@ class SqliteBackend:
         return connection.in_transaction
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
-        """Copy the write-ahead log into the database; all of it, waiting for readers, when asked to or when it has grown long."""
+        """Copy the write-ahead log into the database; all of it, waiting for readers,
+        when asked to or when it has grown long.
+        """
         mode = "TRUNCATE" if whole or sqlite_engine.wal_is_long(self.path) else "PASSIVE"
         busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         return not busy
 
     def scrub(self, connection: Any) -> bool:
-        """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages, even with `secure_delete`."""
+        """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages,
+        even with `secure_delete`.
+        """
         connection.execute("VACUUM")
         return True
 
     def prune_responses(self, before_us: int) -> int:
         """A thousand rows at a time, so that the writer never waits long."""
         total = 0
-        with FORK_GATE.inside(), closing(sqlite_engine.connect_for_writing(self.path)) as connection:
+        with (
+            FORK_GATE.inside(),
+            closing(sqlite_engine.connect_for_writing(self.path)) as connection,
+        ):
             while True:
                 gone = connection.execute(_PRUNE, (before_us,)).rowcount
                 total += gone
@@ -120,7 +130,9 @@ class SqliteBackend:
 
     @contextmanager
     def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """A read-only connection; statements name the scope that they read, and nothing else keeps scopes apart."""
+        """A read-only connection; statements name the scope that they read, and nothing
+        else keeps scopes apart.
+        """
         with FORK_GATE.inside(), engine.connect() as connection:
             yield connection
 
@@ -130,7 +142,9 @@ class SqliteBackend:
 
 
 class WatchedHeads:
-    """`Heads` that are looked up again only after another connection has committed; a known one costs microseconds."""
+    """`Heads` that are looked up again only after another connection has committed; a
+    known one costs microseconds.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -140,7 +154,10 @@ class WatchedHeads:
         self._heads: dict[ScopeKey, int] = {}
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none. Raises `sqlite3.Error`."""
+        """Sequence of the scope's last row, 0 when it has none.
+
+        Raises `sqlite3.Error`.
+        """
         with FORK_GATE.inside(), self._lock:
             if self._watch is None:
                 self._watch = sqlite_engine.connect_for_reading(self._path)

@@ -1,9 +1,12 @@
 """How SQLite is opened and what its errors mean: the one place with PRAGMAs and URIs.
 
-The writing connection: WAL, `synchronous` as asked, `secure_delete`, no automatic checkpoints (the writer makes them), no mmap.
-Reading connections are opened `mode=ro` and stay out of transactions, so each statement sees the last commit and holds up nobody.
-The surprise: a database file must never be opened by other means while a connection of this process is open. Closing any descriptor
-of it drops every POSIX lock of the process, SQLite's among them. So even the check whether a file is a database goes through SQLite.
+The writing connection: WAL, `synchronous` as asked, `secure_delete`, no automatic
+checkpoints (the writer makes them), no mmap. Reading connections are opened `mode=ro`
+and stay out of transactions, so each statement sees the last commit and holds up
+nobody. The surprise: a database file must never be opened by other means while a
+connection of this process is open. Closing any descriptor of it drops every POSIX lock
+of the process, SQLite's among them. So even the check whether a file is a database goes
+through SQLite.
 """
 
 from __future__ import annotations
@@ -22,11 +25,20 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from memagent.core.errors import ConfigError, InputError, StoreCorrupt, StoreError, StoreReadOnly, StoreUnavailable
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from memagent.journal.backend import ADVICE
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
-"""What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the death of the process."""
+"""What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the
+death of the process.
+"""
 
 _BUSY_S: Final = 5.0
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -47,18 +59,25 @@ _UNAVAILABLE: Final = frozenset(
 
 
 def database_path(url_or_path: str | os.PathLike[str]) -> Path:
-    """The database file meant by a path or an `sqlite:///` URL, with links resolved. Raises `ConfigError` for anything else."""
+    """The database file meant by a path or an `sqlite:///` URL, with links resolved.
+
+    Raises `ConfigError` for anything else.
+    """
     text = os.fspath(url_or_path)
     if "://" in text:
         try:
             url = make_url(text)
         except ArgumentError as exc:
-            raise ConfigError(f"{text!r} is not a database URL; write a path or sqlite:///path") from exc
+            raise ConfigError(
+                f"{text!r} is not a database URL; write a path or sqlite:///path"
+            ) from exc
         if url.get_backend_name() != "sqlite":
             raise ConfigError(f"a SqlJournal is kept in SQLite, not in {url.get_backend_name()!r}")
         text = url.database or ""
     if text in ("", ":memory:"):
-        raise ConfigError("a SqlJournal needs a file; use MemoryJournal for a memory that is not kept")
+        raise ConfigError(
+            "a SqlJournal needs a file; use MemoryJournal for a memory that is not kept"
+        )
     return Path(os.path.realpath(text))
 
 
@@ -68,7 +87,12 @@ def _uri(path: Path, mode: Literal["ro", "rw"], *, immutable: bool = False) -> s
 
 def _connect(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        uri,
+        uri=True,
+        timeout=_BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
     )
 
 
@@ -81,10 +105,15 @@ def create_folder(path: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """Make an empty database file that only its owner may read, unless there is one. Raises `StoreError`s."""
+    """Make an empty database file that only its owner may read, unless there is one.
+
+    Raises `StoreError`s.
+    """
     with _making(path), suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    if not os.access(path, os.W_OK):  # SQLite would fall back to reading and complain only at the first write
+    if not os.access(
+        path, os.W_OK
+    ):  # SQLite would fall back to reading and complain only at the first write
         raise StoreReadOnly(f"{path} may not be written; open the store with read_only=True")
 
 
@@ -93,7 +122,11 @@ def _making(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as exc:
-        kind = StoreReadOnly if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreUnavailable
+        kind = (
+            StoreReadOnly
+            if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            else StoreUnavailable
+        )
         raise kind(f"cannot make {path}: {exc.strerror}") from exc
 
 
@@ -112,8 +145,12 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def writing_engine(path: Path) -> Engine:
-    """An engine over `connect_for_writing` whose transactions begin IMMEDIATE; for making and migrating the schema."""
-    engine = create_engine("sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool)
+    """An engine over `connect_for_writing` whose transactions begin IMMEDIATE; for
+    making and migrating the schema.
+    """
+    engine = create_engine(
+        "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
+    )
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -129,14 +166,20 @@ def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> No
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
-    """A read-only connection; to an immutable view of a database at rest where SQLite cannot share it."""
+    """A read-only connection; to an immutable view of a database at rest where SQLite
+    cannot share it.
+    """
     connection = _connect(_uri(path, "ro"))
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.Error as exc:
-        # WAL needs its index file beside the database. Where it can neither be found nor made there is no writer either.
+        # WAL needs its index file beside the database. Where it can neither be found
+        # nor made there is no writer either.
         connection.close()
-        if exc.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _wal_bytes(path):
+        if exc.sqlite_errorcode & 0xFF not in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_READONLY,
+        ) or _wal_bytes(path):
             raise
         connection = _connect(_uri(path, "ro", immutable=True))
     return connection
@@ -162,7 +205,9 @@ def _wal_bytes(path: Path) -> int:
 
 
 def wal_is_long(path: Path) -> bool:
-    """Whether the write-ahead log has outgrown its limit because readers kept it from starting over."""
+    """Whether the write-ahead log has outgrown its limit because readers kept it from
+    starting over.
+    """
     return _wal_bytes(path) > _WAL_LIMIT_BYTES
 
 

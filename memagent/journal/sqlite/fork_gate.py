@@ -1,8 +1,9 @@
 """A gate between forks and SQLite.
 
-SQLite guards its own state with mutexes. A process forked while some thread is inside SQLite inherits them locked, by a thread that it does
-not have, and hangs at its first connection. So every use of SQLite is announced here, and a fork waits until nobody is inside; who comes
-meanwhile waits for the fork.
+SQLite guards its own state with mutexes. A process forked while some thread is inside
+SQLite inherits them locked, by a thread that it does not have, and hangs at its first
+connection. So every use of SQLite is announced here, and a fork waits until nobody is
+inside; who comes meanwhile waits for the fork.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class ForkGate:
         self._mine = threading.local()
         self._reset()
         if sys.platform != "win32":
-            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._reset)
+            os.register_at_fork(
+                before=self._close, after_in_parent=self._open, after_in_child=self._reset
+            )
 
     def _reset(self) -> None:
         self._condition = threading.Condition(threading.Lock())

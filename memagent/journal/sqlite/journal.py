@@ -1,8 +1,11 @@
-"""The journal in a SQLite file: an append-only log a scope, durable before it is acknowledged, shared by threads, read by other processes.
+"""The journal in a SQLite file: an append-only log a scope, durable before it is
+acknowledged, shared by threads, read by other processes.
 
-One process writes (`StoreLocked` for a second one) and in it one thread (`journal_writer`); any number read. Opening repairs whatever a
-crash left: SQLite drops the half-written group, an unfinished migration or erasure is done again.
-The surprise: opening the same path twice in one process is fine and shares the writer, while a forked child has to open it anew.
+One process writes (`StoreLocked` for a second one) and in it one thread
+(`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
+the half-written group, an unfinished migration or erasure is done again. The surprise:
+opening the same path twice in one process is fine and shares the writer, while a forked
+child has to open it anew.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from memagent.protocols import Clock
 
 
 class SqlJournal(DatabaseJournal):
-    """A `Journal` in the SQLite database at a path or `sqlite:///` URL, made when it does not exist.
+    """A `Journal` in the SQLite database at a path or `sqlite:///` URL, made when it
+    does not exist.
 
-    `read_only` opens need no lock and always succeed; they see what the writer commits. `lock_timeout_s` is how long to wait for another
-    process to give the store up. `synchronous="FULL"` makes an acknowledged append survive a power cut.
+    `read_only` opens need no lock and always succeed; they see what the writer commits.
+    `lock_timeout_s` is how long to wait for another process to give the store up.
+    `synchronous="FULL"` makes an acknowledged append survive a power cut.
 
-    Opening raises `StoreLocked` (another process writes), `StoreReadOnly` (the place cannot be written), `StoreCorrupt` (damaged, or not a
-    memagent store), `StoreUnavailable`, `StoreError` (written by a newer memagent) and `ConfigError`.
+    Opening raises `StoreLocked` (another process writes), `StoreReadOnly` (the place
+    cannot be written), `StoreCorrupt` (damaged, or not a memagent store),
+    `StoreUnavailable`, `StoreError` (written by a newer memagent) and `ConfigError`.
     """
 
     def __init__(
@@ -40,7 +46,9 @@ class SqlJournal(DatabaseJournal):
         path = self.path = database_path(url_or_path)
         """The database file."""
         if read_only and not path.exists():
-            raise StoreError(f"there is no memory at {path}; it is made when it is first opened for writing")
+            raise StoreError(
+                f"there is no memory at {path}; it is made when it is first opened for writing"
+            )
 
         def lock() -> FileLock:
             create_folder(path)
@@ -53,7 +61,9 @@ class SqlJournal(DatabaseJournal):
                 raise
             return held
 
-        super().__init__(SqliteBackend(path, synchronous), read_only=read_only, clock=clock, lock=lock)
+        super().__init__(
+            SqliteBackend(path, synchronous), read_only=read_only, clock=clock, lock=lock
+        )
         known = self._opened_as
         if isinstance(known, SqliteBackend) and known.synchronous != synchronous:
             self.close()

@@ -1,7 +1,8 @@
 """Cursors: where a page ended, sealed so that nobody can make one up or use another's.
 
-A cursor names the last entry of a page, so pages neither skip nor repeat what stays while others write. Its seal covers the listing, the
-scope and the filters it was made for.
+A cursor names the last entry of a page, so pages neither skip nor repeat what stays
+while others write. Its seal covers the listing, the scope and the filters it was made
+for.
 """
 
 from __future__ import annotations
@@ -27,18 +28,29 @@ class Cursors:
     def make(self, after: str, *, listing: str, scope: Scope, terms: str = "") -> str:
         """A cursor behind the entry `after`."""
         body = after.encode()
-        return base64.urlsafe_b64encode(self._seal(body, listing, scope, terms) + body).decode().rstrip("=")
+        return (
+            base64.urlsafe_b64encode(self._seal(body, listing, scope, terms) + body)
+            .decode()
+            .rstrip("=")
+        )
 
     def read(self, cursor: str, *, listing: str, scope: Scope, terms: str = "") -> str:
-        """The entry a cursor stands behind. Raises `ServiceError` (`invalid_cursor`) for one not made for this listing."""
+        """The entry a cursor stands behind.
+
+        Raises `ServiceError` (`invalid_cursor`) for one not made for this listing.
+        """
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
             after = raw[_SEAL_BYTES:].decode()
         except (binascii.Error, ValueError):
             raw, after = b"", ""
-        if not hmac.compare_digest(raw[:_SEAL_BYTES], self._seal(raw[_SEAL_BYTES:], listing, scope, terms)):
+        if not hmac.compare_digest(
+            raw[:_SEAL_BYTES], self._seal(raw[_SEAL_BYTES:], listing, scope, terms)
+        ):
             raise ServiceError(
-                "the cursor was not made for this listing; begin without one", status=400, code="invalid_cursor"
+                "the cursor was not made for this listing; begin without one",
+                status=400,
+                code="invalid_cursor",
             )
         return after
 

@@ -1,10 +1,13 @@
 """What the service itself keeps: API keys, jobs, snapshots' places, claims, and its secret.
 
-For a SQLite store it is a small file beside it (`memory.service.db`), because the memory's database has one writer that owns the
-connection; on PostgreSQL the tables lie beside the journal's, and any number of workers use them. No word that anybody said is in those
-written here: jobs name sessions, snapshots name sequences of the journal, keys are kept as HMACs (`tables` tells of the one exception).
-A claim is a lease on a place, by the database's own clock: who holds it says so again and again, and when nobody has for `LEASE_S` seconds
-another worker may take it. Every call is short and blocks; the service makes them in threads. All raise `StoreError`s.
+For a SQLite store it is a small file beside it (`memory.service.db`), because the
+memory's database has one writer that owns the connection; on PostgreSQL the tables lie
+beside the journal's, and any number of workers use them. No word that anybody said is
+in those written here: jobs name sessions, snapshots name sequences of the journal, keys
+are kept as HMACs (`tables` tells of the one exception). A claim is a lease on a place,
+by the database's own clock: who holds it says so again and again, and when nobody has
+for `LEASE_S` seconds another worker may take it. Every call is short and blocks; the
+service makes them in threads. All raise `StoreError`s.
 """
 
 from __future__ import annotations
@@ -92,7 +95,10 @@ class StoredKey:
 
 
 class ServiceDatabase:
-    """The tables, in a SQLite file (a path), on a PostgreSQL server (its URL or backend), or in memory (None). Thread-safe."""
+    """The tables, in a SQLite file (a path), on a PostgreSQL server (its URL or backend), or in memory (None).
+
+    Thread-safe.
+    """
 
     def __init__(self, place: Path | str | PostgresBackend | None) -> None:
         self._backend = PostgresBackend(place) if isinstance(place, str) else place
@@ -121,17 +127,25 @@ class ServiceDatabase:
 
     @property
     def _name(self) -> str:
-        return self._backend.name if isinstance(self._backend, PostgresBackend) else str(self._backend or "memory")
+        return (
+            self._backend.name
+            if isinstance(self._backend, PostgresBackend)
+            else str(self._backend or "memory")
+        )
 
     def close(self) -> None:
         """Give up the connections."""
         self._engine.dispose()
 
-    def run(self, work: Callable[[Connection], T], *, sees: Sequence[str] = (), soon: bool = False) -> T:
-        """What a function gives that works in one transaction; it is begun again, once, when the connection had died meanwhile.
+    def run(
+        self, work: Callable[[Connection], T], *, sees: Sequence[str] = (), soon: bool = False
+    ) -> T:
+        """What a function gives that works in one transaction; it is begun again, once,
+        when the connection had died meanwhile.
 
-        `sees` are the owners whom the transaction names. With `soon` the commit does not wait for the disk, which is good for what a
-        crash of the server may take back.
+        `sees` are the owners whom the transaction names. With `soon` the commit does
+        not wait for the disk, which is good for what a crash of the server may take
+        back.
         """
         with self._telling("using"):
             try:
@@ -152,7 +166,9 @@ class ServiceDatabase:
             if soon:
                 db.exec_driver_sql("SET LOCAL synchronous_commit = off")
             if sees:
-                db.execute(text(f"SELECT set_config('{SETTING}', :seen, true)"), {"seen": ",".join(sees)})
+                db.execute(
+                    text(f"SELECT set_config('{SETTING}', :seen, true)"), {"seen": ",".join(sees)}
+                )
             return work(db)
 
     @contextmanager
@@ -163,7 +179,9 @@ class ServiceDatabase:
             if isinstance(self._backend, PostgresBackend):
                 raise self._backend.error(exc, f"{doing} the service's tables at") from exc
             cause = exc.__cause__ or exc
-            raise StoreUnavailable(f"{doing} the service's database at {self._name} failed: {cause}") from exc
+            raise StoreUnavailable(
+                f"{doing} the service's database at {self._name} failed: {cause}"
+            ) from exc
 
     def _insert(self, db: Connection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row unless there is one of its key; whether there was none."""
@@ -179,13 +197,26 @@ class ServiceDatabase:
 
         return bytes.fromhex(self.run(work))
 
-    # -- keys --------------------------------------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------
 
     def add_key(
-        self, key_id: str, *, name: str, secret_hmac: str, scopes: Sequence[str], user_id: str | None, at: datetime
+        self,
+        key_id: str,
+        *,
+        name: str,
+        secret_hmac: str,
+        scopes: Sequence[str],
+        user_id: str | None,
+        at: datetime,
     ) -> None:
         """Keep a new key."""
-        row = {"id": key_id, "name": name, "secret_hmac": secret_hmac, "scopes": " ".join(scopes), "user_id": user_id}
+        row = {
+            "id": key_id,
+            "name": name,
+            "secret_hmac": secret_hmac,
+            "scopes": " ".join(scopes),
+            "user_id": user_id,
+        }
         self.run(lambda db: db.execute(keys.insert().values(**row, created_us=microseconds(at))))
 
     def api_keys(self) -> list[StoredKey]:
@@ -196,16 +227,33 @@ class ServiceDatabase:
     def revoke_key(self, key_id: str, *, at: datetime) -> bool:
         """Make a key useless; False when there is none, or it was revoked before."""
         statement = keys.update().where(keys.c.id == key_id, keys.c.revoked_us.is_(None))
-        return self.run(lambda db: db.execute(statement.values(revoked_us=microseconds(at))).rowcount) > 0
+        return (
+            self.run(lambda db: db.execute(statement.values(revoked_us=microseconds(at))).rowcount)
+            > 0
+        )
 
-    # -- jobs --------------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------
 
     def add_job(
-        self, job_id: str, scope: Scope, kind: JobKind, *, session_id: str | None, at: datetime, worker: str = ""
+        self,
+        job_id: str,
+        scope: Scope,
+        kind: JobKind,
+        *,
+        session_id: str | None,
+        at: datetime,
+        worker: str = "",
     ) -> Job:
-        """Keep a queued job, claimed by a worker; the one that is there, whoever has it, when its id is known."""
+        """Keep a queued job, claimed by a worker; the one that is there, whoever has
+        it, when its id is known.
+        """
         now = microseconds(at)
-        row = {"id": job_id, "scope": scope.model_dump_json(), "kind": kind.value, "session_id": session_id}
+        row = {
+            "id": job_id,
+            "scope": scope.model_dump_json(),
+            "kind": kind.value,
+            "session_id": session_id,
+        }
         row |= {"state": JobState.QUEUED.value, "attempts": 0, "created_us": now, "updated_us": now}
 
         def work(db: Connection) -> Row[Any]:
@@ -216,13 +264,21 @@ class ServiceDatabase:
         return _job(self.run(work))
 
     def job(self, job_id: str, scope: Scope | None = None) -> Job | None:
-        """A job (of the scope's user, where one is named); None when there is none of that id, or it is another's."""
+        """A job (of the scope's user, where one is named); None when there is none of
+        that id, or it is another's.
+        """
         row = self.run(lambda db: db.execute(jobs.select().where(jobs.c.id == job_id)).first())
-        return _job(row) if row is not None and (scope is None or _scope(row).user_id == scope.user_id) else None
+        return (
+            _job(row)
+            if row is not None and (scope is None or _scope(row).user_id == scope.user_id)
+            else None
+        )
 
     def jobs_of(self, user_id: str) -> list[Job]:
         """The user's jobs, the newest first, ten thousand at most."""
-        begin = Scope(user_id=user_id).model_dump_json().removesuffix('"agent_id":null,"run_id":null}')
+        begin = (
+            Scope(user_id=user_id).model_dump_json().removesuffix('"agent_id":null,"run_id":null}')
+        )
         mine = jobs.select().where(func.substr(jobs.c.scope, 1, len(begin)) == begin)
         ordered = mine.order_by(jobs.c.created_us.desc(), jobs.c.id.desc()).limit(_MOST_LISTED)
         return [_job(row) for row in self.run(lambda db: db.execute(ordered).all())]
@@ -233,9 +289,13 @@ class ServiceDatabase:
         return frozenset(self.run(lambda db: db.execute(known).scalars().all()) if job_ids else ())
 
     def jobs_left(self, worker: str) -> list[tuple[Job, Scope]]:
-        """Some jobs that are not through and that no other worker is at, oldest first, with whose they are."""
+        """Some jobs that are not through and that no other worker is at, oldest first,
+        with whose they are.
+        """
         statement = text(_LEFT.format(now=self._now))
-        found = self.run(lambda db: db.execute(statement, {"worker": worker, "most": _MOST_LEFT}).all())
+        found = self.run(
+            lambda db: db.execute(statement, {"worker": worker, "most": _MOST_LEFT}).all()
+        )
         return [(_job(row), _scope(row)) for row in found]
 
     def has_earlier(self, job_id: str) -> bool:
@@ -259,7 +319,11 @@ class ServiceDatabase:
         revive: bool = False,
     ) -> None:
         """Write how far a job is; one that was given up stays so, unless it is to be revived."""
-        values: dict[str, Any] = {"state": state.value, "updated_us": microseconds(at), "error": error}
+        values: dict[str, Any] = {
+            "state": state.value,
+            "updated_us": microseconds(at),
+            "error": error,
+        }
         if attempts is not None:
             values["attempts"] = attempts
         if result is not None:
@@ -272,15 +336,19 @@ class ServiceDatabase:
     def job_counts(self) -> dict[str, int]:
         """How many jobs are in each state."""
         counted = select(jobs.c.state, func.count().label("number")).group_by(jobs.c.state)
-        found = {row.state: int(row.number) for row in self.run(lambda db: db.execute(counted).all())}
+        found = {
+            row.state: int(row.number) for row in self.run(lambda db: db.execute(counted).all())
+        }
         return {state.value: found.get(state.value, 0) for state in JobState}
 
     def prune_jobs(self, *, before: datetime) -> int:
         """Delete jobs that were through before a moment; their number."""
-        old = jobs.delete().where(jobs.c.updated_us < microseconds(before), jobs.c.state.not_in(_OPEN_STATES))
+        old = jobs.delete().where(
+            jobs.c.updated_us < microseconds(before), jobs.c.state.not_in(_OPEN_STATES)
+        )
         return self.run(lambda db: db.execute(old).rowcount)
 
-    # -- claims ------------------------------------------------------------------------------------------------
+    # -- claims ------------------------------------------------------------------------
 
     def claim(self, place: str, worker: str, *, soon: bool = False) -> bool:
         """Take a place, or keep it, for `LEASE_S`; False when another worker has it."""
@@ -292,9 +360,15 @@ class ServiceDatabase:
 
     def renew(self, worker: str, places: Collection[str]) -> frozenset[str]:
         """Keep a worker's places for `LEASE_S` from now; those that are its own still."""
-        mine = claims.update().where(claims.c.worker == worker, claims.c.place.in_(places)).returning(claims.c.place)
+        mine = (
+            claims.update()
+            .where(claims.c.worker == worker, claims.c.place.in_(places))
+            .returning(claims.c.place)
+        )
         statement = mine.values(until_us=text(f"{self._now} + {int(LEASE_S * 1e6)}"))
-        return frozenset(self.run(lambda db: db.execute(statement).scalars().all(), soon=True) if places else ())
+        return frozenset(
+            self.run(lambda db: db.execute(statement).scalars().all(), soon=True) if places else ()
+        )
 
     def release(self, worker: str, place: str | None = None) -> None:
         """Give a place back, or all of a worker's; harmless when it is another's."""
@@ -305,9 +379,13 @@ class ServiceDatabase:
 
     def prune_claims(self) -> None:
         """Delete claims that ended long ago."""
-        self.run(lambda db: db.execute(text(f"DELETE FROM service_claims WHERE until_us < {self._now} - 3600000000")))
+        self.run(
+            lambda db: db.execute(
+                text(f"DELETE FROM service_claims WHERE until_us < {self._now} - 3600000000")
+            )
+        )
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------
 
     def add_snapshot(self, scope: Scope, info: SnapshotInfo) -> SnapshotInfo:
         """Keep a snapshot's place; the one that is there when its id is known."""
@@ -332,8 +410,12 @@ class ServiceDatabase:
 
         def work(db: Connection) -> None:
             for table in (snapshots, jobs):
-                rows = db.execute(table.select().where(table.c.created_us <= microseconds(before))).all()
-                doomed = [row.id for row in rows if _scope(row).user_id == user_id and row.id != keep_job]
+                rows = db.execute(
+                    table.select().where(table.c.created_us <= microseconds(before))
+                ).all()
+                doomed = [
+                    row.id for row in rows if _scope(row).user_id == user_id and row.id != keep_job
+                ]
                 for one in doomed:
                     db.execute(table.delete().where(table.c.id == one))
 
@@ -387,7 +469,12 @@ def _file_engine(path: Path | None) -> Engine:
 
 
 def _prepare(connection: Any, _: object) -> None:
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "mmap_size = 0"):
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "secure_delete = ON",
+        "mmap_size = 0",
+    ):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -412,5 +499,10 @@ def _job(row: Row[Any]) -> Job:
 
 def _snapshot(row: Row[Any]) -> SnapshotInfo:
     return SnapshotInfo(
-        id=row.id, name=row.name, digest=row.digest, seq=row.seq, items=row.items, created_at=moment_of(row.created_us)
+        id=row.id,
+        name=row.name,
+        digest=row.digest,
+        seq=row.seq,
+        items=row.items,
+        created_at=moment_of(row.created_us),
     )

@@ -1,7 +1,8 @@
-"""Exports that are made of the log when they are fetched: what a job keeps is where in the log a file ends, and what it weighs.
+"""Exports that are made of the log when they are fetched: what a job keeps is where in
+the log a file ends, and what it weighs.
 
-The same lines come out every time, in whichever worker, until an erasure has taken some of them: then the file weighs something else and is
-not given.
+The same lines come out every time, in whichever worker, until an erasure has taken some
+of them: then the file weighs something else and is not given.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _BLOCK_CHARS: Final = 64 * 1024
 
 
 async def weighed(bank: MemoryBank, number: int) -> dict[str, Any]:
-    """One file of an export, as its job tells of it: whose memory, up to where, how much, and the checksum."""
+    """One file of an export, as its job tells of it: whose memory, up to where, how
+    much, and the checksum.
+    """
     state = await bank.sync()
     place: dict[str, Any] = {"seq": state.seq, "digest": state.digest()}
     lines, size, seal = 0, 0, hashlib.sha256()
@@ -27,7 +30,11 @@ async def weighed(bank: MemoryBank, number: int) -> dict[str, Any]:
         content = line.encode()
         seal.update(content)
         lines, size = lines + 1, size + len(content)
-    counts = {"items": sum(1 for _ in state.active()), "sessions": len(state.sessions), "rows": lines - 2}
+    counts = {
+        "items": sum(1 for _ in state.active()),
+        "sessions": len(state.sessions),
+        "rows": lines - 2,
+    }
     weight = {"number": number, "bytes": size, "sha256": seal.hexdigest()}
     return {**bank.scope.model_dump(), **place, **counts, **weight}
 

@@ -1,11 +1,13 @@
 """The same request again has no further effect.
 
-A request that writes hands its key down to the journal: the first append it makes carries key, digest and the response that will be sent,
-in the very transaction of the write. So there is no moment in which a crash leaves the one without the other. Responses to requests that
-write nothing are kept in memory, or where several workers share a database for some minutes there; made again later they still have no
-effect. Which keys are at work is known in the process, and among workers by claims.
-The surprise: the key travels in a context variable, because between the route and the journal lie the facade and the bank, which know
-nothing of HTTP.
+A request that writes hands its key down to the journal: the first append it makes
+carries key, digest and the response that will be sent, in the very transaction of the
+write. So there is no moment in which a crash leaves the one without the other.
+Responses to requests that write nothing are kept in memory, or where several workers
+share a database for some minutes there; made again later they still have no effect.
+Which keys are at work is known in the process, and among workers by claims. The
+surprise: the key travels in a context variable, because between the route and the
+journal lie the facade and the bank, which know nothing of HTTP.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ _KEEP: Final = (
     "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = :erased) ON CONFLICT DO NOTHING"
 )
 _ERASED: Final = "erased"
-"""Stands in the place of a key for a while after an erasure, so that a request begun before it does not leave words behind."""
+"""Stands in the place of a key for a while after an erasure, so that a request begun
+before it does not leave words behind.
+"""
 _FIND: Final = "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = :place"
 
 
@@ -62,7 +66,9 @@ class Kept(Record):
     @classmethod
     def of(cls, response: Response) -> Kept:
         """A whole response, without the headers that say how long it is."""
-        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        headers = {
+            name: value for name, value in response.headers.items() if name != "content-length"
+        }
         return cls(status=response.status_code, headers=headers, body=bytes(response.body).decode())
 
     def response(self) -> Response:
@@ -79,9 +85,15 @@ class Promise:
         self.kept = False
 
     def record(self, entries: Sequence[Entry]) -> tuple[str, str, str] | None:
-        """(key, digest, response as JSON), or None when these entries are not what the response tells of."""
+        """(key, digest, response as JSON), or None when these entries are not what the
+        response tells of.
+        """
         response = None if self.kept or not entries else self._keep(entries[-1])
-        return None if response is None else (self.key, self.digest, Kept.of(response).model_dump_json())
+        return (
+            None
+            if response is None
+            else (self.key, self.digest, Kept.of(response).model_dump_json())
+        )
 
 
 PROMISE: ContextVar[Promise | None] = ContextVar("memagent_promise", default=None)
@@ -121,12 +133,19 @@ class PromisingJournal:
         return (await self.append_many(scope, (entry,), expect=expect))[0]
 
     async def append_many(
-        self, scope: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime] | None = None
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
     ) -> list[JournalRow]:
         """Append several entries as one."""
         promise = PROMISE.get()
         record = promise.record(entries) if promise is not None else None
-        rows = await self.inner.append_many(scope, entries, expect=expect, recorded_at=recorded_at, idempotency=record)
+        rows = await self.inner.append_many(
+            scope, entries, expect=expect, recorded_at=recorded_at, idempotency=record
+        )
         if promise is not None and record is not None:
             promise.kept = True
         return rows
@@ -187,7 +206,11 @@ class SharedReplays:
 
         def work(db: Connection) -> tuple[str, Kept] | None:
             found = db.execute(text(_FIND), {"owner": owner, "place": place}).first()
-            return None if found is None else (found.body_digest, Kept.model_validate_json(found.response_json))
+            return (
+                None
+                if found is None
+                else (found.body_digest, Kept.model_validate_json(found.response_json))
+            )
 
         return await asyncio.to_thread(self._database.run, work, sees=(owner,))
 
@@ -207,7 +230,14 @@ class SharedReplays:
     async def forget(self, user_id: str) -> None:
         """Delete everything kept for a user, and keep nothing for as long as a response would be."""
         owner = owner_digest(user_id)
-        mark = {"owner": owner, "place": _ERASED, "digest": "", "kept": "", "span": _SHARED_S * 1_000_000, "erased": ""}
+        mark = {
+            "owner": owner,
+            "place": _ERASED,
+            "digest": "",
+            "kept": "",
+            "span": _SHARED_S * 1_000_000,
+            "erased": "",
+        }
 
         def work(db: Connection) -> None:
             db.execute(text("DELETE FROM service_responses"))
@@ -219,16 +249,22 @@ class SharedReplays:
     async def prune(self) -> None:
         """Delete what is past its time, of all users: nothing else of theirs is seen here."""
         statement = text("DELETE FROM service_responses")
-        await asyncio.to_thread(self._database.run, lambda db: db.execute(statement), sees=(WHOLE_STORE,))
+        await asyncio.to_thread(
+            self._database.run, lambda db: db.execute(statement), sees=(WHOLE_STORE,)
+        )
 
 
 class Requests:
     """Has a request with a key done once. Used from one event loop."""
 
-    def __init__(self, journal: PromisingJournal, database: ServiceDatabase, claims: Claims, metrics: Metrics) -> None:
+    def __init__(
+        self, journal: PromisingJournal, database: ServiceDatabase, claims: Claims, metrics: Metrics
+    ) -> None:
         self._journal, self._claims, self._metrics = journal, claims, metrics
         self._shared = database.shared
-        self.replays: Replays | SharedReplays = SharedReplays(database) if self._shared else Replays()
+        self.replays: Replays | SharedReplays = (
+            SharedReplays(database) if self._shared else Replays()
+        )
         self._running: set[tuple[str, str]] = set()
 
     async def once(
@@ -239,10 +275,12 @@ class Requests:
         work: Callable[[], Awaitable[Response]],
         keep: Callable[[Entry], Response | None] | None,
     ) -> Response:
-        """The response of `work`, or the first one when the request was made before with the same key.
+        """The response of `work`, or the first one when the request was made before
+        with the same key.
 
-        `keep` makes the response out of the journal entry that the work appends; it is written along with that entry. Raises
-        `ServiceError` when the key was used for another request (`key_reused`) or is at work (`request_in_progress`).
+        `keep` makes the response out of the journal entry that the work appends; it is
+        written along with that entry. Raises `ServiceError` when the key was used for
+        another request (`key_reused`) or is at work (`request_in_progress`).
         """
         known = await self._known(scope, key, digest)
         if known is not None:
@@ -300,7 +338,10 @@ class Requests:
         if found is None:
             return None
         if found[0] != digest:
-            raise ServiceError("the Idempotency-Key was used for another request; take a new one", code="key_reused")
+            raise ServiceError(
+                "the Idempotency-Key was used for another request; take a new one",
+                code="key_reused",
+            )
         self._metrics.events["replays"] += 1
         return found[1].response()
 

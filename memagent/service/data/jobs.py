@@ -1,10 +1,13 @@
 """Work that goes on after the answer: remembering sessions, exports, erasures.
 
-A job is a durable row before it is acknowledged, and so are the turns it is about; a restart finds both and goes on with the first chunk
-that is not done. A model that fails costs a try, never a turn. One job a memory runs at a time, in whichever worker, so a user's sessions
-are remembered in the order they came. A worker claims a job and the memory it is about; what a dead one held is found by the others.
-The surprise: an export writes no file. Its job tells where in the log each file ends and what it weighs; the file is made of the log when
-it is fetched, by whichever worker is asked, and not after an erasure.
+A job is a durable row before it is acknowledged, and so are the turns it is about; a
+restart finds both and goes on with the first chunk that is not done. A model that fails
+costs a try, never a turn. One job a memory runs at a time, in whichever worker, so a
+user's sessions are remembered in the order they came. A worker claims a job and the
+memory it is about; what a dead one held is found by the others. The surprise: an export
+writes no file. Its job tells where in the log each file ends and what it weighs; the
+file is made of the log when it is fetched, by whichever worker is asked, and not after
+an erasure.
 """
 
 from __future__ import annotations
@@ -72,7 +75,12 @@ class Jobs:
         settings: ServiceSettings,
     ) -> None:
         self._database, self._banks, self._journal = database, banks, journal
-        self._claims, self._replays, self._metrics, self._settings = claims, replays, metrics, settings
+        self._claims, self._replays, self._metrics, self._settings = (
+            claims,
+            replays,
+            metrics,
+            settings,
+        )
         self._slots = asyncio.Semaphore(settings.ingest_jobs)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -80,10 +88,12 @@ class Jobs:
         """Jobs taken in and not started yet, since when."""
         self._stopping = False
 
-    # -- taking work in ----------------------------------------------------------------------------------------
+    # -- taking work in ----------------------------------------------------------------
 
     async def take_session(self, scope: Scope, session: Session) -> tuple[Job, bool]:
-        """Store a session's turns and the job to remember them; both are durable when this returns. Raises `InputError`.
+        """Store a session's turns and the job to remember them; both are durable when this returns.
+
+        Raises `InputError`.
 
         Gives the job and whether the session is new.
         """
@@ -96,11 +106,18 @@ class Jobs:
     async def _take_session(self, job_id: str, scope: Scope, session: Session) -> tuple[Job, bool]:
         with self._banks.agent(scope) as agent:
             if session.id in (await agent.bank.sync()).sessions:
-                await agent.bank.store_session(session)  # refuses a session of the same id with other turns
+                await agent.bank.store_session(
+                    session
+                )  # refuses a session of the same id with other turns
                 known = await self._add(job_id, scope, JobKind.INGEST, session_id=session.id)
-                return (await self._queued(known) if known.state is JobState.FAILED else known), False
+                return (
+                    await self._queued(known) if known.state is JobState.FAILED else known
+                ), False
             job = await self._add(job_id, scope, JobKind.INGEST, session_id=session.id)
-            if job.state not in (JobState.QUEUED, JobState.RUNNING):  # of a session that was refused or erased since
+            if job.state not in (
+                JobState.QUEUED,
+                JobState.RUNNING,
+            ):  # of a session that was refused or erased since
                 job = await self._queued(job)
             try:
                 fresh = await agent.bank.store_session(session)
@@ -126,7 +143,9 @@ class Jobs:
         self.start(job, scope)
         return job
 
-    async def _add(self, job_id: str, scope: Scope, kind: JobKind, *, session_id: str | None = None) -> Job:
+    async def _add(
+        self, job_id: str, scope: Scope, kind: JobKind, *, session_id: str | None = None
+    ) -> Job:
         self._taken[job_id] = math.inf
         return await asyncio.to_thread(
             self._database.add_job,
@@ -146,14 +165,16 @@ class Jobs:
         """A job of the scope's user."""
         return await asyncio.to_thread(self._database.job, job_id, scope)
 
-    # -- running -----------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------
 
     def start(self, job: Job, scope: Scope, *, pause_s: float = 0.0) -> None:
         """Have a job run, unless it does (here or in another worker) or is through."""
         self._taken.pop(job.id, None)
         if self._stopping or job.id in self._tasks or job.state in (JobState.DONE, JobState.FAILED):
             return
-        task = asyncio.get_running_loop().create_task(self._claimed(job, scope, pause_s), context=carried())
+        task = asyncio.get_running_loop().create_task(
+            self._claimed(job, scope, pause_s), context=carried()
+        )
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._done(job.id, task))
 
@@ -171,7 +192,9 @@ class Jobs:
         return job
 
     async def cancel(self, job: Job, scope: Scope) -> Job:
-        """Give up a job that is not through; another worker that is at it stops within a second or two."""
+        """Give up a job that is not through; another worker that is at it stops within
+        a second or two.
+        """
         if job.state in (JobState.DONE, JobState.FAILED):
             return job
         await self.move(job.id, JobState.FAILED, error=CANCELLED)
@@ -184,9 +207,13 @@ class Jobs:
             task.cancel()
 
     async def resume(self) -> int:
-        """Go on with what an earlier run of the service, or a worker that died, left; the number of jobs."""
+        """Go on with what an earlier run of the service, or a worker that died, left;
+        the number of jobs.
+        """
         now, number = time.monotonic(), 0
-        self._taken = {job_id: since for job_id, since in self._taken.items() if now - since < _FORGOTTEN_S}
+        self._taken = {
+            job_id: since for job_id, since in self._taken.items() if now - since < _FORGOTTEN_S
+        }
         for job, scope in await asyncio.to_thread(self._database.jobs_left, self._claims.worker):
             if job.id not in self._tasks and job.id not in self._taken:
                 self.start(job, scope)
@@ -216,13 +243,18 @@ class Jobs:
                 await asyncio.wait(late)
 
     async def remember_now(self, job: Job, scope: Scope) -> IngestReport:
-        """Remember the job's session and wait for it; what fails is tried again later. Raises `InputError` when it was erased."""
+        """Remember the job's session and wait for it; what fails is tried again later.
+
+        Raises `InputError` when it was erased.
+        """
         self._taken[job.id] = math.inf
         token = PROMISE.set(None)
         try:
             report = await self._remember(job, scope)
             if not report.failed_chunks:
-                await self.move(job.id, JobState.DONE, attempts=job.attempts + 1, result=_counts(report))
+                await self.move(
+                    job.id, JobState.DONE, attempts=job.attempts + 1, result=_counts(report)
+                )
                 await self._claims.give_back(job_place(job.id))
         except _Failed:
             raise InputError(f"session {job.session_id!r} is not stored (any more)") from None
@@ -230,7 +262,9 @@ class Jobs:
             PROMISE.reset(token)
             self._taken.pop(job.id, None)
         if report.failed_chunks:
-            self.start(job.model_copy(update={"state": JobState.QUEUED}), scope, pause_s=_FIRST_PAUSE_S)
+            self.start(
+                job.model_copy(update={"state": JobState.QUEUED}), scope, pause_s=_FIRST_PAUSE_S
+            )
         return report
 
     async def _claimed(self, job: Job, scope: Scope, pause_s: float) -> None:
@@ -240,7 +274,9 @@ class Jobs:
         if not await self._claims.take(job_place(job.id), lost=task.cancel):
             return
         try:
-            fresh = await asyncio.to_thread(self._database.job, job.id)  # another worker may have done it since
+            fresh = await asyncio.to_thread(
+                self._database.job, job.id
+            )  # another worker may have done it since
             if fresh is not None and fresh.state in (JobState.QUEUED, JobState.RUNNING):
                 await self._tries(fresh, scope)
         finally:
@@ -292,8 +328,12 @@ class Jobs:
         await self.move(job.id, JobState.RUNNING, attempts=attempts)
         return await (self._export if job.kind is JobKind.EXPORT else self._erase)(job, scope)
 
-    async def _remember(self, job: Job, scope: Scope, *, attempts: int | None = None) -> IngestReport:
-        """Remember the job's session; with a number of attempts as one of the jobs that run side by side."""
+    async def _remember(
+        self, job: Job, scope: Scope, *, attempts: int | None = None
+    ) -> IngestReport:
+        """Remember the job's session; with a number of attempts as one of the jobs that
+        run side by side.
+        """
         async with self._turn(scope, job):
             if attempts is None:
                 return await self._remember_session(job, scope)
@@ -305,19 +345,24 @@ class Jobs:
         with self._banks.agent(scope) as agent:
             session = (await agent.bank.sync()).sessions.get(job.session_id or "")
             if session is None:
-                # Erased since; or the worker that took it in died before it stored it, and a repetition is about to.
+                # Erased since; or the worker that took it in died before it stored it,
+                # and a repetition is about to.
                 raise _Failed("not_found", again=True)
             return await agent.remember(session)
 
     @asynccontextmanager
     async def _turn(self, scope: Scope, job: Job | None = None) -> AsyncGenerator[None]:
-        """Alone at a memory, in this worker and among all; for a job to remember, after those that came before it."""
+        """Alone at a memory, in this worker and among all; for a job to remember, after
+        those that came before it.
+        """
         task = asyncio.current_task()
         assert task is not None
         place, pause = f"memory/{scope_digest(scope_key(scope))}", _TURN_PAUSE_S
         while True:
             async with self._locks[scope.key]:
-                if not await self._must_wait(job) and await self._claims.take(place, lost=task.cancel):
+                if not await self._must_wait(job) and await self._claims.take(
+                    place, lost=task.cancel
+                ):
                     try:
                         yield
                     finally:
@@ -327,12 +372,15 @@ class Jobs:
             pause = min(2 * pause, _LONGEST_TURN_PAUSE_S)
 
     async def _must_wait(self, job: Job | None) -> bool:
-        """Among workers the lock of one says nothing about the order. A job that was tried before waits for nobody."""
+        """Among workers the lock of one says nothing about the order.
+
+        A job that was tried before waits for nobody.
+        """
         if job is None or not self._database.shared:
             return False
         return await asyncio.to_thread(self._database.has_earlier, job.id)
 
-    # -- data rights -------------------------------------------------------------------------------------------
+    # -- data rights -------------------------------------------------------------------
 
     async def _memories(
         self, mine: Callable[[Scope], bool], work: Callable[[Scope, Memory, int], Awaitable[None]]
@@ -354,8 +402,12 @@ class Jobs:
         return {"user_id": scope.user_id, "files": files}
 
     async def export_file(self, job: Job, number: int) -> tuple[int, AsyncGenerator[bytes]] | None:
-        """One file of an export: (bytes, content); None when there is none of that number, or it was erased since."""
-        files: list[dict[str, Any]] = (job.result or {}).get("files", []) if job.kind is JobKind.EXPORT else []
+        """One file of an export: (bytes, content); None when there is none of that
+        number, or it was erased since.
+        """
+        files: list[dict[str, Any]] = (
+            (job.result or {}).get("files", []) if job.kind is JobKind.EXPORT else []
+        )
         file = next((one for one in files if one["number"] == number), None)
         content = await exports.opened(self._banks, file) if file is not None else None
         return None if file is None or content is None else (file["bytes"], content)
@@ -374,11 +426,18 @@ class Jobs:
             await self._memories(lambda one: one == scope, wipe)
         else:
             await self._memories(lambda one: one.user_id == user_id, wipe)
-            await asyncio.to_thread(self._database.forget_user, user_id, before=began, keep_job=job.id)
+            await asyncio.to_thread(
+                self._database.forget_user, user_id, before=began, keep_job=job.id
+            )
         await self._replays.forget(user_id)
         inner = self._journal.inner
         scrubbed = not (isinstance(inner, DatabaseJournal) and inner.scrub_due)
-        return {"user_id": user_id, "memories": receipt, "at": system_clock().isoformat(), "scrubbed": scrubbed}
+        return {
+            "user_id": user_id,
+            "memories": receipt,
+            "at": system_clock().isoformat(),
+            "scrubbed": scrubbed,
+        }
 
     async def prune(self) -> None:
         """Delete finished jobs that are older than the settings say."""

@@ -1,7 +1,8 @@
 """API keys: what they look like, what they may do, and who a request is from.
 
-A key is `ma_<id>_<secret>`; the secret has 256 bits and only its HMAC-SHA-256 is kept, so the database gives nobody away. A key may be
-bound to one user, and then reaches no other. Without any key the service serves loopback requests alone, as the local user.
+A key is `ma_<id>_<secret>`; the secret has 256 bits and only its HMAC-SHA-256 is kept,
+so the database gives nobody away. A key may be bound to one user, and then reaches no
+other. Without any key the service serves loopback requests alone, as the local user.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from memagent.core.errors import InputError, MemAgentError, StoreUnavailable
 from memagent.service.data.database import ServiceDatabase, StoredKey
 
 SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin")
-"""What a key may be allowed; `admin` names any user (unless the key is bound), and reads metrics."""
+"""What a key may be allowed; `admin` names any user (unless the key is bound), and reads
+metrics.
+"""
 LOCAL_USER: Final = "default"
 _KEY = re.compile(r"ma_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 _FRESH_S: Final = 1.0
-"""How long a look at the keys holds: a revoked key is refused after at most so many seconds."""
+"""How long a look at the keys holds: a revoked key is refused after at most so many
+seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,18 @@ class KeyRing:
         self._waiting_since: float | None = None
         """Since when keys are being read beside the requests without having come."""
 
-    def create(self, *, name: str, scopes: Sequence[str], user_id: str | None, at: datetime) -> tuple[str, str]:
-        """A new key: (its id, the key itself, which is never seen again). Raises `InputError` for an unknown scope."""
+    def create(
+        self, *, name: str, scopes: Sequence[str], user_id: str | None, at: datetime
+    ) -> tuple[str, str]:
+        """A new key: (its id, the key itself, which is never seen again).
+
+        Raises `InputError` for an unknown scope.
+        """
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown or not scopes:
-            raise InputError(f"scope {', '.join(unknown) or 'missing'}: a key has one or more of {', '.join(SCOPES)}")
+            raise InputError(
+                f"scope {', '.join(unknown) or 'missing'}: a key has one or more of {', '.join(SCOPES)}"
+            )
         if user_id is not None and not 0 < len(user_id) <= 256:
             raise InputError("a user id has 1 to 256 characters")
         key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -80,18 +92,30 @@ class KeyRing:
             return None
         found = self._keys().get(match[1])
         given = self._hmac(match[2])
-        if not hmac.compare_digest(found.secret_hmac if found else "0" * 64, given) or found is None or found.revoked:
+        if (
+            not hmac.compare_digest(found.secret_hmac if found else "0" * 64, given)
+            or found is None
+            or found.revoked
+        ):
             return None
         return Caller(found.id, found.scopes, found.user_id)
 
     def holder(self, key_id: str) -> Caller | None:
-        """Who the key of an id stands for, for a session that was opened with it; None when it is none, or was revoked."""
+        """Who the key of an id stands for, for a session that was opened with it; None
+        when it is none, or was revoked.
+        """
         found = self._keys().get(key_id)
-        return Caller(found.id, found.scopes, found.user_id) if found is not None and not found.revoked else None
+        return (
+            Caller(found.id, found.scopes, found.user_id)
+            if found is not None and not found.revoked
+            else None
+        )
 
     @property
     def ever(self) -> bool:
-        """Whether there ever was a key: revoking the last one locks the door, it does not take it off its hinges."""
+        """Whether there ever was a key: revoking the last one locks the door, it does
+        not take it off its hinges.
+        """
         return bool(self._keys())
 
     def look(self) -> None:
@@ -101,7 +125,9 @@ class KeyRing:
         self._looked_at = now
 
     async def watch(self) -> None:
-        """Read the keys again and again, so that no request has to wait for that; runs until it is cancelled."""
+        """Read the keys again and again, so that no request has to wait for that; runs
+        until it is cancelled.
+        """
         try:
             while True:
                 with suppress(MemAgentError):

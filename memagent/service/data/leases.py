@@ -1,9 +1,12 @@
-"""What this worker alone is at work on, among all that share a database: jobs, memories being remembered, requests with a key.
+"""What this worker alone is at work on, among all that share a database: jobs, memories
+being remembered, requests with a key.
 
-A claim is a lease (`database.LEASE_S`). A thread renews all of them, so that a busy event loop keeps them, and tells whoever holds one that
-was lost: the process had been stopped, or the database away, for longer than the lease. A worker that dies renews nothing, and its
-supervisor gives its places back at once; another machine's worker takes over when the lease is over.
-What was claimed for somebody who went away before it came here is not renewed. Where nobody shares the database every place is free, and
+A claim is a lease (`database.LEASE_S`). A thread renews all of them, so that a busy
+event loop keeps them, and tells whoever holds one that was lost: the process had been
+stopped, or the database away, for longer than the lease. A worker that dies renews
+nothing, and its supervisor gives its places back at once; another machine's worker
+takes over when the lease is over. What was claimed for somebody who went away before it
+came here is not renewed. Where nobody shares the database every place is free, and
 nothing is written.
 """
 
@@ -36,7 +39,9 @@ class Claims:
         """Renew claims from now on; call it in the event loop that uses them."""
         if self._database.shared:
             arguments = (asyncio.get_running_loop(),)
-            self._thread = threading.Thread(target=self._beat, args=arguments, name="memagent-claims", daemon=True)
+            self._thread = threading.Thread(
+                target=self._beat, args=arguments, name="memagent-claims", daemon=True
+            )
             self._thread.start()
 
     async def stop(self) -> None:
@@ -46,8 +51,13 @@ class Claims:
             await asyncio.to_thread(self._thread.join)
             await asyncio.to_thread(self._database.release, self.worker)
 
-    async def take(self, place: str, *, lost: Callable[[], object] = lambda: None, soon: bool = False) -> bool:
-        """Take a place unless another worker has it; `lost` is called in the event loop when it has been lost. Raises `StoreError`s."""
+    async def take(
+        self, place: str, *, lost: Callable[[], object] = lambda: None, soon: bool = False
+    ) -> bool:
+        """Take a place unless another worker has it; `lost` is called in the event loop when it has been lost.
+
+        Raises `StoreError`s.
+        """
         if not self._database.shared:
             return True
         if not await asyncio.to_thread(self._database.claim, place, self.worker, soon=soon):

@@ -1,9 +1,12 @@
 """The service's own tables, and bringing a database to them.
 
-On PostgreSQL they lie beside the journal's, in the same schema, and are told apart by their names; for a SQLite store they are a file of
-their own. `service_responses` exists on PostgreSQL alone, where workers share what they answered. It is the one table with somebody's
-words, so it stands behind row-level security like the journal's: a transaction names the users it is about (`owner_digest`).
-A new database is made from this metadata and stamped; Alembic is loaded only for one that stands elsewhere, as the journal does it.
+On PostgreSQL they lie beside the journal's, in the same schema, and are told apart by
+their names; for a SQLite store they are a file of their own. `service_responses` exists
+on PostgreSQL alone, where workers share what they answered. It is the one table with
+somebody's words, so it stands behind row-level security like the journal's: a
+transaction names the users it is about (`owner_digest`). A new database is made from
+this metadata and stamped; Alembic is loaded only for one that stands elsewhere, as the
+journal does it.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ metadata = MetaData()
 shared = MetaData()
 """Tables that only a database of many workers has."""
 version = version_table(VERSION_TABLE)
-meta = Table("service_meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text))
+meta = Table(
+    "service_meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text)
+)
 keys = Table(
     "service_keys",
     metadata,
@@ -113,7 +118,10 @@ def owner_digest(user_id: str) -> str:
 
 
 def prepare_tables(engine: Engine, place: str) -> None:
-    """Make or migrate the tables; the engine's transactions exclude other makers. Raises `StoreError` for a newer service's."""
+    """Make or migrate the tables; the engine's transactions exclude other makers.
+
+    Raises `StoreError` for a newer service's.
+    """
     with engine.begin() as connection:
         if VERSION_TABLE not in inspect(connection).get_table_names():
             metadata.create_all(connection)

@@ -1,4 +1,6 @@
-"""The page `/docs`: every operation of the OpenAPI document as plain HTML, without a script and without anything from elsewhere."""
+"""The page `/docs`: every operation of the OpenAPI document as plain HTML, without a
+script and without anything from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         yield _row(f"body {kind}", _named(content.get("schema", {})))
     for status, response in operation.get("responses", {}).items():
-        names = {_named(content.get("schema", {})) for content in response.get("content", {}).values()}
+        names = {
+            _named(content.get("schema", {})) for content in response.get("content", {}).values()
+        }
         yield _row(status, f"{response.get('description', '')} {' '.join(sorted(names - {''}))}")
     yield "</table></details>"
 

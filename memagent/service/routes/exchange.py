@@ -1,7 +1,8 @@
 """An exchange with the agent: answer, then remember, and never lose what was said.
 
-The answer is made before the exchange is stored, so that it rests on what was known before. When the model fails, or the caller goes away,
-what the user said is stored all the same and remembered by a job.
+The answer is made before the exchange is stored, so that it rests on what was known
+before. When the model fails, or the caller goes away, what the user said is stored all
+the same and remembered by a job.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ async def take(service: Service, call: Call, session: Session) -> str:
 
 def keep_said(call: Call, text: str, *, speaker: str) -> None:
     """`remember_said` for when nobody waits any more (the caller is gone)."""
-    task = asyncio.get_running_loop().create_task(remember_said(call, text, speaker=speaker), context=carried())
+    task = asyncio.get_running_loop().create_task(
+        remember_said(call, text, speaker=speaker), context=carried()
+    )
     _KEEPING.add(task)
     task.add_done_callback(_KEEPING.discard)
 
@@ -98,7 +101,9 @@ def wants_stream(call: Call) -> bool:
 def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
     """Server-sent events as a response."""
     return StreamingResponse(
-        events, media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        events,
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
@@ -107,8 +112,13 @@ def sse(name: str, data: str) -> str:
     return f"event: {name}\ndata: {data}\n\n"
 
 
-async def answer_events(call: Call, question: Question, *, speaker: str | None = None) -> AsyncGenerator[str]:
-    """The steps of an answer as they finish, then the answer; a failure is a `problem`. With a speaker it is remembered."""
+async def answer_events(
+    call: Call, question: Question, *, speaker: str | None = None
+) -> AsyncGenerator[str]:
+    """The steps of an answer as they finish, then the answer; a failure is a `problem`.
+
+    With a speaker it is remembered.
+    """
     answer: Answer | None = None
     settled = speaker is None
     try:
@@ -126,7 +136,12 @@ async def answer_events(call: Call, question: Question, *, speaker: str | None =
         if not settled and speaker is not None:
             settled = True
             await remember_said(call, question.text, speaker=speaker)
-        yield sse("problem", problem_of(exc, request_id=request_id_of(call.request)).model_dump_json(exclude_none=True))
+        yield sse(
+            "problem",
+            problem_of(exc, request_id=request_id_of(call.request)).model_dump_json(
+                exclude_none=True
+            ),
+        )
     finally:
         if not settled and speaker is not None:
             keep_said(call, question.text, speaker=speaker)

@@ -1,9 +1,12 @@
-"""The two requests a memory mostly gets, searching it and adding to it, answered before the framework has looked at them.
+"""The two requests a memory mostly gets, searching it and adding to it, answered before
+the framework has looked at them.
 
-The framework takes longer to find a route and solve its dependencies than the search takes. Here the same functions do the work, behind
-the same checks of key and scope, and failures are told by the same handler; only the way to them is shorter. Whatever is not plain (other
-parameters, an idempotency key, another content type, a body that the model refuses) goes to the framework with the body read so far, so
-every refusal is worded in one place. The tests hold both ways equal.
+The framework takes longer to find a route and solve its dependencies than the search
+takes. Here the same functions do the work, behind the same checks of key and scope, and
+failures are told by the same handler; only the way to them is shorter. Whatever is not
+plain (other parameters, an idempotency key, another content type, a body that the model
+refuses) goes to the framework with the body read so far, so every refusal is worded in
+one place. The tests hold both ways equal.
 """
 
 from __future__ import annotations
@@ -55,7 +58,11 @@ class Shortcut:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a plain request, or hand it on."""
-        way = _WAYS.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        way = (
+            _WAYS.get(scope["path"])
+            if scope["type"] == "http" and scope["method"] == "POST"
+            else None
+        )
         names = _names_in(scope["query_string"]) if way is not None and _plain(scope) else None
         if way is None or names is None:
             await self._app(scope, receive, send)
@@ -81,7 +88,9 @@ def _plain(scope: Scope) -> bool:
         if name == b"content-type":
             kind = value
         elif name == b"content-length":
-            sized = True  # the gate has seen that it is not too long; a body without may be cut off while it is read
+            # the gate has seen that it is not too long; a body without may be cut off
+            # while it is read
+            sized = True
         elif name == b"idempotency-key":
             return False
     return sized and kind == b"application/json"
@@ -89,7 +98,9 @@ def _plain(scope: Scope) -> bool:
 
 @lru_cache(maxsize=8_192)
 def _names_in(query: bytes) -> dict[str, str] | None:
-    """The memory that a query names; None when it says anything else, or says it in a way to be refused."""
+    """The memory that a query names; None when it says anything else, or says it in a
+    way to be refused.
+    """
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     names = dict(pairs)
     if len(names) != len(pairs) or not names.keys() <= _NAMES:
@@ -99,7 +110,11 @@ def _names_in(query: bytes) -> dict[str, str] | None:
 
 def _read(model: type[BaseModel], message: Message) -> BaseModel | None:
     """The body, when it came in one piece and the model takes it."""
-    if message["type"] != "http.request" or message.get("more_body") or len(message.get("body", b"")) > _MAX_BYTES:
+    if (
+        message["type"] != "http.request"
+        or message.get("more_body")
+        or len(message.get("body", b"")) > _MAX_BYTES
+    ):
         return None
     try:
         return model.model_validate(from_json(message["body"]))

@@ -1,4 +1,6 @@
-"""The event graph: its open events, what is around a node, its figures, and the whole of it as a file."""
+"""The event graph: its open events, what is around a node, its figures, and the whole
+of it as a file.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ from memagent.service.routes.memories import Reader, as_of_query
 from memagent.service.routes.responses import page, record, told
 
 router = APIRouter(tags=["event graph"])
-_TYPES = {"html": "text/html; charset=utf-8", "json": "application/json", "graphml": "application/xml"}
-_GRAPH_PAGE_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-)
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+    "graphml": "application/xml",
+}
+_GRAPH_PAGE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """The page is one self-contained file with its script inside; it may load nothing."""
 
 
@@ -35,13 +39,20 @@ async def list_events(
     with call.agent() as agent:
         state = await agent.bank.sync()
         events = list(events_in_sight(state, expired=agent.bank.expired).values())
-    items, further = page(call, events, id_of=lambda event: event.id, limit=limit, cursor=cursor, listing="events")
+    items, further = page(
+        call, events, id_of=lambda event: event.id, limit=limit, cursor=cursor, listing="events"
+    )
     return record(EventPage(items=tuple(items), next_cursor=further))
 
 
-@router.get("/v1/events/{event_id:path}/neighbors", responses=told(Neighbours, description="The node and its edges"))
+@router.get(
+    "/v1/events/{event_id:path}/neighbors",
+    responses=told(Neighbours, description="The node and its edges"),
+)
 async def neighbors(event_id: Id, call: Reader) -> Response:
-    """A node of the graph (event, memory, person or topic) and what is one edge away; what is out of sight is left out."""
+    """A node of the graph (event, memory, person or topic) and what is one edge away;
+    what is out of sight is left out.
+    """
     with call.agent() as agent:
         state = await agent.bank.sync()
         hidden = OutOfSight(state, Filter(), agent.bank.expired)
@@ -51,7 +62,9 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
     found = [
         Neighbour(edge=edge, outgoing=outgoing, node=other)
         for other_id, edge, outgoing in state.graph.edges_of(event_id)
-        if (other := state.graph.node(other_id)) is not None and not other.closed and other_id not in hidden
+        if (other := state.graph.node(other_id)) is not None
+        and not other.closed
+        and other_id not in hidden
     ]
     found.sort(key=lambda one: (one.node.kind is not NodeKind.EVENT, one.node.id, one.edge.key))
     return record(Neighbours(node=node, neighbours=tuple(found)))
@@ -67,7 +80,11 @@ async def graph_stats(call: Reader) -> Response:
 @router.get(
     "/v1/graph",
     response_class=Response,
-    responses=told(None, description="The graph", content={kind.partition(";")[0]: {} for kind in _TYPES.values()}),
+    responses=told(
+        None,
+        description="The graph",
+        content={kind.partition(";")[0]: {} for kind in _TYPES.values()},
+    ),
 )
 async def graph(
     call: Reader,
@@ -77,7 +94,9 @@ async def graph(
 ) -> Response:
     """The event graph with the turns it rests on, as a page, node-link JSON or GraphML."""
     with call.agent() as agent:
-        made = await agent.memory.export_graph(format=format, as_of=as_of, include_hidden=include_hidden)
+        made = await agent.memory.export_graph(
+            format=format, as_of=as_of, include_hidden=include_hidden
+        )
     figures = {"nodes": made.nodes, "edges": made.edges, "turns": made.turns, "digest": made.digest}
     headers = {f"X-Graph-{name.capitalize()}": str(figure) for name, figure in figures.items()}
     if format == "html":

@@ -32,15 +32,28 @@ from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.facade import ranked
 from memagent.service.access import Call, may
-from memagent.service.routes.responses import check_match, etag_of, hits_response, item_response, page, record, told
+from memagent.service.routes.responses import (
+    check_match,
+    etag_of,
+    hits_response,
+    item_response,
+    page,
+    record,
+    told,
+)
 
 router = APIRouter(tags=["memories"])
 Reader = Annotated[Call, Depends(may("memory:read"))]
 Writer = Annotated[Call, Depends(may("memory:write"))]
 Deleter = Annotated[Call, Depends(may("memory:delete"))]
 Many = Annotated[list[Annotated[str, Query(max_length=256)]] | None, Query(max_length=100)]
-Seq = Annotated[int | None, Query(ge=0, le=2**62, description="As the memory was at this sequence of the journal.")]
-IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=1_000, description="Only if this is the ETag.")]
+Seq = Annotated[
+    int | None,
+    Query(ge=0, le=2**62, description="As the memory was at this sequence of the journal."),
+]
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", max_length=1_000, description="Only if this is the ETag.")
+]
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", max_length=1_000)]
 
 
@@ -62,7 +75,9 @@ def change_of(entry: Entry) -> MemoryItem | None:
 
 
 def as_of_query(
-    as_of_recorded: Annotated[Moment | None, Query(description="As the memory was recorded then.")] = None,
+    as_of_recorded: Annotated[
+        Moment | None, Query(description="As the memory was recorded then.")
+    ] = None,
     as_of_seq: Seq = None,
     as_of_said: Annotated[Moment | None, Query(description="What had been said by then.")] = None,
     as_of_valid: Annotated[Moment | None, Query(description="What held at that time.")] = None,
@@ -80,7 +95,9 @@ async def add_memory(body: NewMemory, call: Writer) -> Response:
         with call.agent() as agent:
             given = body.model_dump(exclude={"text", "valid", "ttl_s"})
             ttl = timedelta(seconds=body.ttl_s) if body.ttl_s is not None else None
-            return item_response(await agent.memory.add(body.text, valid=body.valid, ttl=ttl, **given), 201)
+            return item_response(
+                await agent.memory.add(body.text, valid=body.valid, ttl=ttl, **given), 201
+            )
 
     return await call.once(work, keep=_kept(201))
 
@@ -131,7 +148,9 @@ async def list_memories(
         shown = await memory.get_all(where=where, include_deleted=include_deleted)
         listed = shown if cursor is None else await memory.get_all(include_deleted=True)
     passing = {item.id for item in shown}
-    terms = content_id("t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values()))
+    terms = content_id(
+        "t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values())
+    )
     terms += f"{include_deleted}{as_of.model_dump_json()}"
     items, further = page(
         call,
@@ -148,7 +167,8 @@ async def list_memories(
 
 @router.delete("/v1/memories", responses=told(Deleted, description="How many"))
 async def delete_all(
-    call: Deleter, confirm: Annotated[str, Query(max_length=256, description="The user's id once more.")]
+    call: Deleter,
+    confirm: Annotated[str, Query(max_length=256, description="The user's id once more.")],
 ) -> Response:
     """Delete every memory of this scope; one commit, which can be undone."""
 
@@ -168,7 +188,13 @@ async def search(body: SearchRequest, call: Reader) -> Response:
 
     async def work() -> Response:
         with call.agent() as agent:
-            terms = _Terms(k=body.k, where=body.where, as_of=body.as_of, recipe=body.recipe, max_tokens=body.max_tokens)
+            terms = _Terms(
+                k=body.k,
+                where=body.where,
+                as_of=body.as_of,
+                recipe=body.recipe,
+                max_tokens=body.max_tokens,
+            )
             if not body.explain:
                 return hits_response(await ranked(agent.memory, body.text, **terms))
             return record(Hits(hits=tuple(await agent.memory.search(body.text, **terms))))
@@ -182,9 +208,17 @@ async def context(body: ContextRequest, call: Reader) -> Response:
 
     async def work() -> Response:
         with call.agent() as agent:
-            terms = _Terms(k=body.k, where=body.where, as_of=body.as_of, recipe=body.recipe, max_tokens=body.max_tokens)
+            terms = _Terms(
+                k=body.k,
+                where=body.where,
+                as_of=body.as_of,
+                recipe=body.recipe,
+                max_tokens=body.max_tokens,
+            )
             hits = await agent.memory.search(body.text, **terms)
-        return record(context_of([hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits]))
+        return record(
+            context_of([hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits])
+        )
 
     return await call.once(work)
 
@@ -205,17 +239,24 @@ async def undo(body: UndoRequest, call: Writer) -> Response:
         with call.agent() as agent:
             return record(await agent.memory.undo(body.commit_id))
 
-    return await call.once(work, keep=lambda entry: record(entry) if isinstance(entry, Commit) else None)
+    return await call.once(
+        work, keep=lambda entry: record(entry) if isinstance(entry, Commit) else None
+    )
 
 
-@router.get("/v1/memories/{memory_id:path}/history", responses=told(History, description="Changes, oldest first"))
+@router.get(
+    "/v1/memories/{memory_id:path}/history",
+    responses=told(History, description="Changes, oldest first"),
+)
 async def history(memory_id: str, call: Reader) -> Response:
     """Every change of a memory."""
     with call.agent() as agent:
         return record(History(entries=await agent.memory.history(memory_id)))
 
 
-@router.post("/v1/memories/{memory_id:path}/restore", responses=told(MemoryItem, description="The memory"))
+@router.post(
+    "/v1/memories/{memory_id:path}/restore", responses=told(MemoryItem, description="The memory")
+)
 async def restore_memory(memory_id: str, call: Writer) -> Response:
     """Bring a deleted memory back."""
 
@@ -229,7 +270,10 @@ async def restore_memory(memory_id: str, call: Writer) -> Response:
 
 @router.get(
     "/v1/memories/{memory_id:path}",
-    responses={**told(MemoryItem, description="The memory"), 304: {"description": "Still the same"}},
+    responses={
+        **told(MemoryItem, description="The memory"),
+        304: {"description": "Still the same"},
+    },
 )
 async def get_memory(
     memory_id: str,
@@ -246,20 +290,28 @@ async def get_memory(
     return item_response(item)
 
 
-@router.patch("/v1/memories/{memory_id:path}", responses=told(MemoryItem, description="The new version"))
-async def change_memory(memory_id: str, body: MemoryChange, call: Writer, if_match: IfMatch = None) -> Response:
+@router.patch(
+    "/v1/memories/{memory_id:path}", responses=told(MemoryItem, description="The new version")
+)
+async def change_memory(
+    memory_id: str, body: MemoryChange, call: Writer, if_match: IfMatch = None
+) -> Response:
     """Write a new version; with `If-Match` only over the version that was read."""
 
     async def work() -> Response:
         with call.agent() as agent:
             version = check_match(if_match, await agent.memory.get(memory_id), body.version)
-            item = await agent.memory.update(memory_id, body.text, version=version, valid=body.valid)
+            item = await agent.memory.update(
+                memory_id, body.text, version=version, valid=body.valid
+            )
         return item_response(item)
 
     return await call.once(work, keep=_kept(200))
 
 
-@router.delete("/v1/memories/{memory_id:path}", status_code=204, responses=told(None, 204, "Deleted"))
+@router.delete(
+    "/v1/memories/{memory_id:path}", status_code=204, responses=told(None, 204, "Deleted")
+)
 async def delete_memory(
     memory_id: str,
     call: Deleter,
@@ -279,7 +331,9 @@ async def delete_memory(
         return Response(status_code=204)
 
     def keep(entry: Entry) -> Response | None:
-        return Response(status_code=204) if isinstance(entry, Commit) and not entry.rejected else None
+        return (
+            Response(status_code=204) if isinstance(entry, Commit) and not entry.rejected else None
+        )
 
     return await call.once(work, keep=keep)
 

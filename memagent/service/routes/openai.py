@@ -1,8 +1,10 @@
-"""Chat in OpenAI's format, with memory: what programs that know `/v1/chat/completions` need to have one.
+"""Chat in OpenAI's format, with memory: what programs that know `/v1/chat/completions`
+need to have one.
 
-The last user message is what is asked and remembered. With a language model, the recalled memories go before the conversation as one
-system message and the model answers, streamed as it speaks; without one, the answer quotes the best evidence. The memory is the key's
-user's: the `user` field is accepted and names nobody.
+The last user message is what is asked and remembered. With a language model, the
+recalled memories go before the conversation as one system message and the model
+answers, streamed as it speaks; without one, the answer quotes the best evidence. The
+memory is the key's user's: the `user` field is accepted and names nobody.
 """
 
 from __future__ import annotations
@@ -59,11 +61,18 @@ class ChatMessage(BaseModel):
     @property
     def text(self) -> str:
         """What it says."""
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+        return (
+            self.content
+            if isinstance(self.content, str)
+            else "\n".join(part.text for part in self.content)
+        )
 
 
 class ChatCompletionRequest(BaseModel):
-    """A request in OpenAI's format. Fields that are not named here are accepted and have no effect."""
+    """A request in OpenAI's format.
+
+    Fields that are not named here are accepted and have no effect.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -82,7 +91,9 @@ class ChatCompletionRequest(BaseModel):
     def sampling(self) -> Sampling:
         """How the model is to decode."""
         most = self.max_completion_tokens or self.max_tokens
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=most, seed=self.seed)
+        return Sampling(
+            temperature=self.temperature, top_p=self.top_p, max_tokens=most, seed=self.seed
+        )
 
 
 class ChatChoice(BaseModel):
@@ -158,8 +169,12 @@ async def _answer(
         yield answer.text
         return
     hits = await agent.search(asked[:20_000], k=_RECALLED, max_tokens=_RECALLED_TOKENS)
-    block = context_of([hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits]).text
-    said = tuple(Message(role=_ROLES[message.role], content=message.text) for message in body.messages)
+    block = context_of(
+        [hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits]
+    ).text
+    said = tuple(
+        Message(role=_ROLES[message.role], content=message.text) for message in body.messages
+    )
     recalled = (Message(role="system", content=block),) if block else ()
     request = ModelRequest(role=Role.ANSWERER, messages=(*recalled, *said), sampling=body.sampling)
     whole = ""
@@ -169,7 +184,9 @@ async def _answer(
             yield delta.text
         if delta.response is not None:
             spent = delta.response.usage
-            usage.update(prompt_tokens=spent.prompt_tokens, completion_tokens=spent.completion_tokens)
+            usage.update(
+                prompt_tokens=spent.prompt_tokens, completion_tokens=spent.completion_tokens
+            )
             if not whole and delta.response.text:
                 yield delta.response.text
 
@@ -185,7 +202,12 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 async def _chunks(
     body: ChatCompletionRequest, call: Call, asked: str, speaker: str, first: ChatCompletion
 ) -> AsyncGenerator[str]:
-    head = {"id": first.id, "object": "chat.completion.chunk", "created": first.created, "model": first.model}
+    head = {
+        "id": first.id,
+        "object": "chat.completion.chunk",
+        "created": first.created,
+        "model": first.model,
+    }
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -206,7 +228,11 @@ async def _chunks(
         settled = True
         await talking.remember_said(call, asked, speaker=speaker)
         problem = problem_of(exc)
-        error = {"message": problem.detail or problem.title, "type": "server_error", "code": problem.code}
+        error = {
+            "message": problem.detail or problem.title,
+            "type": "server_error",
+            "code": problem.code,
+        }
         yield f"data: {json.dumps({'error': error})}\n\n"
     finally:
         if not settled:
@@ -215,7 +241,10 @@ async def _chunks(
 
 
 def _completion(body: ChatCompletionRequest, text: str, usage: dict[str, int]) -> ChatCompletion:
-    spent = {"prompt_tokens": usage.get("prompt_tokens", 0), "completion_tokens": usage.get("completion_tokens", 0)}
+    spent = {
+        "prompt_tokens": usage.get("prompt_tokens", 0),
+        "completion_tokens": usage.get("completion_tokens", 0),
+    }
     return ChatCompletion(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         created=int(time.time()),

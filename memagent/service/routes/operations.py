@@ -25,12 +25,20 @@ _PAGE_POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; ba
 @router.get("/healthz", responses={200: {"model": Health, "description": "The process is alive"}})
 async def health(request: Request) -> Response:
     """Whether the process answers."""
-    return record(Health(status="stopping" if service_of(request).stopping else "ok", version=memagent.__version__))
+    return record(
+        Health(
+            status="stopping" if service_of(request).stopping else "ok",
+            version=memagent.__version__,
+        )
+    )
 
 
 @router.get(
     "/readyz",
-    responses={200: {"model": Health, "description": "Ready"}, 503: {"model": Health, "description": "Not (any more)"}},
+    responses={
+        200: {"model": Health, "description": "Ready"},
+        503: {"model": Health, "description": "Not (any more)"},
+    },
 )
 async def readiness(request: Request) -> Response:
     """Whether requests are served: the store answers and the service is not stopping."""
@@ -42,7 +50,9 @@ async def readiness(request: Request) -> Response:
         await run_in_threadpool(service.database.job_counts)
     except Exception as exc:
         notes.append(f"the service's database does not answer ({type(exc).__name__})")
-        return record(Health(status="degraded", version=memagent.__version__, notes=tuple(notes)), 503)
+        return record(
+            Health(status="degraded", version=memagent.__version__, notes=tuple(notes)), 503
+        )
     if not service.ready:
         return record(Health(status="stopping", version=memagent.__version__), 503)
     return record(Health(status="ok", version=memagent.__version__, notes=tuple(notes)))
@@ -51,7 +61,11 @@ async def readiness(request: Request) -> Response:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=told(None, description="Prometheus' text format", content={"text/plain": {"schema": {"type": "string"}}}),
+    responses=told(
+        None,
+        description="Prometheus' text format",
+        content={"text/plain": {"schema": {"type": "string"}}},
+    ),
 )
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus; needs the scope admin."""
@@ -59,7 +73,9 @@ async def metrics(request: Request) -> Response:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
     counts = await run_in_threadpool(service.database.job_counts)
-    text = service.metrics.text({"banks_open": len(service.banks), "ready": int(service.ready)}, counts)
+    text = service.metrics.text(
+        {"banks_open": len(service.banks), "ready": int(service.ready)}, counts
+    )
     return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -69,9 +85,14 @@ async def oplog(
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """The journal of a memory, oldest first: what was stored, decided, refused and why. Erased entries are left out."""
+    """The journal of a memory, oldest first: what was stored, decided, refused and why.
+
+    Erased entries are left out.
+    """
     cursors = call.service.cursors
-    after = int(cursors.read(cursor, listing="oplog", scope=call.scope)) if cursor is not None else 0
+    after = (
+        int(cursors.read(cursor, listing="oplog", scope=call.scope)) if cursor is not None else 0
+    )
     rows: list[JournalRow] = []
     with call.agent() as agent:
         async for row in agent.bank.rows(after=after):

@@ -1,6 +1,8 @@
-"""Responses of the routes: records as JSON without a detour, what is documented about them, ETags and pages.
+"""Responses of the routes: records as JSON without a detour, what is documented about
+them, ETags and pages.
 
-Records are written by pydantic straight to JSON text; FastAPI would validate them a second time.
+Records are written by pydantic straight to JSON text; FastAPI would validate them a
+second time.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ EVENTS: Final[dict[str, Any]] = {
 
 
 def told(
-    model: type[BaseModel] | None, status: int = 200, description: str = "Done", **more: dict[str, Any]
+    model: type[BaseModel] | None,
+    status: int = 200,
+    description: str = "Done",
+    **more: dict[str, Any],
 ) -> dict[int | str, dict[str, Any]]:
     """What OpenAPI says about a route's responses: the good one, and problems."""
     good: dict[str, Any] = {"description": description}
@@ -66,19 +71,30 @@ def told(
     return {**bad, status: {**good, **more}}
 
 
-def record(value: BaseModel, status: int = 200, headers: dict[str, str] | None = None, **dump: Any) -> Response:
+def record(
+    value: BaseModel, status: int = 200, headers: dict[str, str] | None = None, **dump: Any
+) -> Response:
     """A record as JSON."""
     return Response(value.model_dump_json(by_alias=True, **dump).encode(), status, headers, _JSON)
 
 
 def hits_response(found: Iterable[tuple[MemoryItem, float]]) -> Response:
     """Hits that need no explanation, written as `Hits` would be, without making a record of each."""
-    return Response(b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in found) + b"]}", 200, None, _JSON)
+    return Response(
+        b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in found) + b"]}",
+        200,
+        None,
+        _JSON,
+    )
 
 
 def _hit_json(item: MemoryItem, score: float) -> bytes:
     shown = _write_item(item)
-    return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (to_json(item.id), to_json(score), shown)
+    return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (
+        to_json(item.id),
+        to_json(score),
+        shown,
+    )
 
 
 def etag_of(item: MemoryItem) -> str:
@@ -102,7 +118,10 @@ def _quoted(item_id: str) -> str:
 
 
 def check_match(header: str | None, item: MemoryItem, version: int | None) -> int | None:
-    """The version an edit is for, by `If-Match` or the body. Raises `ServiceError` (`precondition_failed`)."""
+    """The version an edit is for, by `If-Match` or the body.
+
+    Raises `ServiceError` (`precondition_failed`).
+    """
     if header is None or header.strip() == "*":
         return version
     if etag_of(item) not in {one.strip().removeprefix("W/") for one in header.split(",")}:
@@ -126,23 +145,30 @@ def page(
     terms: str = "",
     shown: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], str | None]:
-    """The entries behind a cursor and the cursor behind them; `entries` is everything in order, what is hidden included.
+    """The entries behind a cursor and the cursor behind them; `entries` is everything
+    in order, what is hidden included.
 
-    A cursor stands behind an entry even when that one is hidden meanwhile. Raises `ServiceError` (`invalid_cursor`) when it is gone.
+    A cursor stands behind an entry even when that one is hidden meanwhile. Raises
+    `ServiceError` (`invalid_cursor`) when it is gone.
     """
     start = 0
     if cursor is not None:
         after = call.service.cursors.read(cursor, listing=listing, scope=call.scope, terms=terms)
-        start = 1 + next((place for place, entry in enumerate(entries) if id_of(entry) == after), -1)
+        start = 1 + next(
+            (place for place, entry in enumerate(entries) if id_of(entry) == after), -1
+        )
         if not start:
             raise ServiceError(
-                "the entry that the cursor stands behind is gone; begin without one", code="invalid_cursor"
+                "the entry that the cursor stands behind is gone; begin without one",
+                code="invalid_cursor",
             )
     found = list(_first(entries, start, limit + 1, shown))
     if len(found) <= limit:
         return found, None
     last = id_of(found[limit - 1])
-    return found[:limit], call.service.cursors.make(last, listing=listing, scope=call.scope, terms=terms)
+    return found[:limit], call.service.cursors.make(
+        last, listing=listing, scope=call.scope, terms=terms
+    )
 
 
 def _first(entries: Sequence[T], start: int, most: int, shown: Callable[[T], bool]) -> Iterable[T]:

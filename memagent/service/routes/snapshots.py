@@ -1,4 +1,7 @@
-"""Snapshots: places in the journal with a name and a digest. Taking one writes no words; restoring appends, so it can be undone."""
+"""Snapshots: places in the journal with a name and a digest.
+
+Taking one writes no words; restoring appends, so it can be undone.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,18 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
         with call.agent() as agent:
             state = await agent.bank.sync()
         info = SnapshotInfo(
-            id=content_id("snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex),
+            id=content_id(
+                "snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex
+            ),
             name=body.name,
             digest=state.digest(),
             seq=state.seq,
             items=sum(1 for _ in state.active()),
             created_at=system_clock(),
         )
-        return record(await run_in_threadpool(call.service.database.add_snapshot, call.scope, info), 201)
+        return record(
+            await run_in_threadpool(call.service.database.add_snapshot, call.scope, info), 201
+        )
 
     return await call.once(work)
 
@@ -51,7 +58,9 @@ async def list_snapshots(
 ) -> Response:
     """Snapshots, oldest first."""
     infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
-    items, further = page(call, infos, id_of=lambda info: info.id, limit=limit, cursor=cursor, listing="snapshots")
+    items, further = page(
+        call, infos, id_of=lambda info: info.id, limit=limit, cursor=cursor, listing="snapshots"
+    )
     return record(SnapshotPage(items=tuple(items), next_cursor=further))
 
 
@@ -61,7 +70,10 @@ async def get_snapshot(snapshot_id: Id, call: Reader) -> Response:
     return record(await _info(snapshot_id, call))
 
 
-@router.post("/v1/snapshots/{snapshot_id}/restore", responses=told(SnapshotInfo, description="The memory as it is now"))
+@router.post(
+    "/v1/snapshots/{snapshot_id}/restore",
+    responses=told(SnapshotInfo, description="The memory as it is now"),
+)
 async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
     """Put the memory back to a snapshot; one entry of the journal."""
 
@@ -80,25 +92,33 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
     return await call.once(work, keep=keep)
 
 
-@router.post("/v1/snapshots/{snapshot_id}/fork", status_code=201, responses=told(Fork, 201, "The new memory"))
+@router.post(
+    "/v1/snapshots/{snapshot_id}/fork", status_code=201, responses=told(Fork, 201, "The new memory")
+)
 async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
     """A new memory of the same user that starts from a snapshot; use it by its `run_id`."""
 
     async def work() -> Response:
         info = await _info(snapshot_id, call)
-        run_id = content_id("frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex)
+        run_id = content_id(
+            "frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex
+        )
         scope = Scope(user_id=call.scope.user_id, agent_id=call.scope.agent_id, run_id=run_id)
         with call.agent() as agent, call.service.banks.agent(scope) as copy:
             snapshot = await _snapshot(info, agent.bank)
             if (await copy.bank.sync()).seq == 0:
                 await copy.memory.restore(snapshot)
-        fork = Fork(user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest)
+        fork = Fork(
+            user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest
+        )
         return record(fork, 201)
 
     return await call.once(work)
 
 
-@router.get("/v1/snapshots/{snapshot_id}/diff", responses=told(SnapshotDiff, description="What changed"))
+@router.get(
+    "/v1/snapshots/{snapshot_id}/diff", responses=told(SnapshotDiff, description="What changed")
+)
 async def diff(
     snapshot_id: Id,
     call: Reader,
@@ -122,8 +142,13 @@ async def _info(snapshot_id: str, call: Call) -> SnapshotInfo:
 
 
 async def _snapshot(info: SnapshotInfo, bank: MemoryBank) -> MemorySnapshot:
-    """The snapshot's content, replayed from the journal. Raises `SnapshotMismatch` when that was erased since."""
+    """The snapshot's content, replayed from the journal.
+
+    Raises `SnapshotMismatch` when that was erased since.
+    """
     snapshot = (await timetravel.as_of(bank, AsOf(recorded=info.seq))).snapshot()
     if snapshot.digest != info.digest:
-        raise SnapshotMismatch(f"snapshot {info.id!r} cannot be shown any more: what it held was erased")
+        raise SnapshotMismatch(
+            f"snapshot {info.id!r} cannot be shown any more: what it held was erased"
+        )
     return snapshot

@@ -10,7 +10,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from memagent.client.faults import ServiceError
-from memagent.client.wire import MAX_PAGE, ChatRequest, Job, JobPage, JobState, NewSession, SessionPage
+from memagent.client.wire import (
+    MAX_PAGE,
+    ChatRequest,
+    Job,
+    JobPage,
+    JobState,
+    NewSession,
+    SessionPage,
+)
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
@@ -36,9 +44,14 @@ Asker = Annotated[Call, Depends(may("chat"))]
     },
 )
 async def remember(
-    body: NewSession, call: Writer, wait: Annotated[bool, Query(description="Answer when it is remembered.")] = False
+    body: NewSession,
+    call: Writer,
+    wait: Annotated[bool, Query(description="Answer when it is remembered.")] = False,
 ) -> Response:
-    """Store a session's turns durably, then remember them. The same session again has no further effect."""
+    """Store a session's turns durably, then remember them.
+
+    The same session again has no further effect.
+    """
 
     async def work() -> Response:
         session = await _session(body, call)
@@ -48,7 +61,9 @@ async def remember(
             job = job.model_copy(update={"state": JobState.QUEUED})
         if wait:
             report = await jobs.remember_now(job, call.scope)
-            return record(report.model_copy(update={"stored_turns": len(session.turns)}) if fresh else report)
+            return record(
+                report.model_copy(update={"stored_turns": len(session.turns)}) if fresh else report
+            )
         jobs.start(job, call.scope)
         return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
 
@@ -56,9 +71,15 @@ async def remember(
 
 
 async def _session(body: NewSession, call: Call) -> Session:
-    """The session a body stands for. Ids come from the idempotency key where none is given, so a repetition names the same."""
+    """The session a body stands for.
+
+    Ids come from the idempotency key where none is given, so a repetition names the
+    same.
+    """
     if any(turn.trust is Trust.SYSTEM for turn in body.turns) and "admin" not in call.caller.scopes:
-        raise ServiceError("turns with trust `system` need a key with the scope admin", code="forbidden")
+        raise ServiceError(
+            "turns with trust `system` need a key with the scope admin", code="forbidden"
+        )
     session_id = body.id or content_id("ses", call.journal_key if call.key else uuid.uuid4().hex)
     at = body.at
     if at is None:
@@ -87,14 +108,21 @@ async def list_sessions(
     with call.agent() as agent:
         sessions = await agent.memory.sessions()
     items, further = page(
-        call, sessions, id_of=lambda session: session.id, limit=limit, cursor=cursor, listing="sessions"
+        call,
+        sessions,
+        id_of=lambda session: session.id,
+        limit=limit,
+        cursor=cursor,
+        listing="sessions",
     )
     return record(SessionPage(items=tuple(items), next_cursor=further))
 
 
 @router.post("/v1/questions", responses=told(Answer, description="The answer", content=EVENTS))
 async def ask(body: Question, call: Asker) -> Response:
-    """Answer from memory, with citations; as server-sent events where the Accept header asks for them."""
+    """Answer from memory, with citations; as server-sent events where the Accept header
+    asks for them.
+    """
     if talking.wants_stream(call):
         return talking.event_stream(talking.answer_events(call, body))
 
@@ -109,7 +137,9 @@ async def ask(body: Question, call: Asker) -> Response:
 async def chat(body: ChatRequest, call: Talker) -> Response:
     """Answer from memory and remember the exchange."""
     if talking.wants_stream(call):
-        return talking.event_stream(talking.answer_events(call, Question(text=body.text), speaker=body.speaker))
+        return talking.event_stream(
+            talking.answer_events(call, Question(text=body.text), speaker=body.speaker)
+        )
     said: list[Answer] = []
 
     async def work() -> Response:
@@ -126,7 +156,9 @@ async def list_jobs(
 ) -> Response:
     """The user's jobs, the newest first."""
     jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
-    items, further = page(call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs")
+    items, further = page(
+        call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs"
+    )
     return record(JobPage(items=tuple(items), next_cursor=further))
 
 
@@ -151,7 +183,11 @@ async def cancel_job(job_id: Id, call: Writer) -> Response:
 @router.get(
     "/v1/jobs/{job_id}/files/{number}",
     response_class=StreamingResponse,
-    responses=told(None, description="The file", content={"application/x-ndjson": {"schema": {"type": "string"}}}),
+    responses=told(
+        None,
+        description="The file",
+        content={"application/x-ndjson": {"schema": {"type": "string"}}},
+    ),
 )
 async def get_file(job_id: Id, number: int, call: Reader) -> Response:
     """A file that an export wrote."""
@@ -164,7 +200,10 @@ async def file_response(service: Service, job: Job, number: int) -> Response:
     if file is None:
         raise MemoryNotFound(f"job {job.id!r} has no file {number}")
     size, content = file
-    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{job.id}.{number}.jsonl"'}
+    headers = {
+        "Content-Length": str(size),
+        "Content-Disposition": f'attachment; filename="{job.id}.{number}.jsonl"',
+    }
     return StreamingResponse(content, media_type="application/x-ndjson", headers=headers)
 
 

@@ -1,4 +1,6 @@
-"""Data rights: everything of a user as files, everything of a user gone, and an export read in again."""
+"""Data rights: everything of a user as files, everything of a user gone, and an export
+read in again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ from memagent.service.data.keys import LOCAL_USER
 from memagent.service.routes.responses import page, record, told
 
 router = APIRouter(tags=["users"])
-_NDJSON = {"requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
+_NDJSON = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+}
 
 
 @router.get("/v1/users", responses=told(UserPage, description="A page of memories by their names"))
@@ -32,13 +39,17 @@ async def list_users(
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """Every memory that the caller may reach and that holds something, by its name; of a key bound to a user, that user's."""
+    """Every memory that the caller may reach and that holds something, by its name; of
+    a key bound to a user, that user's.
+    """
     caller, service = caller_of(request), service_of(request)
     if "memory:read" not in caller.scopes:
         raise ServiceError("the API key lacks the scope memory:read", code="forbidden")
     call = Call(request, service, caller, Scope(user_id=caller.user_id or LOCAL_USER), None)
     scopes = await reachable(call)
-    items, further = page(call, scopes, id_of=lambda scope: scope.key, limit=limit, cursor=cursor, listing="users")
+    items, further = page(
+        call, scopes, id_of=lambda scope: scope.key, limit=limit, cursor=cursor, listing="users"
+    )
     return record(UserPage(items=tuple(items), next_cursor=further))
 
 
@@ -51,14 +62,18 @@ async def reachable(call: Call) -> list[Scope]:
 
 @router.post("/v1/users/{user_id}/export", status_code=202, responses=told(Job, 202, "The job"))
 async def export(call: Annotated[Call, Depends(may_for_user("memory:read"))]) -> Response:
-    """Write every memory of a user, history included, to files; the job's result lists them with their checksums."""
+    """Write every memory of a user, history included, to files; the job's result lists
+    them with their checksums.
+    """
     return await _begin(call, JobKind.EXPORT)
 
 
 @router.post("/v1/users/{user_id}/erase", status_code=202, responses=told(Job, 202, "The job"))
 async def erase(
     call: Annotated[Call, Depends(may_for_user("memory:delete"))],
-    memory_only: Annotated[bool, Query(description="Only the memory named, not every memory of the user.")] = False,
+    memory_only: Annotated[
+        bool, Query(description="Only the memory named, not every memory of the user.")
+    ] = False,
 ) -> Response:
     """Erase every memory of a user beyond recovery; the job's result is the receipt."""
     return await _begin(call, JobKind.RESET if memory_only else JobKind.ERASE)
@@ -74,11 +89,16 @@ async def _begin(call: Call, kind: JobKind) -> Response:
 
 
 @router.post(
-    "/v1/users/{user_id}/import", responses=told(ExportReport, description="What was read"), openapi_extra=_NDJSON
+    "/v1/users/{user_id}/import",
+    responses=told(ExportReport, description="What was read"),
+    openapi_extra=_NDJSON,
 )
 async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) -> Response:
     """Read an export into a memory that is empty; history and dates come along."""
-    if call.request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-ndjson":
+    if (
+        call.request.headers.get("content-type", "").partition(";")[0].strip()
+        != "application/x-ndjson"
+    ):
         raise ServiceError("send the export as application/x-ndjson", code="unsupported_media_type")
     content = await call.request.body()
     made: list[ExportReport] = []

@@ -1,7 +1,11 @@
-"""Why a search found what it found, and what an answer rested on, as values for templates. Pure.
+"""Why a search found what it found, and what an answer rested on, as values for templates.
 
-Scores are told as the search tells them (`Relevance`): the raw score and rank in every arm, the fused sum, and what it was multiplied by.
-Tokens are estimates from the letters of each text; what a model really read is only known as the total that its provider counts.
+Pure.
+
+Scores are told as the search tells them (`Relevance`): the raw score and rank in every
+arm, the fused sum, and what it was multiplied by. Tokens are estimates from the letters
+of each text; what a model really read is only known as the total that its provider
+counts.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ class CandidateTold:
     @property
     def path(self) -> str:
         """How a walk over the graph reached it; "" when it was found by search."""
-        return " ".join(f"{node} {'→' if on else '←'} {edge}" for node, edge, on in self.hit.why.via)
+        return " ".join(
+            f"{node} {'→' if on else '←'} {edge}" for node, edge, on in self.hit.why.via
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +95,13 @@ def candidates_told(
             rank=rank,
             hit=hit,
             share=max(0.0, min(1.0, hit.score / best)) if best > 0 else 0.0,
-            arms=tuple((ARMS.get(name, name), raw, hit.why.ranks.get(name)) for name, raw in hit.why.arms.items()),
-            factors=tuple((FACTORS.get(name, name), value) for name, value in hit.why.factors.items()),
+            arms=tuple(
+                (ARMS.get(name, name), raw, hit.why.ranks.get(name))
+                for name, raw in hit.why.arms.items()
+            ),
+            factors=tuple(
+                (FACTORS.get(name, name), value) for name, value in hit.why.factors.items()
+            ),
             tokens=count,
             part=count / total if total and hit.id in taken else 0.0,
             taken=hit.id in taken,

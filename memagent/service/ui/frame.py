@@ -1,9 +1,12 @@
-"""The frame that every page stands in: templates, links that keep the chosen memory, notes after a form, error pages, assets.
+"""The frame that every page stands in: templates, links that keep the chosen memory,
+notes after a form, error pages, assets.
 
-A page module makes its router with `page_router()`, takes `Annotated[Viewer, Depends(viewer("memory:read"))]` from `door`, and answers with
-`page(...)`, or after a form with `go(...)`. What goes wrong in a page, signing in included, becomes a page as well. Templates escape
-everything; they find links, icons and the small parts in `parts.html`. Nothing is inline, so the content policy allows this service's own
-files and no more.
+A page module makes its router with `page_router()`, takes `Annotated[Viewer,
+Depends(viewer("memory:read"))]` from `door`, and answers with `page(...)`, or after a
+form with `go(...)`. What goes wrong in a page, signing in included, becomes a page as
+well. Templates escape everything; they find links, icons and the small parts in
+`parts.html`. Nothing is inline, so the content policy allows this service's own files
+and no more.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class PageRoute(APIRoute):
     """A route that answers with pages, also when something is wrong."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The route's own handler, with its errors told as pages and the pages' headers on all it answers."""
+        """The route's own handler, with its errors told as pages and the pages' headers
+        on all it answers.
+        """
         plain = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
@@ -77,8 +82,12 @@ def page_router() -> APIRouter:
 router = page_router()
 
 
-def page(request: Request, template: str, *, title: str, active: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """`templates/<template>` inside the frame. `active` names the entry of `NAVIGATION` the page belongs to.
+def page(
+    request: Request, template: str, *, title: str, active: str, status: int = 200, **values: Any
+) -> HTMLResponse:
+    """`templates/<template>` inside the frame.
+
+    `active` names the entry of `NAVIGATION` the page belongs to.
 
     A template has `viewer`, `link`, `memory_link` and what `values` gives it.
     """
@@ -107,8 +116,12 @@ def page(request: Request, template: str, *, title: str, active: str, status: in
     return response
 
 
-def go(seen: Viewer, path: str, *, note: str = "", kind: str = "good", **query: Any) -> RedirectResponse:
-    """After a form: on to a page of the same memory, which shows `note` once (`kind` is `good`, `bad` or `plain`)."""
+def go(
+    seen: Viewer, path: str, *, note: str = "", kind: str = "good", **query: Any
+) -> RedirectResponse:
+    """After a form: on to a page of the same memory, which shows `note` once (`kind` is
+    `good`, `bad` or `plain`).
+    """
     response = RedirectResponse(link(seen, path, **query), 303)
     if note:
         leave_note(seen.request, response, note, kind=kind)
@@ -123,7 +136,8 @@ def leave_note(request: Request, response: Response, note: str, *, kind: str = "
 
 
 def link(seen: Viewer | None, path: str, **query: Any) -> str:
-    """A path of these pages with a query: the chosen memory first, then `query`; None, "" and False are left out, True is 1.
+    """A path of these pages with a query: the chosen memory first, then `query`; None,
+    "" and False are left out, True is 1.
 
     A path that has a query already gets the rest behind it.
     """
@@ -133,7 +147,11 @@ def link(seen: Viewer | None, path: str, **query: Any) -> str:
         if seen.local and "user_id" not in seen.request.query_params:
             user_id = None
         chosen = {"user_id": user_id, "agent_id": seen.scope.agent_id, "run_id": seen.scope.run_id}
-        pairs = [(name, value) for name, value in chosen.items() if value is not None and name not in query]
+        pairs = [
+            (name, value)
+            for name, value in chosen.items()
+            if value is not None and name not in query
+        ]
     for name, value in query.items():
         for one in value if isinstance(value, list | tuple | set | frozenset) else (value,):  # pyright: ignore[reportUnknownVariableType]
             if one not in (None, "", False):
@@ -142,14 +160,20 @@ def link(seen: Viewer | None, path: str, **query: Any) -> str:
 
 
 def memory_link(seen: Viewer | None, memory_id: str, **query: Any) -> str:
-    """The page of one memory. An id of dots alone would be read as a step in a path, so it goes into the query."""
+    """The page of one memory.
+
+    An id of dots alone would be read as a step in a path, so it goes into the query.
+    """
     if not memory_id.strip("."):
         return link(seen, "/ui/memory", id=memory_id, **query)
     return link(seen, "/ui/memories/" + quote(memory_id, safe=""), **query)
 
 
 def failure(request: Request, exc: Exception) -> tuple[int, str]:
-    """(HTTP status, one sentence) of an error, for pages that show it beside what was entered. Raises what no input brings about."""
+    """(HTTP status, one sentence) of an error, for pages that show it beside what was entered.
+
+    Raises what no input brings about.
+    """
     if not isinstance(exc, MemAgentError):
         raise exc
     problem = problem_of(exc)
@@ -222,7 +246,9 @@ def size(count: int) -> str:
 
 
 def _note(request: Request) -> tuple[tuple[str, str] | None, bool]:
-    """The note that the page before left, as (kind, text), and whether there is a cookie to take away."""
+    """The note that the page before left, as (kind, text), and whether there is a
+    cookie to take away.
+    """
     door = door_of(request)
     sealed = request.cookies.get(door.note_cookie)
     if not sealed:
@@ -247,14 +273,29 @@ def _refused(request: Request, exc: Exception) -> Response:
         problem = problem_of(exc, request_id=request_id)
     elif isinstance(exc, RequestValidationError):
         names = sorted({str(fault["loc"][-1]) for fault in exc.errors()})
-        problem = plain_problem("invalid_request", f"this cannot be read: {', '.join(names)}", request_id=request_id)
+        problem = plain_problem(
+            "invalid_request", f"this cannot be read: {', '.join(names)}", request_id=request_id
+        )
     elif isinstance(exc, HTTPException):
         code = "no_such_path" if exc.status_code == 404 else "malformed"
-        problem = plain_problem(code, str(exc.detail), request_id=request_id, status=exc.status_code)
+        problem = plain_problem(
+            code, str(exc.detail), request_id=request_id, status=exc.status_code
+        )
     else:
-        problem = plain_problem("internal_error", "something went wrong in the service", request_id=request_id)
+        problem = plain_problem(
+            "internal_error", "something went wrong in the service", request_id=request_id
+        )
     if problem.status >= 500:
         tell_failure(exc, request_id=request_id)
     if problem.status == 404:  # what is another's and what is not there look the same
-        problem = problem.model_copy(update={"detail": "It is not there, or it is somebody else's."})
-    return page(request, "error.html", title=problem.title, active="", status=problem.status, problem=problem)
+        problem = problem.model_copy(
+            update={"detail": "It is not there, or it is somebody else's."}
+        )
+    return page(
+        request,
+        "error.html",
+        title=problem.title,
+        active="",
+        status=problem.status,
+        problem=problem,
+    )

@@ -1,7 +1,9 @@
-"""The event graph: drawn on a canvas, as a list, along time, and one node with what is one edge away.
+"""The event graph: drawn on a canvas, as a list, along time, and one node with what is
+one edge away.
 
-Drawing reuses the files of the graph's own page (`memagent.pages`); its data is fetched once the page stands, since places are computed for
-it. The list, the time line and the page of a node need no script and no layout.
+Drawing reuses the files of the graph's own page (`memagent.pages`); its data is fetched
+once the page stands, since places are computed for it. The list, the time line and the
+page of a node need no script and no layout.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ async def graph(request: Request, seen: Reader) -> HTMLResponse:
     """The graph on a canvas."""
     with seen.agent() as agent:
         figures = await agent.memory.graph_stats()
-    return page(request, "graph.html", title="Event graph", active="graph", figures=figures, scripts=SCRIPTS)
+    return page(
+        request, "graph.html", title="Event graph", active="graph", figures=figures, scripts=SCRIPTS
+    )
 
 
 @router.get("/ui/graph/data")
@@ -109,7 +113,8 @@ async def listing(
     found = [
         node
         for node in nodes
-        if (not kind or node.kind == kind) and all(word in folded(_words(state, node)) for word in words)
+        if (not kind or node.kind == kind)
+        and all(word in folded(_words(state, node)) for word in words)
     ]
     degrees = {node.id: sum(1 for _ in state.graph.edges_of(node.id)) for node in found}
     found.sort(key=lambda node: (-degrees[node.id], story_key(node)))
@@ -132,7 +137,9 @@ async def listing(
 
 
 @router.get("/ui/graph/timeline")
-async def timeline(request: Request, seen: Reader, kind: Kind = "", start: Start = 0) -> HTMLResponse:
+async def timeline(
+    request: Request, seen: Reader, kind: Kind = "", start: Start = 0
+) -> HTMLResponse:
     """What happened, month by month; events where the memory has them, else its items."""
     with seen.agent() as agent:
         state = await agent.bank.sync()
@@ -156,7 +163,11 @@ async def timeline(request: Request, seen: Reader, kind: Kind = "", start: Start
         active="graph",
         months=months,
         kind=chosen.value,
-        kinds=[(name, words) for of, (name, words) in _KINDS.items() if of in has and of is not NodeKind.ENTITY],
+        kinds=[
+            (name, words)
+            for of, (name, words) in _KINDS.items()
+            if of in has and of is not NodeKind.ENTITY
+        ],
         undated=len(wanted) - len(dated),
         total=len(dated),
         start=start,
@@ -166,7 +177,9 @@ async def timeline(request: Request, seen: Reader, kind: Kind = "", start: Start
 
 
 @router.get("/ui/graph/node")
-async def node(request: Request, seen: Reader, id: Annotated[str, Query(min_length=1, max_length=300)]) -> HTMLResponse:
+async def node(
+    request: Request, seen: Reader, id: Annotated[str, Query(min_length=1, max_length=300)]
+) -> HTMLResponse:
     """One node with what is one edge away, and the turns it rests on."""
     with seen.agent() as agent:
         state = await agent.bank.sync()
@@ -178,7 +191,9 @@ async def node(request: Request, seen: Reader, id: Annotated[str, Query(min_leng
         (
             (_relation(edge, outgoing), edge, other, _full(state, other))
             for other_id, edge, outgoing in state.graph.edges_of(id)
-            if (other := state.graph.node(other_id)) is not None and not other.closed and other_id not in hidden
+            if (other := state.graph.node(other_id)) is not None
+            and not other.closed
+            and other_id not in hidden
         ),
         key=lambda one: (one[0], one[2].kind is not NodeKind.EVENT, story_key(one[2])),
     )
@@ -186,9 +201,11 @@ async def node(request: Request, seen: Reader, id: Annotated[str, Query(min_leng
     return page(
         request,
         "graph_node.html",
-        title={NodeKind.EVENT: "Event", NodeKind.ITEM: "Memory", NodeKind.ENTITY: "Person or thing"}.get(
-            found.kind, "Topic"
-        ),
+        title={
+            NodeKind.EVENT: "Event",
+            NodeKind.ITEM: "Memory",
+            NodeKind.ENTITY: "Person or thing",
+        }.get(found.kind, "Topic"),
         active="graph",
         node=found,
         text=_full(state, found),
@@ -206,7 +223,7 @@ def moment_of(node: Event) -> datetime | None:
     return (span.start or span.end if span is not None else None) or node.said_at
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 @cache
@@ -219,7 +236,9 @@ def _file(name: str) -> tuple[bytes, str]:
 def _in_sight(state: BankState, expired: frozenset[str]) -> list[Event]:
     hidden = OutOfSight(state, Filter(), expired)
     return [
-        node for node in state.graph.all_nodes() if node.kind in _KINDS and not node.closed and node.id not in hidden
+        node
+        for node in state.graph.all_nodes()
+        if node.kind in _KINDS and not node.closed and node.id not in hidden
     ]
 
 

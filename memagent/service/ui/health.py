@@ -1,4 +1,6 @@
-"""How the service is: readiness, figures, versions, the size of the store, and the audit of a memory's chain of hashes."""
+"""How the service is: readiness, figures, versions, the size of the store, and the
+audit of a memory's chain of hashes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ from memagent.service.ui.frame import page, page_router
 from memagent.service.ui.session_auth import Viewer, viewer
 
 router = page_router()
-_PACKAGES: Final = ("pydantic", "numpy", "SQLAlchemy", "fastapi", "starlette", "uvicorn", "jinja2", "langgraph")
+_PACKAGES: Final = (
+    "pydantic",
+    "numpy",
+    "SQLAlchemy",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "jinja2",
+    "langgraph",
+)
 _SERIES: Final = re.compile(r"memagent_(\w+?)(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _SLOW: Final = 0.95
@@ -53,7 +64,12 @@ class Route:
     def slow_ms(self) -> float | None:
         """The bound below which 95 of 100 answers came; None beyond the last bound."""
         return next(
-            (1_000.0 * bound for bound, count in self.buckets if count >= _SLOW * self.count and bound < inf), None
+            (
+                1_000.0 * bound
+                for bound, count in self.buckets
+                if count >= _SLOW * self.count and bound < inf
+            ),
+            None,
         )
 
 
@@ -76,7 +92,9 @@ async def health(seen: Annotated[Viewer, Depends(viewer(about_memory=False))]) -
 
 @router.post("/ui/health")
 async def act(seen: Annotated[Viewer, Depends(viewer("admin"))]) -> Response:
-    """What the field `do` names: `verify`, which reads every entry of the memory shown and checks its chain of hashes."""
+    """What the field `do` names: `verify`, which reads every entry of the memory shown
+    and checks its chain of hashes.
+    """
     if seen.form["do"] != "verify":
         raise InputError("the form names nothing to do")
     journal = seen.service.journal.inner
@@ -113,15 +131,22 @@ def _figures(service: Service, counts: dict[str, int]) -> Figures:
     routes: dict[str, Route] = {}
     named: defaultdict[str, dict[str, int]] = defaultdict(dict)
     gauges: dict[str, float] = {}
-    for name, labels, value in (match.groups() for line in text.splitlines() if (match := _SERIES.fullmatch(line))):
+    for name, labels, value in (
+        match.groups() for line in text.splitlines() if (match := _SERIES.fullmatch(line))
+    ):
         known = dict(_LABEL.findall(labels or ""))
         if "route" in known:
-            _count(routes.setdefault(known["route"], Route(known["route"])), name, known, float(value))
+            _count(
+                routes.setdefault(known["route"], Route(known["route"])), name, known, float(value)
+            )
         elif known:
             named[name][next(iter(known.values()))] = int(float(value))
         else:
             gauges[name] = float(value)
-    ordered = sorted((route for route in routes.values() if route.count), key=lambda route: (-route.count, route.path))
+    ordered = sorted(
+        (route for route in routes.values() if route.count),
+        key=lambda route: (-route.count, route.path),
+    )
     return Figures(ordered, named["refused_total"], named["events_total"], gauges, named["jobs"])
 
 
@@ -134,7 +159,9 @@ def _count(route: Route, name: str, labels: dict[str, str], value: float) -> Non
         case "request_seconds_sum":
             route.seconds = value
         case "request_seconds_bucket":
-            route.buckets.append((inf if labels["le"] == "+Inf" else float(labels["le"]), int(value)))
+            route.buckets.append(
+                (inf if labels["le"] == "+Inf" else float(labels["le"]), int(value))
+            )
         case _:
             pass
 

@@ -1,4 +1,6 @@
-"""Jobs of the user shown: sessions to remember, exports, erasures; one of them with its result, and the forms that retry or cancel it."""
+"""Jobs of the user shown: sessions to remember, exports, erasures; one of them with its
+result, and the forms that retry or cancel it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
 
 @router.get("/ui/jobs")
 async def list_jobs(
-    seen: Reader, state: JobState | None = None, cursor: Annotated[str, Query(max_length=2_000)] = ""
+    seen: Reader,
+    state: JobState | None = None,
+    cursor: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
     """The jobs, the newest first."""
     jobs = await run_in_threadpool(seen.service.database.jobs_of, seen.scope.user_id)
@@ -67,11 +71,19 @@ async def act(job_id: Id, seen: Reader) -> Response:
         match seen.form["do"]:
             case "retry":
                 begun = await seen.service.jobs.retry(job, seen.scope)
-                note = "It begins again." if begun.state is not job.state else "Only a failed job is tried again."
+                note = (
+                    "It begins again."
+                    if begun.state is not job.state
+                    else "Only a failed job is tried again."
+                )
             case "cancel":
                 ended = await seen.service.jobs.cancel(job, seen.scope)
                 through = ended.state is JobState.DONE
-                note = "It was through before." if through else "Cancelled. What it is about stays stored."
+                note = (
+                    "It was through before."
+                    if through
+                    else "Cancelled. What it is about stays stored."
+                )
             case _:
                 raise InputError("the form names nothing to do")
     except MemAgentError as exc:

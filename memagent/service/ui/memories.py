@@ -1,4 +1,6 @@
-"""The list of memories: pages of it, filters, search with what every score is made of, and a form to add one."""
+"""The list of memories: pages of it, filters, search with what every score is made of,
+and a form to add one.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,19 @@ class Wanted:
     @property
     def terms(self) -> dict[str, Any]:
         """What a link to another page of the same list carries."""
-        names = ("q", "recipe", "speaker", "subject", "kind", "tag", "session_id", "known", "holds", "deleted", "order")
+        names = (
+            "q",
+            "recipe",
+            "speaker",
+            "subject",
+            "kind",
+            "tag",
+            "session_id",
+            "known",
+            "holds",
+            "deleted",
+            "order",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -116,9 +130,14 @@ async def _list(
         everything = await memory.get_all(include_deleted=True)
         expired = agent.bank.expired
         if wanted.q.strip():
-            hits = await memory.search(wanted.q, k=_K, where=wanted.where, recipe=wanted.recipe or None)
+            hits = await memory.search(
+                wanted.q, k=_K, where=wanted.where, recipe=wanted.recipe or None
+            )
         else:
-            passing = {item.id for item in await memory.get_all(where=wanted.where, include_deleted=wanted.deleted)}
+            passing = {
+                item.id
+                for item in await memory.get_all(where=wanted.where, include_deleted=wanted.deleted)
+            }
             items, further = cut(
                 seen.call,
                 _ordered(everything, wanted.order, (await memory.bank.sync()).touched),
@@ -148,7 +167,9 @@ async def _list(
     )
 
 
-def _ordered(items: list[MemoryItem], order: str, touched: Mapping[str, Sequence[int]]) -> list[MemoryItem]:
+def _ordered(
+    items: list[MemoryItem], order: str, touched: Mapping[str, Sequence[int]]
+) -> list[MemoryItem]:
     """The items, which come oldest said first; `touched` has the journal entries that changed each."""
     match order:
         case "old":
@@ -156,7 +177,11 @@ def _ordered(items: list[MemoryItem], order: str, touched: Mapping[str, Sequence
         case "new":
             return items[::-1]
         case _:
-            return sorted(items, key=lambda item: touched[item.id][-1] if touched.get(item.id) else 0, reverse=True)
+            return sorted(
+                items,
+                key=lambda item: touched[item.id][-1] if touched.get(item.id) else 0,
+                reverse=True,
+            )
 
 
 def _share(score: float, best: float) -> float:

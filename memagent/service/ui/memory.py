@@ -1,4 +1,6 @@
-"""One memory: what it says, where it comes from, every version of it as a word diff, and the forms that change it."""
+"""One memory: what it says, where it comes from, every version of it as a word diff,
+and the forms that change it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ async def _change(seen: Viewer, memory_id: str) -> Response:
                 case "edit":
                     return await _edit(seen, agent, memory_id, onward)
                 case "delete":
-                    version = check_match(form["etag"] or None, await agent.memory.get(memory_id), None)
+                    version = check_match(
+                        form["etag"] or None, await agent.memory.get(memory_id), None
+                    )
                     await agent.memory.delete(memory_id, version=version)
                     return go(seen, onward, note="Deleted. It can be brought back here.")
                 case "restore":
@@ -126,10 +130,16 @@ async def _show(
     with seen.agent() as agent:
         history = await agent.memory.history(memory_id)
         item = (await agent.bank.sync()).items.get(memory_id)
-        shown = item or next((entry.item for entry in reversed(history) if entry.item is not None), None)
+        shown = item or next(
+            (entry.item for entry in reversed(history) if entry.item is not None), None
+        )
         if shown is None:
             raise MemoryNotFound(f"no memory {memory_id!r}")
-        sources = [found for turn in shown.source_turn_ids if (found := agent.bank.turn_with_session(turn)) is not None]
+        sources = [
+            found
+            for turn in shown.source_turn_ids
+            if (found := agent.bank.turn_with_session(turn)) is not None
+        ]
         expired = shown.expired(agent.bank.now())
         others = await _others(agent, history[-1])
         stats = (await agent.bank.sync()).stats.get(memory_id)
@@ -152,12 +162,16 @@ async def _show(
         stats=stats,
         fault=fault,
         form=form if form is not None and form["do"] == "edit" else None,
-        conflict=word_diff(shown.text, form["text"]) if status in (409, 412) and form and form["do"] == "edit" else [],
+        conflict=word_diff(shown.text, form["text"])
+        if status in (409, 412) and form and form["do"] == "edit"
+        else [],
     )
 
 
 async def _others(agent: AsyncAgent, last: HistoryEntry) -> int:
-    """How many other memories the last change of this one touched too, which undoing takes back with it."""
+    """How many other memories the last change of this one touched too, which undoing
+    takes back with it.
+    """
     async for row in agent.bank.rows(after=last.seq - 1):
         return len(row.entry.changes) - 1 if isinstance(row.entry, Commit) else 0
     return 0
@@ -192,7 +206,11 @@ def _words(entry: HistoryEntry, before: MemoryItem | None) -> str:
         return _OP_WORDS[entry.op.op]
     if entry.item is None:
         return "Taken out"
-    return "Brought back" if before is not None and not before.active else "Put back with a snapshot or an import"
+    return (
+        "Brought back"
+        if before is not None and not before.active
+        else "Put back with a snapshot or an import"
+    )
 
 
 def _fields(before: MemoryItem, after: MemoryItem) -> list[tuple[str, str, str]]:

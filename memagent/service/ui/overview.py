@@ -9,7 +9,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from memagent.core.records import NodeKind
-from memagent.core.snapshot import Commit, Erased, GraphDelta, JournalRow, Restored, SessionStored, StatsDelta
+from memagent.core.snapshot import (
+    Commit,
+    Erased,
+    GraphDelta,
+    JournalRow,
+    Restored,
+    SessionStored,
+    StatsDelta,
+)
 from memagent.service.ui.frame import page, page_router
 from memagent.service.ui.session_auth import Viewer, viewer
 
@@ -75,12 +83,16 @@ def _commit_told(commit: Commit) -> tuple[str, list[tuple[str, str, str]]] | Non
     for applied in commit.ops:
         if applied.version is None:
             continue
-        after = next((change.after for change in commit.changes if change.id == applied.item_id), None)
+        after = next(
+            (change.after for change in commit.changes if change.id == applied.item_id), None
+        )
         made.append((applied.op.op, applied.item_id or "", after.text if after is not None else ""))
     if commit.undoes is not None:
         return "Took a change back", made
     if not made and not commit.rejected:
         return None
-    by = {"agent": "by the agent", "user": "by hand", "import": "by an import"}.get(commit.source.actor, "")
+    by = {"agent": "by the agent", "user": "by hand", "import": "by an import"}.get(
+        commit.source.actor, ""
+    )
     words = f"{len(made)} change{'s' if len(made) != 1 else ''} {by}".strip()
     return words + (f", {len(commit.rejected)} refused" if commit.rejected else ""), made

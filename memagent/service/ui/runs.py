@@ -1,4 +1,6 @@
-"""Training runs: what lies in the folder that `service.runs_folder` names, as a list and as curves. Read-only.
+"""Training runs: what lies in the folder that `service.runs_folder` names, as a list and as curves.
+
+Read-only.
 
 Runs belong to no user's memory, so a key that is bound to one user does not see them.
 """
@@ -67,7 +69,13 @@ async def run(
     found = await run_in_threadpool(read_run, folder, name) if folder is not None else None
     if found is None:
         raise MemoryNotFound(f"there is no run {name!r}")
-    return page(request, "runs_one.html", title="Training run", active="runs", **await run_in_threadpool(_shown, found))
+    return page(
+        request,
+        "runs_one.html",
+        title="Training run",
+        active="runs",
+        **await run_in_threadpool(_shown, found),
+    )
 
 
 def _folder(seen: Viewer) -> Path | None:
@@ -80,7 +88,11 @@ def _folder(seen: Viewer) -> Path | None:
 def _shown(found: Run) -> dict[str, Any]:
     """What the page of a run shows."""
     groups = [
-        ("Validation", "means over held-out episodes, played greedily; bands are 95 % intervals", _validation(found)),
+        (
+            "Validation",
+            "means over held-out episodes, played greedily; bands are 95 % intervals",
+            _validation(found),
+        ),
         ("Experience", "of what is learned from", _experience(found)),
         ("Updates", "as the optimizer logged them", _updates(found)),
     ]
@@ -92,7 +104,11 @@ def _shown(found: Run) -> dict[str, Any]:
         "best": found.best(),
         "tokens": int(tokens),
         "seconds": sum(value for _, value in found.logged("step_time")),
-        "groups": [(title, note, charts) for title, note, charts in groups if any(not one.empty for one in charts)],
+        "groups": [
+            (title, note, charts)
+            for title, note, charts in groups
+            if any(not one.empty for one in charts)
+        ],
         "tested": tested,
         "test_names": [name for name in _TESTED if any(name in cells for _, _, cells in tested)],
         "settings": json.dumps(found.settings, indent=2, ensure_ascii=False)[:_MOST_SETTINGS_CHARS],
@@ -125,7 +141,12 @@ def _validation(run: Run) -> list[Chart]:
 def _experience(run: Run) -> list[Chart]:
     flat = _by(run, _BRANCHES, "groups/{}_flat")
     return [
-        chart("Reward", _by(run, _BRANCHES, "reward/{}"), note="by which rollouts were compared", borders=run.borders),
+        chart(
+            "Reward",
+            _by(run, _BRANCHES, "reward/{}"),
+            note="by which rollouts were compared",
+            borders=run.borders,
+        ),
         chart(
             "Ops",
             _by(run, _OPS, "ops/{}"),
@@ -144,19 +165,33 @@ def _experience(run: Run) -> list[Chart]:
             shown=share,
             borders=run.borders,
         ),
-        _plain(run, "Tokens", "generated in a batch of experience", run.figure("tokens/completion"), tone=3),
+        _plain(
+            run,
+            "Tokens",
+            "generated in a batch of experience",
+            run.figure("tokens/completion"),
+            tone=3,
+        ),
     ]
 
 
 def _updates(run: Run) -> list[Chart]:
     return [
-        _plain(run, title, note, run.logged(name), tone=place % 6) for place, (name, title, note) in enumerate(_LOGGED)
+        _plain(run, title, note, run.logged(name), tone=place % 6)
+        for place, (name, title, note) in enumerate(_LOGGED)
     ]
 
 
 def _by(run: Run, names: Sequence[str], pattern: str) -> list[Curve]:
-    return [Curve(name=name, points=run.figure(pattern.format(name)), tone=tone) for tone, name in enumerate(names)]
+    return [
+        Curve(name=name, points=run.figure(pattern.format(name)), tone=tone)
+        for tone, name in enumerate(names)
+    ]
 
 
-def _plain(run: Run, title: str, note: str, points: list[tuple[float, float]], *, tone: int) -> Chart:
-    return chart(title, [Curve(name=title, points=points, tone=tone)], note=note, borders=run.borders)
+def _plain(
+    run: Run, title: str, note: str, points: list[tuple[float, float]], *, tone: int
+) -> Chart:
+    return chart(
+        title, [Curve(name=title, points=points, tone=tone)], note=note, borders=run.borders
+    )

@@ -1,11 +1,15 @@
-"""Who looks at a page: this machine's own user, or an API key pasted at the sign-in page and held by a sealed cookie.
+"""Who looks at a page: this machine's own user, or an API key pasted at the sign-in
+page and held by a sealed cookie.
 
-Without any API key in the service, the rules of `access.caller_of` hold here too: requests of this machine alone, by loopback names. With
-keys, the cookie stands for one: an HMAC over the key's id, an expiry and a nonce. The key itself is in no cookie and is looked up at every
-request, so a revoked one is out at once; that a session was left is known to the worker that was told. Every form carries a token sealed
-to the session, and the browser has to say that the form came from this service.
-The surprise: pages allow their own address as a referrer, in a `meta` element. Under `no-referrer` alone a browser sends `Origin: null`
-with every form, and nobody could tell ours from a stranger's.
+Without any API key in the service, the rules of `access.caller_of` hold here too:
+requests of this machine alone, by loopback names. With keys, the cookie stands for one:
+an HMAC over the key's id, an expiry and a nonce. The key itself is in no cookie and is
+looked up at every request, so a revoked one is out at once; that a session was left is
+known to the worker that was told. Every form carries a token sealed to the session, and
+the browser has to say that the form came from this service. The surprise: pages allow
+their own address as a referrer, in a `meta` element. Under `no-referrer` alone a
+browser sends `Origin: null` with every form, and nobody could tell ours from a
+stranger's.
 """
 
 from __future__ import annotations
@@ -60,12 +64,22 @@ class Form(dict[str, str]):
 
 
 class Viewer:
-    """Somebody who may see a page: who it is, whose memory is shown, and the token for the page's forms."""
+    """Somebody who may see a page: who it is, whose memory is shown, and the token for
+    the page's forms.
+    """
 
     __slots__ = ("call", "chosen", "csrf", "form", "request")
 
-    def __init__(self, request: Request, call: Call, *, csrf: str, form: Form, chosen: bool) -> None:
-        self.request, self.call, self.csrf, self.form, self.chosen = request, call, csrf, form, chosen
+    def __init__(
+        self, request: Request, call: Call, *, csrf: str, form: Form, chosen: bool
+    ) -> None:
+        self.request, self.call, self.csrf, self.form, self.chosen = (
+            request,
+            call,
+            csrf,
+            form,
+            chosen,
+        )
 
     @property
     def caller(self) -> Caller:
@@ -100,7 +114,9 @@ class Viewer:
         """Raises `ServiceError` (`forbidden`) unless it has all of these scopes."""
         lacking = sorted(set(needed) - self.caller.scopes)
         if lacking:
-            raise ServiceError(f"the API key lacks the scope {', '.join(lacking)}", code="forbidden")
+            raise ServiceError(
+                f"the API key lacks the scope {', '.join(lacking)}", code="forbidden"
+            )
 
     @contextmanager
     def agent(self) -> Generator[AsyncAgent]:
@@ -110,14 +126,18 @@ class Viewer:
 
 
 def viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[Viewer]]:
-    """The dependency of a page: the viewer must have all of these scopes; of a POST the form is read and its token checked.
+    """The dependency of a page: the viewer must have all of these scopes; of a POST the
+    form is read and its token checked.
 
-    With `about_memory` somebody who may act for any user has to name one (`?user_id=`), or is sent to choose one (`UserNeeded`).
-    Raises `ServiceError`, `MemoryNotFound` for a user that the key does not reach.
+    With `about_memory` somebody who may act for any user has to name one (`?user_id=`),
+    or is sent to choose one (`UserNeeded`). Raises `ServiceError`, `MemoryNotFound` for
+    a user that the key does not reach.
     """
     wanted = frozenset(needed)
 
-    async def look(request: Request, user_id: UserId = None, agent_id: AgentId = None, run_id: RunId = None) -> Viewer:
+    async def look(
+        request: Request, user_id: UserId = None, agent_id: AgentId = None, run_id: RunId = None
+    ) -> Viewer:
         door = door_of(request)
         caller, session = door.seen(request)
         csrf = door.token(session)
@@ -126,16 +146,24 @@ def viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[V
             form = await read_form(request)
             check_origin(request)
             if not hmac.compare_digest(form["csrf"].encode(), csrf.encode()):
-                raise ServiceError("the form is from another session; load the page again", code="forbidden")
+                raise ServiceError(
+                    "the form is from another session; load the page again", code="forbidden"
+                )
         if caller.user_id is not None and user_id not in (None, caller.user_id):
             raise MemoryNotFound(f"there is nothing of user {user_id!r} here")
         try:
-            scope = Scope(user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id)
+            scope = Scope(
+                user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id
+            )
         except ValidationError as exc:
             raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
         chosen = user_id is not None or caller.user_id is not None or caller is LOCAL
         seen = Viewer(
-            request, Call(request, service_of(request), caller, scope, None), csrf=csrf, form=form, chosen=chosen
+            request,
+            Call(request, service_of(request), caller, scope, None),
+            csrf=csrf,
+            form=form,
+            chosen=chosen,
         )
         request.state.viewer = seen
         seen.need(*wanted)
@@ -151,14 +179,21 @@ class Door:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._secret = hmac.new(service.database.secret(), b"memagent/ui/1", hashlib.sha256).digest()
+        self._secret = hmac.new(
+            service.database.secret(), b"memagent/ui/1", hashlib.sha256
+        ).digest()
         self.cookie = f"memagent_ui_{hashlib.sha256(self._secret).hexdigest()[:8]}"
-        """The cookie's name: ports of one machine share their cookies, so each service has a name of its own."""
+        """The cookie's name: ports of one machine share their cookies, so each service has
+        a name of its own.
+        """
         self.note_cookie = f"{self.cookie}_note"
         self._left: dict[str, float] = {}
 
     def seen(self, request: Request) -> tuple[Caller, str]:
-        """Who a request is from, and the session it belongs to. Raises `SignInNeeded`, `ServiceError`."""
+        """Who a request is from, and the session it belongs to.
+
+        Raises `SignInNeeded`, `ServiceError`.
+        """
         if not self._service.keys.ever:
             return caller_of(request), _LOCAL_SESSION
         session = self._session(request.cookies.get(self.cookie, ""))
@@ -174,7 +209,9 @@ class Door:
     def let_in(self, request: Request, response: Response, caller: Caller) -> None:
         """Begin a session for a key."""
         session = f"{caller.name}.{int(time.time()) + SESSION_S}.{secrets.token_urlsafe(12)}"
-        self.keep(request, response, self.cookie, f"{session}.{self._sealed(session)}", seconds=SESSION_S)
+        self.keep(
+            request, response, self.cookie, f"{session}.{self._sealed(session)}", seconds=SESSION_S
+        )
 
     def let_out(self, request: Request, response: Response) -> None:
         """End the session of a request; its cookie is of no use afterwards."""
@@ -185,10 +222,16 @@ class Door:
             self._left[session] = float(session.split(".")[1])
         self.keep(request, response, self.cookie, "", seconds=0)
 
-    def keep(self, request: Request, response: Response, name: str, value: str, *, seconds: int) -> None:
+    def keep(
+        self, request: Request, response: Response, name: str, value: str, *, seconds: int
+    ) -> None:
         """Set a cookie that only these pages send back; for 0 seconds deletes it."""
-        https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "") == "https"
-        response.set_cookie(name, value, max_age=seconds, path="/ui", secure=https, httponly=True, samesite="strict")
+        https = (
+            request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "") == "https"
+        )
+        response.set_cookie(
+            name, value, max_age=seconds, path="/ui", secure=https, httponly=True, samesite="strict"
+        )
 
     def seal(self, text: str) -> str:
         """A text with its seal, for a cookie."""
@@ -207,7 +250,11 @@ class Door:
         session, _, seal = cookie.rpartition(".")
         if not hmac.compare_digest(self._sealed(session).encode(), seal.encode()):
             return ""
-        return session if float(session.split(".")[1]) > time.time() and session not in self._left else ""
+        return (
+            session
+            if float(session.split(".")[1]) > time.time() and session not in self._left
+            else ""
+        )
 
     def _sealed(self, text: str) -> str:
         digest = hmac.new(self._secret, text.encode(), hashlib.sha256).digest()
@@ -224,13 +271,21 @@ def door_of(request: Request) -> Door:
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form, the last of each name. Raises `ServiceError`, `InputError`."""
+    """The fields of a form, the last of each name.
+
+    Raises `ServiceError`, `InputError`.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise ServiceError("send the form as application/x-www-form-urlencoded", code="unsupported_media_type")
+        raise ServiceError(
+            "send the form as application/x-www-form-urlencoded", code="unsupported_media_type"
+        )
     try:
         pairs = parse_qsl(
-            (await request.body()).decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
+            (await request.body()).decode(),
+            keep_blank_values=True,
+            max_num_fields=_MOST_FIELDS,
+            errors="strict",
         )
     except ValueError as exc:
         raise InputError("the form cannot be read") from exc
@@ -238,7 +293,9 @@ async def read_form(request: Request) -> Form:
 
 
 def check_origin(request: Request) -> None:
-    """Raises `ServiceError` for a form that a page of another origin sent, or that does not say where it is from."""
+    """Raises `ServiceError` for a form that a page of another origin sent, or that does
+    not say where it is from.
+    """
     headers = request.headers
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site not in (None, "same-origin"):

@@ -35,14 +35,24 @@ async def sign_in(request: Request) -> Response:
     caller = keys.caller(form["key"].strip())
     if caller is None:
         fault = "This key is not known, or it was revoked."
-        return page(request, "sign_in.html", title="Sign in", active="", status=401, next=onward, fault=fault)
+        return page(
+            request,
+            "sign_in.html",
+            title="Sign in",
+            active="",
+            status=401,
+            next=onward,
+            fault=fault,
+        )
     response = RedirectResponse(onward, 303)
     door_of(request).let_in(request, response, caller)
     return response
 
 
 @router.post("/ui/sign-out")
-async def sign_out(request: Request, seen: Annotated[Viewer, Depends(viewer(about_memory=False))]) -> Response:
+async def sign_out(
+    request: Request, seen: Annotated[Viewer, Depends(viewer(about_memory=False))]
+) -> Response:
     """End the session."""
     response = RedirectResponse("/ui/sign-in", 303)
     door_of(request).let_out(request, response)
@@ -51,7 +61,9 @@ async def sign_out(request: Request, seen: Annotated[Viewer, Depends(viewer(abou
 
 
 @router.get("/ui/{_rest:path}")
-async def nowhere(_rest: str, seen: Annotated[Viewer, Depends(viewer(about_memory=False))]) -> Response:
+async def nowhere(
+    _rest: str, seen: Annotated[Viewer, Depends(viewer(about_memory=False))]
+) -> Response:
     """The page for addresses where there is none."""
     if not _rest:
         return RedirectResponse("/ui", 303)

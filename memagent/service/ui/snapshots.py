@@ -1,4 +1,6 @@
-"""Snapshots: list, take, compare, fork, restore; every form does what the REST verb of the same name does, by calling it."""
+"""Snapshots: list, take, compare, fork, restore; every form does what the REST verb of
+the same name does, by calling it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def take(request: Request, seen: Writer) -> Response:
     """Remember this point of the memory."""
     name = seen.form["name"].strip()
     if len(name) > _NAME_CHARS:
-        return await _list(request, seen, fault=f"a name has at most {_NAME_CHARS} characters", name=name)
+        return await _list(
+            request, seen, fault=f"a name has at most {_NAME_CHARS} characters", name=name
+        )
     made = await routes_snapshots.take_snapshot(NewSnapshot(name=name), seen.call)
     info = SnapshotInfo.model_validate_json(bytes(made.body))
     return go(seen, "/ui/snapshots", note=f"Taken: {_title(info)}, {info.items:,} memories.")
@@ -54,10 +58,14 @@ async def snapshot(request: Request, seen: Reader, id: Id, deed: Deed = "") -> H
 
 @router.post("/ui/snapshots/restore")
 async def restore(request: Request, seen: Writer) -> Response:
-    """Put the memory back to a snapshot, when its number of memories was typed in as a confirmation."""
+    """Put the memory back to a snapshot, when its number of memories was typed in as a
+    confirmation.
+    """
     info = await _info(seen, seen.form["id"])
     if seen.form["confirm"] != "restore":
-        return await _one(request, seen, info.id, deed="restore", fault="type the word restore to confirm")
+        return await _one(
+            request, seen, info.id, deed="restore", fault="type the word restore to confirm"
+        )
     try:
         await routes_snapshots.restore_snapshot(info.id, seen.call)
     except MemAgentError as exc:
@@ -93,7 +101,13 @@ async def diff(
 ) -> HTMLResponse:
     """What changed from one snapshot to another, or until now."""
     infos = await _infos(seen)
-    values: dict[str, Any] = {"infos": infos, "before": before, "after": after, "found": None, "fault": ""}
+    values: dict[str, Any] = {
+        "infos": infos,
+        "before": before,
+        "after": after,
+        "found": None,
+        "fault": "",
+    }
     status = 200
     if before:
         try:
@@ -102,10 +116,17 @@ async def diff(
             if isinstance(exc, MemoryNotFound):
                 raise
             status, values["fault"] = failure(request, exc)
-    return page(request, "snapshots_diff.html", title="Compare snapshots", active="snapshots", status=status, **values)
+    return page(
+        request,
+        "snapshots_diff.html",
+        title="Compare snapshots",
+        active="snapshots",
+        status=status,
+        **values,
+    )
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 async def _list(request: Request, seen: Viewer, *, fault: str = "", name: str = "") -> HTMLResponse:
@@ -127,7 +148,13 @@ async def _list(request: Request, seen: Viewer, *, fault: str = "", name: str = 
 
 
 async def _one(
-    request: Request, seen: Viewer, snapshot_id: str, *, deed: Deed, fault: str = "", status: int = 200
+    request: Request,
+    seen: Viewer,
+    snapshot_id: str,
+    *,
+    deed: Deed,
+    fault: str = "",
+    status: int = 200,
 ) -> HTMLResponse:
     info = await _info(seen, snapshot_id)
     with seen.agent() as agent:
@@ -159,15 +186,23 @@ async def _info(seen: Viewer, snapshot_id: str) -> SnapshotInfo:
 
 
 async def _compared(seen: Viewer, before: str, after: str) -> dict[str, Any]:
-    """The parts of a comparison, cut to what a page shows. Raises `SnapshotMismatch` when the content was erased since."""
+    """The parts of a comparison, cut to what a page shows.
+
+    Raises `SnapshotMismatch` when the content was erased since.
+    """
     if before == after:
         raise InputError("choose two different points")
     response = await routes_snapshots.diff(before, seen.call, None if after == NOW else after)
     found = SnapshotDiff.model_validate_json(bytes(response.body))
     with seen.agent() as agent:
         state = await agent.bank.sync()
-    changed = [(old, new, word_diff(old.text, new.text) if old.text != new.text else ()) for old, new in found.changed]
-    edges = [("added", edge) for edge in found.edges_added] + [("removed", edge) for edge in found.edges_removed]
+    changed = [
+        (old, new, word_diff(old.text, new.text) if old.text != new.text else ())
+        for old, new in found.changed
+    ]
+    edges = [("added", edge) for edge in found.edges_added] + [
+        ("removed", edge) for edge in found.edges_removed
+    ]
     return {
         "empty": found.empty,
         "counts": {
@@ -180,7 +215,8 @@ async def _compared(seen: Viewer, before: str, after: str) -> dict[str, Any]:
         "removed": found.removed[:MOST_SHOWN],
         "changed": changed[:MOST_SHOWN],
         "edges": [
-            (what, edge, _end(state, edge.source), _end(state, edge.target)) for what, edge in edges[:MOST_SHOWN]
+            (what, edge, _end(state, edge.source), _end(state, edge.target))
+            for what, edge in edges[:MOST_SHOWN]
         ],
         "most": MOST_SHOWN,
     }

@@ -1,7 +1,9 @@
-"""The turn inspector: the journal as a feed, what was made of a session turn by turn, why a memory is there, why an answer was given.
+"""The turn inspector: the journal as a feed, what was made of a session turn by turn,
+why a memory is there, why an answer was given.
 
-What is shown of the past comes from the journal; what the journal does not keep is named as such. "What recall gives" is computed now, over
-the memory as it was at that entry: the search is today's, the memory is not.
+What is shown of the past comes from the journal; what the journal does not keep is
+named as such. "What recall gives" is computed now, over the memory as it was at that
+entry: the search is today's, the memory is not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from memagent.core.records import Session, Turn, content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.chunking import split_session
-from memagent.pages.journal_words import EntryTold, SessionTold, is_about, session_told, told, turns_of
+from memagent.pages.journal_words import (
+    EntryTold,
+    SessionTold,
+    is_about,
+    session_told,
+    told,
+    turns_of,
+)
 from memagent.service.routes.memories import context_of
 from memagent.service.ui.explaining import answer_told, candidates_told
 from memagent.service.ui.frame import failure, page, page_router
@@ -34,7 +43,9 @@ Asker = Annotated[Viewer, Depends(viewer("chat"))]
 MOST_ROWS: Final = 20_000
 """Most journal entries that are looked through for one session."""
 _AFTER: Final = 200
-"""Entries looked through behind the last decision about a session, for what was added to the graph."""
+"""Entries looked through behind the last decision about a session, for what was added to
+the graph.
+"""
 _FEED: Final = 40
 _SESSIONS: Final = 40
 _RECALLED: Final = 8
@@ -83,7 +94,12 @@ async def sessions(
                 resting[item.session_id] = resting.get(item.session_id, 0) + 1
         chunk_turns = agent.design.chunk_turns
     shown = [
-        (one, len(state.done.get(one.id, ())), len(split_session(one, chunk_turns=chunk_turns)), resting.get(one.id, 0))
+        (
+            one,
+            len(state.done.get(one.id, ())),
+            len(split_session(one, chunk_turns=chunk_turns)),
+            resting.get(one.id, 0),
+        )
         for one in stored[start : start + _SESSIONS]
     ]
     further = start + _SESSIONS if start + _SESSIONS < len(stored) else None
@@ -102,14 +118,19 @@ async def sessions(
 
 @router.get("/ui/turns/session")
 async def session(request: Request, seen: Reader, id: Name, seq: Seq = None) -> HTMLResponse:
-    """One session, turn by turn, with what was decided about each. `seq` is a hint where its entries begin."""
+    """One session, turn by turn, with what was decided about each.
+
+    `seq` is a hint where its entries begin.
+    """
     with seen.agent() as agent:
         state = await agent.bank.sync()
         stored = state.sessions.get(id)
         if stored is None:
             raise MemoryNotFound(f"no session {id!r} for user {seen.scope.user_id!r}")
         parts = split_session(stored, chunk_turns=agent.design.chunk_turns)
-        story, whole = await _story(agent, stored, state, after=max(0, (seq or 1) - 1), parts=len(parts))
+        story, whole = await _story(
+            agent, stored, state, after=max(0, (seq or 1) - 1), parts=len(parts)
+        )
     job = await _job(seen, id) if story.decided < len(parts) else None
     return page(
         request,
@@ -128,7 +149,9 @@ async def session(request: Request, seen: Reader, id: Name, seq: Seq = None) -> 
 async def decision(
     request: Request, seen: Reader, seq: Annotated[int, Query(ge=1, le=2**62)], recall: bool = False
 ) -> HTMLResponse:
-    """One journal entry in full; with `recall`, what a search for each of its texts gives on the memory before it."""
+    """One journal entry in full; with `recall`, what a search for each of its texts
+    gives on the memory before it.
+    """
     with seen.agent() as agent:
         state = await agent.bank.sync()
         rows = await _rows(agent, seq - 1, seq + 1)
@@ -151,13 +174,19 @@ async def decision(
 
 @router.get("/ui/turns/memory")
 async def memory(request: Request, seen: Reader, id: Name) -> HTMLResponse:
-    """Why a memory is there: every op that made it what it is, with its reason and the words it rests on."""
+    """Why a memory is there: every op that made it what it is, with its reason and the
+    words it rests on.
+    """
     with seen.agent() as agent:
         entries = await agent.memory.history(id)
         state = agent.bank.state
         quoted = _quoted(
             state,
-            [turn_id for one in entries for turn_id in (one.item.source_turn_ids if one.item is not None else ())],
+            [
+                turn_id
+                for one in entries
+                for turn_id in (one.item.source_turn_ids if one.item is not None else ())
+            ],
         )
         steps = [(one, turns_of(one.op) if one.op is not None else ()) for one in entries]
     return page(
@@ -191,8 +220,12 @@ async def question(
         memory = agent.memory
         as_of = AsOf(recorded=_number(seq))
         found = await memory.search(text, k=k, recipe=recipe or None, as_of=as_of)
-        fitting = await memory.search(text, k=k, recipe=recipe or None, as_of=as_of, max_tokens=budget)
-    block = context_of([hit_line(hit, version=False) for hit in fitting], [hit.id for hit in fitting])
+        fitting = await memory.search(
+            text, k=k, recipe=recipe or None, as_of=as_of, max_tokens=budget
+        )
+    block = context_of(
+        [hit_line(hit, version=False) for hit in fitting], [hit.id for hit in fitting]
+    )
     values["candidates"] = candidates_told(found, taken={hit.id for hit in fitting})
     values["block"] = block.text
     return page(request, "turns_question.html", **values)
@@ -213,7 +246,11 @@ async def ask(request: Request, seen: Asker) -> Response:
                 values["answer"] = answer_told(
                     *await _answered(
                         agent,
-                        Question(text=text, recipe=recipe_of(recipe) if recipe else None, as_of=AsOf(recorded=seq)),
+                        Question(
+                            text=text,
+                            recipe=recipe_of(recipe) if recipe else None,
+                            as_of=AsOf(recorded=seq),
+                        ),
                     )
                 )
         except MemAgentError as exc:
@@ -226,7 +263,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _SEQ_DIGITS else None
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------
 
 
 async def _rows(agent: AsyncAgent, after: int, before: int) -> list[JournalRow]:
@@ -244,7 +281,8 @@ async def _story(
 ) -> tuple[SessionTold, bool]:
     """The session with the rows about it, and whether all were looked through that may be.
 
-    What belongs to a session stands together: once every part that was decided about is found, only a few more rows are looked at.
+    What belongs to a session stands together: once every part that was decided about is
+    found, only a few more rows are looked at.
     """
     done = state.done.get(stored.id, frozenset[int]())
     found: list[JournalRow] = []
@@ -270,7 +308,9 @@ async def _job(seen: Viewer, session_id: str) -> Job | None:
 
 async def _recalled(agent: AsyncAgent, entry: EntryTold) -> list[tuple[str, list[Hit]]]:
     """(text, hits) of an entry's first ops, searched in the memory as it was before."""
-    texts = list(dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE"))[:_RECALLED]
+    texts = list(dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE"))[
+        :_RECALLED
+    ]
     before = await agent.memory.as_of(AsOf(recorded=entry.seq - 1))
     return [(text, await before.search(text, k=5)) for text in texts]
 
@@ -298,7 +338,9 @@ def _quoted(state: BankState, turn_ids: list[str]) -> dict[str, tuple[Turn, Sess
     return found
 
 
-def _asked(seen: Viewer, *, text: str, k: int, budget: int, recipe: str, seq: int | None) -> dict[str, Any]:
+def _asked(
+    seen: Viewer, *, text: str, k: int, budget: int, recipe: str, seq: int | None
+) -> dict[str, Any]:
     """What the question page needs, before anything was found."""
     return {
         "title": "Why this was answered",

@@ -1,4 +1,6 @@
-"""Whose memories there are, choosing one, and the rights of a user: everything as files, everything gone."""
+"""Whose memories there are, choosing one, and the rights of a user: everything as
+files, everything gone.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ async def act(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> Respon
     return go(seen, f"/ui/jobs/{job.id}", note=note)
 
 
-async def _show(seen: Viewer, *, find: str = "", cursor: str = "", status: int = 200, fault: str = "") -> Response:
+async def _show(
+    seen: Viewer, *, find: str = "", cursor: str = "", status: int = 200, fault: str = ""
+) -> Response:
     scopes = await reachable(seen.call)
     users = _by_user(scopes)
     wanted = find.strip().casefold()

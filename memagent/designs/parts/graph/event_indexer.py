@@ -1,10 +1,13 @@
-"""An indexer that asks a model twice a session: which events it tells, and how these hang together; at times a third time.
+"""An indexer that asks a model twice a session: which events it tells, and how these
+hang together; at times a third time.
 
-The first call divides the dialogue into a few whole events; the second sees dialogue and events and considers all pairs. What follows from
-the turns is the system's: date, resolved time, ids; links to items, people and the time line are added by rules, and new events are merged
-with those told before. Where a new event is near to one told before but not so near as to be plainly the same, a third call judges all such
-pairs together. Entries that cannot be read, events that name no turn of the session and relations that break a rule of the graph
-are told in `rejected` and stay out.
+The first call divides the dialogue into a few whole events; the second sees dialogue
+and events and considers all pairs. What follows from the turns is the system's: date,
+resolved time, ids; links to items, people and the time line are added by rules, and new
+events are merged with those told before. Where a new event is near to one told before
+but not so near as to be plainly the same, a third call judges all such pairs together.
+Entries that cannot be read, events that name no turn of the session and relations that
+break a rule of the graph are told in `rejected` and stay out.
 """
 
 from __future__ import annotations
@@ -23,9 +26,22 @@ from memagent.designs.parts.graph.event_links import linked
 from memagent.designs.parts.graph.merge_judge import MergeJudge
 from memagent.designs.parts.lines import day_of, turn_line
 from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
-from memagent.events.merge import EventJudge, MergeSettings, event_texts, merge_events, near_pairs, open_events
+from memagent.events.merge import (
+    EventJudge,
+    MergeSettings,
+    event_texts,
+    merge_events,
+    near_pairs,
+    open_events,
+)
 from memagent.memory.event_vectors import text_vectors
-from memagent.replies.events import MODEL_RELATIONS, EventDraft, RelationDraft, parse_events, parse_relations
+from memagent.replies.events import (
+    MODEL_RELATIONS,
+    EventDraft,
+    RelationDraft,
+    parse_events,
+    parse_relations,
+)
 from memagent.state.fold import folded
 from memagent.timex.resolve import resolve_time
 
@@ -49,7 +65,8 @@ def _list_of(key: str, properties: JsonSchema) -> JsonSchema:
 
 
 EVENTS_SCHEMA: Final = _list_of(
-    "events", {"summary": _TEXT, "people": _TEXTS, "turns": _TEXTS, "when": {"type": ["string", "null"]}}
+    "events",
+    {"summary": _TEXT, "people": _TEXTS, "turns": _TEXTS, "when": {"type": ["string", "null"]}},
 )
 """What the reply to `segment` should look like."""
 RELATIONS_SCHEMA: Final = _list_of(
@@ -68,7 +85,9 @@ RELATIONS_SCHEMA: Final = _list_of(
 
 @dataclass(frozen=True, kw_only=True)
 class EventIndexer:
-    """A session to merged events and edges, with two or three model calls; one more for each reply that cannot be read."""
+    """A session to merged events and edges, with two or three model calls; one more for
+    each reply that cannot be read.
+    """
 
     judge: MergeJudge | None = MergeJudge()
     """Settles whether near events are one; without it the cosine decides."""
@@ -92,7 +111,9 @@ class EventIndexer:
             refused += more
         state = await ctx.bank.sync()
         proposal = linked(state, events)
-        texts = [text for event in (*open_events(state.graph), *events) for text in event_texts(event)]
+        texts = [
+            text for event in (*open_events(state.graph), *events) for text in event_texts(event)
+        ]
         vectors = await text_vectors(ctx.bank, texts)
         judge: EventJudge | None = None
         if self.judge is not None:
@@ -103,12 +124,18 @@ class EventIndexer:
             update={
                 "edges": (*edges, *proposal.edges),
                 "session_id": session.id,
-                "rejected": tuple(f"{bad.detail}: {bad.raw}" if bad.raw else bad.detail for bad in refused),
+                "rejected": tuple(
+                    f"{bad.detail}: {bad.raw}" if bad.raw else bad.detail for bad in refused
+                ),
             }
         )
-        return await merge_events(state.graph, proposal, vectors=vectors, judge=judge, settings=self.merge)
+        return await merge_events(
+            state.graph, proposal, vectors=vectors, judge=judge, settings=self.merge
+        )
 
-    async def _segment(self, session: Session, ctx: SlotContext) -> tuple[list[Event], list[Rejected]]:
+    async def _segment(
+        self, session: Session, ctx: SlotContext
+    ) -> tuple[list[Event], list[Rejected]]:
         asked = await ask(
             ctx,
             Role.INDEXER,
@@ -138,7 +165,9 @@ class EventIndexer:
             values={
                 "date": _date(session),
                 "dialogue": _dialogue(session),
-                "events": fence("events", (_event_line(i, event) for i, event in enumerate(events))),
+                "events": fence(
+                    "events", (_event_line(i, event) for i, event in enumerate(events))
+                ),
             },
             schema=RELATIONS_SCHEMA,
             parse=lambda text: parse_relations(text, events=len(events)),
@@ -150,7 +179,10 @@ class EventIndexer:
 
 
 def grounded(draft: EventDraft, session: Session, order: int) -> Event | Rejected:
-    """The event with what its turns tell; rejected when it names no turn of the session. Turns of other sessions are left out."""
+    """The event with what its turns tell; rejected when it names no turn of the session.
+
+    Turns of other sessions are left out.
+    """
     turns = _turns_of(draft.turn_ids, session)
     if not turns:
         detail = f"the event names no turn of session {session.id!r}"

@@ -1,8 +1,10 @@
-"""Where a walk starts: events found by meaning and through the memories told by their turns, spread over topics.
+"""Where a walk starts: events found by meaning and through the memories told by their
+turns, spread over topics.
 
-A pool of events is fused from two arms: cosine of the query with summaries and aliases, and the bank's hybrid search, whose hits count for
-the events that rest on their turns (so keywords find events too). The pool is put in order by the subgoals; the first three topics among
-its best five events give up to three start events each.
+A pool of events is fused from two arms: cosine of the query with summaries and aliases,
+and the bank's hybrid search, whose hits count for the events that rest on their turns
+(so keywords find events too). The pool is put in order by the subgoals; the first three
+topics among its best five events give up to three start events each.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from memagent.memory.event_vectors import query_vectors, text_vectors
 from memagent.protocols import Matrix, Vector
 
 RRF_K = 60
-"""Rank offset of reciprocal-rank fusion (Cormack, Clarke and Buettcher 2009); larger flattens the difference between first and tenth."""
+"""Rank offset of reciprocal-rank fusion (Cormack, Clarke and Buettcher 2009); larger
+flattens the difference between first and tenth.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,9 @@ class EventSeeds:
     async def open_seeds(cls, bank: MemoryBank, question: Question, settings: SeedSettings) -> Self:
         """Embeds what is new among the events."""
         events = events_in_sight((await bank.sync()), question.where, expired=bank.expired)
-        known = await text_vectors(bank, [text for event in events.values() for text in event_texts(event)])
+        known = await text_vectors(
+            bank, [text for event in events.values() for text in event_texts(event)]
+        )
         vectors: dict[str, Matrix] = {}
         for event in events.values():
             rows = [known[text] for text in event_texts(event) if text in known]
@@ -65,11 +71,17 @@ class EventSeeds:
         return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors)
 
     async def closeness(self, goal: str, event_ids: Sequence[str]) -> dict[str, float]:
-        """Cosine of a text with each event, its nearest text counting; events without a vector are left out."""
+        """Cosine of a text with each event, its nearest text counting; events without a
+        vector are left out.
+        """
         vector = await self._query(goal)
         if vector is None:
             return {}
-        return {one: float(np.max(self.vectors[one] @ vector)) for one in event_ids if one in self.vectors}
+        return {
+            one: float(np.max(self.vectors[one] @ vector))
+            for one in event_ids
+            if one in self.vectors
+        }
 
     async def pool(self, query: str, visited: Collection[str] = ()) -> list[tuple[str, float]]:
         """(event id, fused score) of the events that bear on the query, best first, ties by id."""
@@ -84,7 +96,9 @@ class EventSeeds:
                 scores[one] = scores.get(one, 0.0) + 1.0 / (RRF_K + rank)
         return sorted(scores.items(), key=lambda pair: (-round(pair[1], 9), pair[0]))[:size]
 
-    async def locate(self, query: str, goals: Sequence[str], visited: Collection[str]) -> list[list[str]]:
+    async def locate(
+        self, query: str, goals: Sequence[str], visited: Collection[str]
+    ) -> list[list[str]]:
         """Start events by topic, best topic first."""
         if not self.topics and self.vectors:
             labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
@@ -96,7 +110,10 @@ class EventSeeds:
                 near[one] = max(near[one], round(cosine, 6))
         order = sorted(pool, key=lambda one: -near[one])
         chosen = list(dict.fromkeys(self._topic(one) for one in order[: self.settings.starts]))
-        groups = [[one for one in order if self._topic(one) == topic] for topic in chosen[: self.settings.topics]]
+        groups = [
+            [one for one in order if self._topic(one) == topic]
+            for topic in chosen[: self.settings.topics]
+        ]
         return [group[: self.settings.members] for group in groups]
 
     def _topic(self, event_id: str) -> int | str:
@@ -109,7 +126,9 @@ class EventSeeds:
             for turn_id in self.events[one].source_turn_ids:
                 by_turn.setdefault(turn_id, []).append(one)
         turns = (turn_id for hit in hits for turn_id in hit.source_turn_ids)
-        return list(dict.fromkeys(one for turn_id in turns for one in sorted(by_turn.get(turn_id, ()))))
+        return list(
+            dict.fromkeys(one for turn_id in turns for one in sorted(by_turn.get(turn_id, ())))
+        )
 
     async def _query(self, text: str) -> Vector | None:
         if text not in self.queries:

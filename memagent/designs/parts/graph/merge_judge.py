@@ -1,7 +1,10 @@
-"""A judge of near-equal events that asks a model once a session, about all pairs of the uncertain band together.
+"""A judge of near-equal events that asks a model once a session, about all pairs of the
+uncertain band together.
 
-Pairs whose cosine is at least `sure_cosine` are the same without asking; below the floor of the merge nobody asks. A pair the reply does
-not settle, and all pairs when it cannot be read, fall back to the cosine, as without a judge; what could not be read is told as rejected.
+Pairs whose cosine is at least `sure_cosine` are the same without asking; below the
+floor of the merge nobody asks. A pair the reply does not settle, and all pairs when it
+cannot be read, fall back to the cosine, as without a judge; what could not be read is
+told as rejected.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ NearPair = tuple[Event, Event, float]
 
 @dataclass(frozen=True, kw_only=True)
 class MergeJudge:
-    """Near pairs to a judge of them, with at most one model call; one more when its reply cannot be read."""
+    """Near pairs to a judge of them, with at most one model call; one more when its
+    reply cannot be read.
+    """
 
     sure_cosine: float = 0.97
     """At least this is the same event without asking."""
@@ -64,14 +69,21 @@ class MergeJudge:
     async def __call__(
         self, pairs: Sequence[NearPair], ctx: SlotContext, *, settings: MergeSettings, call: int
     ) -> tuple[EventJudge, list[Rejected]]:
-        """The judge, which asks nothing more, and what could not be read. `call` is the ordinal of its call in the indexer's chunk."""
+        """The judge, which asks nothing more, and what could not be read.
+
+        `call` is the ordinal of its call in the indexer's chunk.
+        """
         known = {
             _key(first, later): Judgement(
                 likeness=Likeness.SAME if cosine >= settings.same_cosine else Likeness.NEITHER
             )
             for first, later, cosine in pairs
         }
-        open_ = [pair for pair in pairs if pair[2] < self.sure_cosine and pair[0].summary != pair[1].summary]
+        open_ = [
+            pair
+            for pair in pairs
+            if pair[2] < self.sure_cosine and pair[0].summary != pair[1].summary
+        ]
         open_ = open_[: self.most_pairs]
         rejected: list[Rejected] = []
         if open_:
@@ -79,7 +91,11 @@ class MergeJudge:
                 ctx,
                 Role.INDEXER,
                 load_prompt(self.prompt),
-                values={"pairs": fence("pairs", (line for i, pair in enumerate(open_) for line in _lines(i, pair)))},
+                values={
+                    "pairs": fence(
+                        "pairs", (line for i, pair in enumerate(open_) for line in _lines(i, pair))
+                    )
+                },
                 schema=PAIRS_SCHEMA,
                 parse=lambda text: parse_pairs(text, pairs=len(open_)),
                 call=call,

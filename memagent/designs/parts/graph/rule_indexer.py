@@ -1,9 +1,12 @@
-"""An indexer that needs no model: a session's turns become events word for word, linked by time, names and topic.
+"""An indexer that needs no model: a session's turns become events word for word, linked
+by time, names and topic.
 
-Informative turns that follow each other and share content words form one event (at most four turns); it says what was said, with the
-speakers as its people and the time its words tell, resolved against the date. MENTIONS lead to people and names, BEFORE follows resolved
-times, ELABORATES leads to the event before when both speak of the same thing, PART_OF leads from the items made of its turns.
-The surprise: events told twice are merged only when their words nearly agree, so what is only alike stays apart.
+Informative turns that follow each other and share content words form one event (at most
+four turns); it says what was said, with the speakers as its people and the time its
+words tell, resolved against the date. MENTIONS lead to people and names, BEFORE follows
+resolved times, ELABORATES leads to the event before when both speak of the same thing,
+PART_OF leads from the items made of its turns. The surprise: events told twice are
+merged only when their words nearly agree, so what is only alike stays apart.
 """
 
 from __future__ import annotations
@@ -41,15 +44,21 @@ class RuleIndexer:
         state = await ctx.bank.sync()
         proposal = linked(state, events)
         elaborations = _elaborations(ctx.session, groups, events)
-        proposal = proposal.model_copy(update={"edges": (*proposal.edges, *elaborations), "session_id": ctx.session.id})
-        texts = [text for event in (*open_events(state.graph), *events) for text in event_texts(event)]
+        proposal = proposal.model_copy(
+            update={"edges": (*proposal.edges, *elaborations), "session_id": ctx.session.id}
+        )
+        texts = [
+            text for event in (*open_events(state.graph), *events) for text in event_texts(event)
+        ]
         return await merge_events(
             state.graph, proposal, vectors=await text_vectors(ctx.bank, texts), settings=self.merge
         )
 
 
 def turn_groups(session: Session, *, max_turns: int) -> list[tuple[Turn, ...]]:
-    """Runs of neighbouring informative turns on one topic, in order; small talk ends a run and belongs to none."""
+    """Runs of neighbouring informative turns on one topic, in order; small talk ends a
+    run and belongs to none.
+    """
     groups: list[list[Turn]] = []
     running = False
     for turn in session.turns:
@@ -69,7 +78,10 @@ def turn_groups(session: Session, *, max_turns: int) -> list[tuple[Turn, ...]]:
 def _shared(session: Session, one: Sequence[Turn], other: Sequence[Turn]) -> bool:
     """Whether two runs of turns share a content word that is no speaker's name."""
     names = terms_of(session.speakers)
-    first, second = (set[str]().union(*(content(turn.said, but=names) for turn in turns)) for turns in (one, other))
+    first, second = (
+        set[str]().union(*(content(turn.said, but=names) for turn in turns))
+        for turns in (one, other)
+    )
     return bool(first & second)
 
 
@@ -79,7 +91,9 @@ def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
     valid = next((span for span in times if span is not None), None)
     return Event(
         id=content_id("evt", *(turn.id for turn in turns)),
-        summary="\n".join(f"{turn.speaker}: {turn.said.strip()}" for turn in turns)[:_MAX_SUMMARY_CHARS],
+        summary="\n".join(f"{turn.speaker}: {turn.said.strip()}" for turn in turns)[
+            :_MAX_SUMMARY_CHARS
+        ],
         people=tuple(dict.fromkeys(turn.speaker for turn in turns)),
         source_turn_ids=tuple(turn.id for turn in turns),
         time_text=valid.text if valid else None,
@@ -90,7 +104,9 @@ def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
     )
 
 
-def _elaborations(session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]) -> list[EventEdge]:
+def _elaborations(
+    session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]
+) -> list[EventEdge]:
     return [
         EventEdge(
             source=later.id,

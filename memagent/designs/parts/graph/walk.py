@@ -1,8 +1,11 @@
-"""Retrievers over the event graph: the compass walk, steered by a model, and scored expansion, which asks none.
+"""Retrievers over the event graph: the compass walk, steered by a model, and scored
+expansion, which asks none.
 
-Both add to ordinary search: what was kept or reached comes with the path that led to it (`why.via`), and hits of the search fill up the
-rest, so a walk that goes astray costs its calls and no evidence. Every model reply is read tolerantly: one that cannot be read skips the
-event it was about, a plan that cannot be read leaves the question as its only subgoal.
+Both add to ordinary search: what was kept or reached comes with the path that led to it
+(`why.via`), and hits of the search fill up the rest, so a walk that goes astray costs
+its calls and no evidence. Every model reply is read tolerantly: one that cannot be read
+skips the event it was about, a plan that cannot be read leaves the question as its only
+subgoal.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ class GraphWalkRetriever:
     settings: WalkSettings = WalkSettings()
     seeds: SeedSettings = SeedSettings()
     fill: int = 10
-    """Hits of the ordinary search after the kept events; the question's k bounds both together."""
+    """Hits of the ordinary search after the kept events; the question's k bounds both
+    together.
+    """
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -66,7 +71,9 @@ class GraphWalkRetriever:
         return (load_prompt("plan"), load_prompt("explore"))
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """Kept events in the order found, then search hits; scores fall from 2 and are comparable within this list only."""
+        """Kept events in the order found, then search hits; scores fall from 2 and are
+        comparable within this list only.
+        """
         found = await ctx.bank.search(query_for(question), k=min(self.fill, question.k))
         walk = await self.walk(question, ctx)
         kept = [
@@ -75,14 +82,18 @@ class GraphWalkRetriever:
                 kind=NodeKind.EVENT,
                 score=1.0 + 1.0 / rank,
                 event=event,
-                why=Relevance(arms={"walk": 1.0 / rank}, ranks={"walk": rank}, via=walk.via[event.id]),
+                why=Relevance(
+                    arms={"walk": 1.0 / rank}, ranks={"walk": rank}, via=walk.via[event.id]
+                ),
             )
             for rank, event in enumerate(walk.kept, 1)
         ]
         return [*kept, *found][: question.k]
 
     async def walk(self, question: Question, ctx: SlotContext) -> Walk:
-        """The walk behind the hits, with every visit and the ids of the model responses; an empty one when there are no events."""
+        """The walk behind the hits, with every visit and the ids of the model
+        responses; an empty one when there are no events.
+        """
         seeds = await EventSeeds.open_seeds(ctx.bank, question, self.seeds)
         if not seeds.events:
             return Walk()
@@ -107,7 +118,10 @@ class GraphWalkRetriever:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphExpansionRetriever:
-    """Hits of another retriever, then what the event graph links to them. Asks no model."""
+    """Hits of another retriever, then what the event graph links to them.
+
+    Asks no model.
+    """
 
     base: Retriever = TimedRetriever()
     seeds: SeedSettings = SeedSettings()
@@ -122,21 +136,31 @@ class GraphExpansionRetriever:
         return prompts_of(self.base)
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """The base's hits as they are, then up to `more` items and events with lower scores, nearest in the graph first."""
+        """The base's hits as they are, then up to `more` items and events with lower
+        scores, nearest in the graph first.
+        """
         found = await self.base(question, ctx)
-        pool = await (await EventSeeds.open_seeds(ctx.bank, question, self.seeds)).pool(question.text)
+        pool = await (await EventSeeds.open_seeds(ctx.bank, question, self.seeds)).pool(
+            question.text
+        )
         weights = {hit.id: 1.0 / rank for rank, hit in enumerate(found[: self.starts], 1)}
-        weights |= {event_id: 1.0 / rank for rank, (event_id, _) in enumerate(pool[: self.starts], 1)}
+        weights |= {
+            event_id: 1.0 / rank for rank, (event_id, _) in enumerate(pool[: self.starts], 1)
+        }
         hidden = OutOfSight(ctx.bank.state, question.where, ctx.bank.expired)
         known = {hit.id for hit in found}
         floor = min((hit.score for hit in found), default=1.0)
         added: list[Hit] = []
-        for node in expand(ctx.bank.state.graph, weights, without=hidden, limit=8 * (self.starts + self.more)):
+        for node in expand(
+            ctx.bank.state.graph, weights, without=hidden, limit=8 * (self.starts + self.more)
+        ):
             if not node.via or node.id in known or len(added) == self.more:
                 continue
             hit = graph_hit(ctx.bank, node.id, node.via)
             if hit.kind in (NodeKind.ITEM, NodeKind.EVENT):
-                why = Relevance(arms={"graph": node.score}, ranks={"graph": len(added) + 1}, via=node.via)
+                why = Relevance(
+                    arms={"graph": node.score}, ranks={"graph": len(added) + 1}, via=node.via
+                )
                 added.append(hit.model_copy(update={"score": floor * node.score, "why": why}))
         return [*found, *added]
 
@@ -149,19 +173,32 @@ async def _plan(question: Question, ctx: SlotContext) -> tuple[list[str], str]:
         question=fence("question", [quoted(question.text)]),
     )
     response = await ctx.call(
-        Role.PLANNER, messages, schema=PLAN_SCHEMA, question_id=question.id, prompt_digest=prompt.digest
+        Role.PLANNER,
+        messages,
+        schema=PLAN_SCHEMA,
+        question_id=question.id,
+        prompt_digest=prompt.digest,
     )
     return parse_plan(response.text) or [question.text], response.id
 
 
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, call: int) -> Move:
     prompt = load_prompt("explore")
-    goals = [f"{i}. [{'x' if met else ' '}] {quoted(goal)}" for i, (goal, met) in enumerate(view.subgoals)]
-    turns = [turn for one in view.event.source_turn_ids[:_MAX_TURNS] if (turn := ctx.bank.turn(one)) is not None]
+    goals = [
+        f"{i}. [{'x' if met else ' '}] {quoted(goal)}"
+        for i, (goal, met) in enumerate(view.subgoals)
+    ]
+    turns = [
+        turn
+        for one in view.event.source_turn_ids[:_MAX_TURNS]
+        if (turn := ctx.bank.turn(one)) is not None
+    ]
     messages = prompt.messages(
         question=fence("question", [quoted(view.question)]),
         subgoals=fence("subgoals", goals),
-        kept=fence("kept", (_event_line(Hit(id=one.id, score=0.0, event=one)) for one in view.kept)),
+        kept=fence(
+            "kept", (_event_line(Hit(id=one.id, score=0.0, event=one)) for one in view.kept)
+        ),
         event=fence("event", [_event_line(Hit(id=view.event.id, score=0.0, event=view.event))]),
         turns=fence("turns", map(turn_line, turns)),
         neighbours=fence("neighbours", map(_neighbour_line, view.neighbours)),
@@ -182,7 +219,9 @@ def _event_line(hit: Hit) -> str:
 
 
 def _neighbour_line(near: Neighbour) -> str:
-    word = near.relation.value if not near.label else f"{near.relation.value} ({quoted(near.label)})"
+    word = (
+        near.relation.value if not near.label else f"{near.relation.value} ({quoted(near.label)})"
+    )
     arrow = f"this event -{word}-> it" if near.leaving else f"it -{word}-> this event"
     return f"[{quoted(near.event.id)}] ({arrow}) {quoted(near.event.summary)}"
 
@@ -191,7 +230,11 @@ def parse_plan(text: str) -> list[str]:
     """At most five subgoals of a planner's reply, each once; [] when it holds none."""
     value = extract_json(text).value
     listed: JsonValue = value.get("subgoals") if isinstance(value, dict) else value
-    goals = [one.strip()[:_MAX_GOAL_CHARS] for one in _list(listed) if isinstance(one, str) and one.strip()]
+    goals = [
+        one.strip()[:_MAX_GOAL_CHARS]
+        for one in _list(listed)
+        if isinstance(one, str) and one.strip()
+    ]
     return list(dict.fromkeys(goals))[:_MAX_SUBGOALS]
 
 
@@ -202,8 +245,14 @@ def parse_move(text: str) -> Move:
         return Move(action=Action.SKIP)
     said = str(value.get("action", "")).strip().lower()
     action = next((one for one in Action if one.value == said), Action.SKIP)
-    follow = [str(one).strip().strip("[]") for one in _list(value.get("next")) if isinstance(one, str)]
-    proven = [int(one) for one in _list(value.get("proven")) if isinstance(one, int | str) and _small(str(one))]
+    follow = [
+        str(one).strip().strip("[]") for one in _list(value.get("next")) if isinstance(one, str)
+    ]
+    proven = [
+        int(one)
+        for one in _list(value.get("proven"))
+        if isinstance(one, int | str) and _small(str(one))
+    ]
     return Move(action=action, follow=tuple(follow), proven=tuple(proven))
 
 

@@ -1,9 +1,11 @@
-"""An answerer that shows the memories in order of time, lets the model select, then answer from what it selected.
+"""An answerer that shows the memories in order of time, lets the model select, then
+answer from what it selected.
 
-The selection is the reply's first key, so the answer is written with it in view; it also is the list of citations,
-which the `cite` step checks against what was shown. Nothing found and no tools to ask: it abstains without a call.
-Where one memory shown replaced another or contradicts it, the prompt names both with their dates, and so do the
-answer's notes, by rule and whatever the model wrote.
+The selection is the reply's first key, so the answer is written with it in view; it
+also is the list of citations, which the `cite` step checks against what was shown.
+Nothing found and no tools to ask: it abstains without a call. Where one memory shown
+replaced another or contradicts it, the prompt names both with their dates, and so do
+the answer's notes, by rule and whatever the model wrote.
 """
 
 from __future__ import annotations
@@ -50,10 +52,13 @@ class ModelAnswerer:
         """The one prompt."""
         return (load_prompt(self.prompt),)
 
-    async def __call__(self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /) -> Answer:
+    async def __call__(
+        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
+    ) -> Answer:
         """The answer with the citations the model gave, unchecked.
 
-        UNSUPPORTED when it gave none; ABSTAINED when it says so, when its reply cannot be read, and when there is nothing to show.
+        UNSUPPORTED when it gave none; ABSTAINED when it says so, when its reply cannot
+        be read, and when there is nothing to show.
         """
         if not hits and not ctx.tools and not ctx.transcript:
             return nothing_found(question)
@@ -68,12 +73,23 @@ class ModelAnswerer:
             changes=fence("changes", change_lines(found)) if found else "",
         )
         abstained = draft is None or draft.abstain
-        citations = () if draft is None or abstained else tuple(Citation(hit_id=cited) for cited in draft.citations)
+        citations = (
+            ()
+            if draft is None or abstained
+            else tuple(Citation(hit_id=cited) for cited in draft.citations)
+        )
         return Answer(
             text=(draft.text if draft else "") or NO_ANSWER,
             citations=citations,
-            verdict=Verdict.ABSTAINED if abstained else Verdict.SUPPORTED if citations else Verdict.UNSUPPORTED,
-            notes=(*((UNREADABLE,) if draft is None else ()), *change_notes(found, draft.citations if draft else ())),
+            verdict=Verdict.ABSTAINED
+            if abstained
+            else Verdict.SUPPORTED
+            if citations
+            else Verdict.UNSUPPORTED,
+            notes=(
+                *((UNREADABLE,) if draft is None else ()),
+                *change_notes(found, draft.citations if draft else ()),
+            ),
             hits=tuple(shown),
             usage=response.usage,
             response_ids=(response.id,),
@@ -84,7 +100,9 @@ class ModelAnswerer:
 async def asked_for(
     question: Question, ctx: SlotContext, prompt: Prompt, *, schema: JsonSchema, **values: str
 ) -> tuple[ModelResponse, AnswerDraft | None]:
-    """One answerer call, with the day and the words of the question filled in beside `values`; None for an unreadable reply."""
+    """One answerer call, with the day and the words of the question filled in beside
+    `values`; None for an unreadable reply.
+    """
     messages = prompt.messages(
         asked=f"The question is asked on {day_of(question.asked_at)}." if question.asked_at else "",
         question=fence("question", [quoted(question.text)]),
@@ -100,7 +118,10 @@ async def asked_for(
 def nothing_found(question: Question) -> Answer:
     """The abstention where there was nothing to show."""
     return Answer(
-        text=NO_ANSWER, verdict=Verdict.ABSTAINED, notes=("nothing in memory bears on this",), question=question
+        text=NO_ANSWER,
+        verdict=Verdict.ABSTAINED,
+        notes=("nothing in memory bears on this",),
+        question=question,
     )
 
 
@@ -111,5 +132,7 @@ def in_time_order(hits: Sequence[Hit]) -> list[Hit]:
 
 def _moment(hit: Hit) -> float:
     known = hit.item or hit.event
-    when: datetime | None = (known.said_at or (known.valid.start if known.valid else None)) if known else None
+    when: datetime | None = (
+        (known.said_at or (known.valid.start if known.valid else None)) if known else None
+    )
     return when.timestamp() if when else float("-inf")

@@ -1,4 +1,6 @@
-"""A manager that only ever adds: every fact becomes an item, unless memory or an earlier fact says exactly the same."""
+"""A manager that only ever adds: every fact becomes an item, unless memory or an
+earlier fact says exactly the same.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from memagent.state.validation import restates
 
 @dataclass(frozen=True, kw_only=True)
 class AppendManager:
-    """Facts to ADDs; exact duplicates, of what was shown or of one another, to NOOPs. Asks no model."""
+    """Facts to ADDs; exact duplicates, of what was shown or of one another, to NOOPs.
+
+    Asks no model.
+    """
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """One op a fact, in order."""

@@ -1,10 +1,12 @@
 """Slots for small models: short prompts in which turns and memories go by small numbers.
 
-A hash id costs a small model a dozen tokens to read and as many chances to miscopy it; a number costs one. Numbers are the places in what
-was shown, so a number that was not shown stays what it is and is refused like any unknown id. Replies have the same JSON form as
-everywhere, and everything behind them (grounding, validation, citing) is the same. An entry begins with the number of what it speaks
-of, so that a model has looked there before it says the rest, and an UPDATE writes its fact unless it brings another text: what need not be
-copied cannot be miscopied.
+A hash id costs a small model a dozen tokens to read and as many chances to miscopy it;
+a number costs one. Numbers are the places in what was shown, so a number that was not
+shown stays what it is and is refused like any unknown id. Replies have the same JSON
+form as everywhere, and everything behind them (grounding, validation, citing) is the
+same. An entry begins with the number of what it speaks of, so that a model has looked
+there before it says the rest, and an UPDATE writes its fact unless it brings another
+text: what need not be copied cannot be miscopied.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from memagent.core.ops import Add, MemoryOp, Noop, Rejected
 from memagent.core.records import Chunk, Fact, TimeSpan
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.asking import ask
-from memagent.designs.parts.model.answerer import ANSWER_SCHEMA, NO_ANSWER, UNREADABLE, in_time_order, nothing_found
+from memagent.designs.parts.model.answerer import (
+    ANSWER_SCHEMA,
+    NO_ANSWER,
+    UNREADABLE,
+    in_time_order,
+    nothing_found,
+)
 from memagent.designs.parts.model.extractor import ground
 from memagent.designs.parts.model.manager import op_form
 from memagent.designs.prompting import Prompt, load_prompt, quoted
@@ -73,7 +81,9 @@ BRIEF_OPS_SCHEMA: Final[JsonSchema] = {
         }
     },
 }
-"""What the manager's reply should look like; an UPDATE may bring its own text, a NOOP may name the memory that says it already."""
+"""What the manager's reply should look like; an UPDATE may bring its own text, a NOOP may
+name the memory that says it already.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +103,9 @@ class BriefExtractor:
         prompt = load_prompt(self.prompt)
         values = {
             "date": f"{chunk.at:%d %B %Y}".lstrip("0") if chunk.at else "",
-            "dialogue": _numbered(f"{quoted(turn.speaker)}: {quoted(turn.said)}" for turn in chunk.turns),
+            "dialogue": _numbered(
+                f"{quoted(turn.speaker)}: {quoted(turn.said)}" for turn in chunk.turns
+            ),
         }
         asked = await ask(
             ctx,
@@ -120,7 +132,10 @@ class BriefExtractor:
 
 @dataclass(frozen=True, kw_only=True)
 class BriefManager:
-    """Facts and the memories that bear on them to ops with one call; memories go by their number. No facts, no call."""
+    """Facts and the memories that bear on them to ops with one call; memories go by their number.
+
+    No facts, no call.
+    """
 
     prompt: str = "manage_brief"
     retry: bool = False
@@ -131,11 +146,20 @@ class BriefManager:
         return (load_prompt(self.prompt),)
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
-        """Ops in the order decided; a number that was not shown stays as it is, for validation to refuse."""
+        """Ops in the order decided; a number that was not shown stays as it is, for
+        validation to refuse.
+        """
         if not related:
             return Proposal()
         facts = [entry.fact for entry in related]
-        hits = [*{hit.id: hit for entry in related for hit in entry.hits if hit.item and hit.item.active}.values()]
+        hits = [
+            *{
+                hit.id: hit
+                for entry in related
+                for hit in entry.hits
+                if hit.item and hit.item.active
+            }.values()
+        ]
         asked = await ask(
             ctx,
             Role.MANAGER,
@@ -160,7 +184,9 @@ class BriefManager:
 
 @dataclass(frozen=True, kw_only=True)
 class BriefAnswerer:
-    """Question and hits to an answer with one call; memories stand in order of time and go by their number."""
+    """Question and hits to an answer with one call; memories stand in order of time and
+    go by their number.
+    """
 
     prompt: str = "answer_brief"
 
@@ -169,24 +195,40 @@ class BriefAnswerer:
         """The one prompt."""
         return (load_prompt(self.prompt),)
 
-    async def __call__(self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /) -> Answer:
-        """UNSUPPORTED without citations; ABSTAINED when the reply says so, cannot be read, or nothing is to be shown."""
+    async def __call__(
+        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
+    ) -> Answer:
+        """UNSUPPORTED without citations; ABSTAINED when the reply says so, cannot be
+        read, or nothing is to be shown.
+        """
         if not hits:
             return nothing_found(question)
         prompt, shown = load_prompt(self.prompt), in_time_order(hits)
         messages = prompt.messages(memories=memory_lines(shown), question=quoted(question.text))
         response = await ctx.call(
-            Role.ANSWERER, messages, schema=ANSWER_SCHEMA, question_id=question.id, prompt_digest=prompt.digest
+            Role.ANSWERER,
+            messages,
+            schema=ANSWER_SCHEMA,
+            question_id=question.id,
+            prompt_digest=prompt.digest,
         )
         parsed = parse_answer(response.text)
         draft = parsed.values[0] if parsed.values else None
         abstained = draft is None or draft.abstain
         ids = _places([hit.id for hit in shown])
-        cited = () if draft is None or abstained else tuple(ids.get(one.strip(), one) for one in draft.citations)
+        cited = (
+            ()
+            if draft is None or abstained
+            else tuple(ids.get(one.strip(), one) for one in draft.citations)
+        )
         return Answer(
             text=(draft.text if draft else "") or NO_ANSWER,
             citations=tuple(Citation(hit_id=one) for one in cited),
-            verdict=Verdict.ABSTAINED if abstained else Verdict.SUPPORTED if cited else Verdict.UNSUPPORTED,
+            verdict=Verdict.ABSTAINED
+            if abstained
+            else Verdict.SUPPORTED
+            if cited
+            else Verdict.UNSUPPORTED,
             notes=() if draft else (UNREADABLE,),
             hits=tuple(shown),
             usage=response.usage,

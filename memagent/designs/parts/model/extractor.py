@@ -1,8 +1,9 @@
-"""An extractor that asks a model for the facts of a chunk, and anchors each in its turn and on the calendar.
+"""An extractor that asks a model for the facts of a chunk, and anchors each in its turn
+and on the calendar.
 
-The model says what was told and by which turn; everything that follows from the turn is the system's: who said it,
-when, how far it is trusted. A fact whose turn is not part of the chunk is rejected, and relative time is resolved
-against the day the turn was said.
+The model says what was told and by which turn; everything that follows from the turn is
+the system's: who said it, when, how far it is trusted. A fact whose turn is not part of
+the chunk is rejected, and relative time is resolved against the day the turn was said.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class ModelExtractor:
 
     prompt: str = "extract"
     context_turns: int = 4
-    """Turns before the chunk that are shown for understanding; what only they say is not noted again."""
+    """Turns before the chunk that are shown for understanding; what only they say is not
+    noted again.
+    """
     retry: bool = True
 
     @property
@@ -65,11 +68,17 @@ class ModelExtractor:
         return (load_prompt(self.prompt),)
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
-        """Facts in the order the model wrote them; entries that name no turn of the chunk are rejected."""
+        """Facts in the order the model wrote them; entries that name no turn of the
+        chunk are rejected.
+        """
         values = {
-            "date": day_of(chunk.at) if chunk.at else "unknown, so leave relative time as it was told",
+            "date": day_of(chunk.at)
+            if chunk.at
+            else "unknown, so leave relative time as it was told",
             "speakers": ", ".join(dict.fromkeys(quoted(turn.speaker) for turn in chunk.turns)),
-            "earlier": fence("earlier", map(turn_line, _turns_before(chunk, ctx.session, self.context_turns))),
+            "earlier": fence(
+                "earlier", map(turn_line, _turns_before(chunk, ctx.session, self.context_turns))
+            ),
             "dialogue": fence("dialogue", map(turn_line, chunk.turns)),
         }
         asked = await ask(
@@ -98,16 +107,28 @@ def ground(draft: FactDraft, chunk: Chunk) -> Fact | Rejected:
     """
     by_id = {folded(turn.id): turn for turn in chunk.turns}
     foreign = [turn_id for turn_id in draft.source_turn_ids if folded(turn_id) not in by_id]
-    turns = list({turn.id: turn for turn_id in draft.source_turn_ids if (turn := by_id.get(folded(turn_id)))}.values())
+    turns = list(
+        {
+            turn.id: turn
+            for turn_id in draft.source_turn_ids
+            if (turn := by_id.get(folded(turn_id)))
+        }.values()
+    )
     if not foreign and not turns:
-        turns = [turn for turn in chunk.turns if draft.speaker is None or folded(turn.speaker) == folded(draft.speaker)]
+        turns = [
+            turn
+            for turn in chunk.turns
+            if draft.speaker is None or folded(turn.speaker) == folded(draft.speaker)
+        ]
     if foreign or (not draft.source_turn_ids and len(turns) != 1):
         detail = (
             f"turn {foreign[0]!r} is not part of the chunk"
             if foreign
             else "the fact names no turn, and several could be meant"
         )
-        return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.model_dump_json()[:500])
+        return Rejected(
+            reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.model_dump_json()[:500]
+        )
     speakers = dict.fromkeys(turn.speaker for turn in turns)
     said_at = max((date for turn in turns if (date := turn.at or chunk.at)), default=None)
     return Fact(
@@ -127,7 +148,10 @@ def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
     named = resolve_time(draft.when, anchor=said_at) if draft.when else None
     if named is not None:
         return named
-    spans = {(mention.span.start, mention.span.end): mention.span for mention in find_times(draft.text, anchor=said_at)}
+    spans = {
+        (mention.span.start, mention.span.end): mention.span
+        for mention in find_times(draft.text, anchor=said_at)
+    }
     return next(iter(spans.values())) if len(spans) == 1 else None
 
 

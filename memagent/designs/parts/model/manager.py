@@ -1,8 +1,10 @@
-"""A manager that asks a model what each fact does to memory, for all facts of a chunk at once or for a few at a time.
+"""A manager that asks a model what each fact does to memory, for all facts of a chunk
+at once or for a few at a time.
 
-With `facts_per_call` the calls follow one another, and each sees what the earlier ones decided: changed texts in
-place of the old, deleted memories gone, added facts listed without an id. Two changes of one memory become one op,
-the later wording on both sources, so that the batch still holds at most one op an item.
+With `facts_per_call` the calls follow one another, and each sees what the earlier ones
+decided: changed texts in place of the old, deleted memories gone, added facts listed
+without an id. Two changes of one memory become one op, the later wording on both
+sources, so that the batch still holds at most one op an item.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ from memagent.replies.parsing import parse_ops
 def op_form(op: str, **fields: JsonSchema) -> JsonSchema:
     """One kind of op in a reply: its name and the fields it must have, in this order."""
     properties = {"op": {"type": "string", "const": op}, **fields}
-    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
 
 
 _FACT: Final[JsonSchema] = {"type": "integer"}
@@ -55,7 +62,9 @@ class ModelManager:
     """Facts and what memory holds about them to ops. No facts, no call."""
 
     prompt: str
-    """Prompt file. Slots it may use: `facts`, `memories`, `graph` (linked events), `recent` (facts added by earlier calls)."""
+    """Prompt file. Slots it may use: `facts`, `memories`, `graph` (linked events),
+    `recent` (facts added by earlier calls).
+    """
     facts_per_call: int | None = None
     """Facts decided by one call; None for all facts of the chunk."""
     retry: bool = True
@@ -66,7 +75,9 @@ class ModelManager:
         return (load_prompt(self.prompt),)
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
-        """Ops in the order decided, ids unchecked; a reply that cannot be read is asked for once more."""
+        """Ops in the order decided, ids unchecked; a reply that cannot be read is asked
+        for once more.
+        """
         plan = _Plan()
         size = self.facts_per_call or max(1, len(related))
         for start in range(0, len(related), size):
@@ -84,9 +95,15 @@ class ModelManager:
         hits = {hit.id: hit for entry in related for hit in entry.hits}.values()
         parts = {
             "facts": fence("facts", (fact_line(index, fact) for index, fact in enumerate(facts))),
-            "memories": fence("memories", (hit_line(hit, version=True) for hit in plan.as_it_stands(hits))),
-            "graph": fence("graph", (hit_line(hit, version=False) for hit in hits if hit.item is None)),
-            "recent": fence("recent", (f"- {quoted(op.fact.text)}" for op in plan.ops if isinstance(op, Add))),
+            "memories": fence(
+                "memories", (hit_line(hit, version=True) for hit in plan.as_it_stands(hits))
+            ),
+            "graph": fence(
+                "graph", (hit_line(hit, version=False) for hit in hits if hit.item is None)
+            ),
+            "recent": fence(
+                "recent", (f"- {quoted(op.fact.text)}" for op in plan.ops if isinstance(op, Add))
+            ),
         }
         asked = await ask(
             ctx,
@@ -137,7 +154,11 @@ class _Plan:
             op = self.ops[self.changed[hit.id]] if hit.id in self.changed else None
             if isinstance(op, Update):
                 shown.append(
-                    hit.model_copy(update={"item": hit.item.model_copy(update={"text": op.text, "valid": op.valid})})
+                    hit.model_copy(
+                        update={
+                            "item": hit.item.model_copy(update={"text": op.text, "valid": op.valid})
+                        }
+                    )
                 )
             elif op is None:
                 shown.append(hit)

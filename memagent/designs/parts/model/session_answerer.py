@@ -1,7 +1,10 @@
-"""An answerer that shows memories under their sessions, has the model name its evidence sessions first, and holds it to them.
+"""An answerer that shows memories under their sessions, has the model name its evidence
+sessions first, and holds it to them.
 
-Only memories of the sessions named (and such as belong to none) may be cited; the best one of each is where the model cites none itself.
-The sessions are recorded on the answer. Naming one that was not shown, or citing outside those named, is noted and has no effect.
+Only memories of the sessions named (and such as belong to none) may be cited; the best
+one of each is where the model cites none itself. The sessions are recorded on the
+answer. Naming one that was not shown, or citing outside those named, is noted and has
+no effect.
 """
 
 from __future__ import annotations
@@ -16,7 +19,13 @@ from memagent.core.records import Session
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.changes import change_lines, change_notes
 from memagent.designs.parts.lines import day_of, hit_line
-from memagent.designs.parts.model.answerer import NO_ANSWER, UNREADABLE, asked_for, in_time_order, nothing_found
+from memagent.designs.parts.model.answerer import (
+    NO_ANSWER,
+    UNREADABLE,
+    asked_for,
+    in_time_order,
+    nothing_found,
+)
 from memagent.designs.parts.retrieval.sessions import session_of
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
 from memagent.replies.parsing import AnswerDraft
@@ -51,8 +60,12 @@ class SessionAnswerer:
         """The one prompt."""
         return (load_prompt(self.prompt),)
 
-    async def __call__(self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /) -> Answer:
-        """The answer; UNSUPPORTED when it names no session that was shown, ABSTAINED as `ModelAnswerer` does."""
+    async def __call__(
+        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
+    ) -> Answer:
+        """The answer; UNSUPPORTED when it names no session that was shown, ABSTAINED as
+        `ModelAnswerer` does.
+        """
         if not hits and not ctx.tools and not ctx.transcript:
             return nothing_found(question)
         groups: dict[str | None, list[Hit]] = {}
@@ -72,7 +85,11 @@ class SessionAnswerer:
         return Answer(
             text=(draft.text if draft else "") or NO_ANSWER,
             citations=() if abstained else citations,
-            verdict=Verdict.ABSTAINED if abstained else Verdict.SUPPORTED if citations else Verdict.UNSUPPORTED,
+            verdict=Verdict.ABSTAINED
+            if abstained
+            else Verdict.SUPPORTED
+            if citations
+            else Verdict.UNSUPPORTED,
             notes=(*notes, *change_notes(found, [one.hit_id for one in citations])),
             hits=tuple(hits),
             evidence_sessions=() if abstained else named,
@@ -82,20 +99,30 @@ class SessionAnswerer:
         )
 
 
-def _held(draft: AnswerDraft, groups: Groups) -> tuple[tuple[str, ...], tuple[Citation, ...], list[str]]:
+def _held(
+    draft: AnswerDraft, groups: Groups
+) -> tuple[tuple[str, ...], tuple[Citation, ...], list[str]]:
     """The sessions named that were shown, the citations within them, and notes on what was dropped."""
     shown = {folded(name): name for name in groups if name is not None}
-    named = tuple(dict.fromkeys(shown[folded(one)] for one in draft.sessions if folded(one) in shown))
+    named = tuple(
+        dict.fromkeys(shown[folded(one)] for one in draft.sessions if folded(one) in shown)
+    )
     foreign = [one for one in draft.sessions if folded(one) not in shown]
     notes: list[str] = []
     if foreign:
-        notes.append(f"sessions that were not shown were dropped: {', '.join(one[:80] for one in foreign[:8])}")
-    allowed = _by_id(hit for name, hits in groups.items() if name is None or name in named for hit in hits)
+        notes.append(
+            f"sessions that were not shown were dropped: {', '.join(one[:80] for one in foreign[:8])}"
+        )
+    allowed = _by_id(
+        hit for name, hits in groups.items() if name is None or name in named for hit in hits
+    )
     everything = _by_id(hit for hits in groups.values() for hit in hits)
     outside = [one for one in draft.citations if one in everything and one not in allowed]
     if outside and not draft.abstain:
         notes.append(f"citations outside the sessions named were dropped: {', '.join(outside[:8])}")
-    cited = [allowed.get(one) or Citation(hit_id=one) for one in draft.citations if one not in outside]
+    cited = [
+        allowed.get(one) or Citation(hit_id=one) for one in draft.citations if one not in outside
+    ]
     if not any(one in allowed for one in draft.citations):
         cited += [Citation(hit_id=groups[name][0].id) for name in named]
     if not named and not draft.abstain:
@@ -114,10 +141,14 @@ def _by_id(hits: Iterable[Hit]) -> dict[str, Citation]:
 
 
 def _lines(groups: Groups, sessions: Mapping[str, Session]) -> list[str]:
-    """A line for each session, undated ones first, and under it one for each of its memories in order of time."""
+    """A line for each session, undated ones first, and under it one for each of its
+    memories in order of time.
+    """
     lines: list[str] = []
     dated = {name: sessions[name].at for name in groups if name is not None}
-    order = sorted(dated, key=lambda name: (at.timestamp() if (at := dated[name]) else float("-inf"), name))
+    order = sorted(
+        dated, key=lambda name: (at.timestamp() if (at := dated[name]) else float("-inf"), name)
+    )
     for name in order:
         at = dated[name]
         lines.append(f"Session [{quoted(name)}]{f', {day_of(at)}' if at else ''}")

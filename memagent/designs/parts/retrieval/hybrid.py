@@ -26,21 +26,36 @@ class SpeakerRetriever:
 
     per_speaker: int = 30
     speakers: int = 2
-    """Most speakers searched: those of the best hits. Items without a speaker count as one more."""
+    """Most speakers searched: those of the best hits. Items without a speaker count as one
+    more.
+    """
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """The hits of all speakers by score, ties by id. Speakers are those of the best hits, in their order."""
+        """The hits of all speakers by score, ties by id.
+
+        Speakers are those of the best hits, in their order.
+        """
         query = query_for(question)
         pool = await ctx.bank.search(query, k=self.per_speaker * (self.speakers + 1))
         found = dict.fromkeys(hit.item.speaker for hit in pool if hit.item is not None)
         chosen = [speaker for speaker in found if speaker is not None][: self.speakers]
-        wheres = [question.where.model_copy(update={"speakers": frozenset({speaker})}) for speaker in chosen]
+        wheres = [
+            question.where.model_copy(update={"speakers": frozenset({speaker})})
+            for speaker in chosen
+        ]
         queries = [query.model_copy(update={"where": where}) for where in wheres]
         each = await ctx.bank.search_many(queries, k=self.per_speaker)
-        unsigned = [hit for hit in pool if hit.item is None or hit.item.speaker is None][: self.per_speaker]
-        return sorted((hit for hits in (*each, unsigned) for hit in hits), key=lambda hit: (-hit.score, hit.id))
+        unsigned = [hit for hit in pool if hit.item is None or hit.item.speaker is None][
+            : self.per_speaker
+        ]
+        return sorted(
+            (hit for hits in (*each, unsigned) for hit in hits),
+            key=lambda hit: (-hit.score, hit.id),
+        )
 
 
 def query_for(question: Question) -> Query:
     """The search that a question asks for, by its recipe."""
-    return Query(text=question.text, where=question.where, recipe=question.recipe, asked_at=question.asked_at)
+    return Query(
+        text=question.text, where=question.where, recipe=question.recipe, asked_at=question.asked_at
+    )

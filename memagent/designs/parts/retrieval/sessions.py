@@ -1,8 +1,10 @@
-"""A retriever that goes from coarse to fine: the time a question asks about, the sessions that fit it, the best memories of each.
+"""A retriever that goes from coarse to fine: the time a question asks about, the
+sessions that fit it, the best memories of each.
 
-The time is what the model says or, where it says nothing that can be read, what the rules read from the question. Sessions that were held
-then or tell of then come first; a few of the most relevant others are kept beside them, since people tell of things long after. Without a
-time, relevance alone decides.
+The time is what the model says or, where it says nothing that can be read, what the
+rules read from the question. Sessions that were held then or tell of then come first; a
+few of the most relevant others are kept beside them, since people tell of things long
+after. Without a time, relevance alone decides.
 """
 
 from __future__ import annotations
@@ -54,13 +56,19 @@ class SessionRetriever:
     sessions: int = 10
     """Most sessions."""
     outside: int = 3
-    """Of these, most that lie outside the window, the most relevant ones; all do when nothing lies inside."""
+    """Of these, most that lie outside the window, the most relevant ones; all do when
+    nothing lies inside.
+    """
     per_session: int = 6
     """Most memories a session."""
     pool: int = 200
-    """Memories searched by relevance, and as many again for what happened or was said in the window."""
+    """Memories searched by relevance, and as many again for what happened or was said in
+    the window.
+    """
     ask_model: bool = True
-    """Whether one planner call may give the window; without it the rules alone do, and no model is asked."""
+    """Whether one planner call may give the window; without it the rules alone do, and no
+    model is asked.
+    """
     prompt: str = "window"
 
     @property
@@ -69,10 +77,12 @@ class SessionRetriever:
         return (load_prompt(self.prompt),) if self.ask_model else ()
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """Hits session by session, sessions inside the window first, then by relevance; [] and no call over an empty memory.
+        """Hits session by session, sessions inside the window first, then by relevance;
+        [] and no call over an empty memory.
 
-        Each hit's `why` tells its session's rank, and `window` 1 or 0 where the question has a time. Scores fall from session to session
-        and are comparable within this list only. Memories that belong to no session come last.
+        Each hit's `why` tells its session's rank, and `window` 1 or 0 where the
+        question has a time. Scores fall from session to session and are comparable
+        within this list only. Memories that belong to no session come last.
         """
         state = await ctx.bank.sync()
         if next(state.active(), None) is None:
@@ -95,7 +105,10 @@ class SessionRetriever:
             arms = {"session": groups[name][0].score}
             if window.span is not None:
                 arms["window"] = float(name in inside)
-            found += [_placed(hit, len(chosen) - rank + 1, arms, rank) for hit in groups[name][: self.per_session]]
+            found += [
+                _placed(hit, len(chosen) - rank + 1, arms, rank)
+                for hit in groups[name][: self.per_session]
+            ]
         return [*found, *(_placed(hit, 0, {}, None) for hit in loose[: self.per_session])]
 
     async def window(self, question: Question, ctx: SlotContext) -> Window:
@@ -112,15 +125,23 @@ class SessionRetriever:
             question=fence("question", [quoted(question.text)]),
         )
         response = await ctx.call(
-            Role.PLANNER, messages, schema=WINDOW_SCHEMA, question_id=question.id, prompt_digest=prompt.digest
+            Role.PLANNER,
+            messages,
+            schema=WINDOW_SCHEMA,
+            question_id=question.id,
+            prompt_digest=prompt.digest,
         )
         parsed = parse_window(response.text, asked_at=asked_at)
         if parsed.values:
             return Window(span=parsed.values[0], by="model")
         return Window(span=by_rule.span, by=by_rule.by, rejected=parsed.rejected)
 
-    def _chosen(self, groups: dict[str | None, list[Hit]], inside: set[str | None]) -> list[str | None]:
-        """The sessions to show: those inside, best first, then the best of the others; never more than `sessions`."""
+    def _chosen(
+        self, groups: dict[str | None, list[Hit]], inside: set[str | None]
+    ) -> list[str | None]:
+        """The sessions to show: those inside, best first, then the best of the others;
+        never more than `sessions`.
+        """
         order = sorted(groups, key=lambda name: (-_score(groups[name]), name or ""))
         fitting = [name for name in order if name in inside]
         others = [name for name in order if name not in inside]
@@ -149,11 +170,16 @@ def session_of(hit: Hit, state: BankState) -> str | None:
 
 
 def _by_session(found: Sequence[Sequence[Hit]], state: BankState) -> dict[str | None, list[Hit]]:
-    """Hits by session, those of the plain search (the first list) before those of the time alone, each once."""
+    """Hits by session, those of the plain search (the first list) before those of the
+    time alone, each once.
+    """
     known: dict[str, Hit] = {}
     for number, hits in enumerate(found):
         for hit in hits:
-            known.setdefault(hit.id, hit if number == 0 else hit.model_copy(update={"score": _OF_TIME * hit.score}))
+            known.setdefault(
+                hit.id,
+                hit if number == 0 else hit.model_copy(update={"score": _OF_TIME * hit.score}),
+            )
     groups: dict[str | None, list[Hit]] = {}
     for hit in sorted(known.values(), key=lambda hit: (-hit.score, hit.id)):
         groups.setdefault(session_of(hit, state), []).append(hit)
@@ -166,7 +192,9 @@ def _score(hits: Sequence[Hit]) -> float:
 
 def _placed(hit: Hit, floor: int, arms: dict[str, float], rank: int | None) -> Hit:
     ranks = {"session": rank} if rank is not None else {}
-    why = hit.why.model_copy(update={"arms": {**hit.why.arms, **arms}, "ranks": {**hit.why.ranks, **ranks}})
+    why = hit.why.model_copy(
+        update={"arms": {**hit.why.arms, **arms}, "ranks": {**hit.why.ranks, **ranks}}
+    )
     return hit.model_copy(update={"score": floor + min(hit.score, 0.999), "why": why})
 
 
@@ -180,4 +208,8 @@ def _narrowed(where: Filter, span: TimeSpan | None) -> Iterable[Filter]:
 
 def _covered(state: BankState) -> str:
     days = [session.at for session in state.sessions.values() if session.at is not None]
-    return f"The conversations were held between {day_of(min(days))} and {day_of(max(days))}." if days else ""
+    return (
+        f"The conversations were held between {day_of(min(days))} and {day_of(max(days))}."
+        if days
+        else ""
+    )

@@ -1,8 +1,11 @@
-"""A retriever that adds to another's hits how the same statements were worded before, as the question's time asks for.
+"""A retriever that adds to another's hits how the same statements were worded before,
+as the question's time asks for.
 
-A question about now gets the present wordings alone. One that names a time gets the wording that held then, before the present one; one
-about earlier times gets the older wordings first; any other gets them after the present one. Each added hit says what replaced it
-(`why.via`), and its id is that of the version (`mem_...@1`), so an answer can cite exactly what it rests on.
+A question about now gets the present wordings alone. One that names a time gets the
+wording that held then, before the present one; one about earlier times gets the older
+wordings first; any other gets them after the present one. Each added hit says what
+replaced it (`why.via`), and its id is that of the version (`mem_...@1`), so an answer
+can cite exactly what it rests on.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ class VersionedRetriever:
         return prompts_of(self.base)
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """The base's hits in their order, each with those older wordings that the question's time asks for."""
+        """The base's hits in their order, each with those older wordings that the
+        question's time asks for.
+        """
         hits = await self.base(question, ctx)
         now = question.asked_at or ctx.clock()
         view = read_question(question.text, asked_at=now)
@@ -43,7 +48,11 @@ class VersionedRetriever:
         shown: list[Hit] = []
         for hit in hits:
             told = wordings(ctx.bank.state, hit, now=now)
-            older = [one for one in _asked_for(told[1:], view) if one.node_id not in known and _fits(one, question)]
+            older = [
+                one
+                for one in _asked_for(told[1:], view)
+                if one.node_id not in known and _fits(one, question)
+            ]
             older = older[: self.more + len(hits) - len(known)]
             known.update(one.node_id for one in older)
             added = [_hit(one, beside=hit) for one in older]
@@ -59,7 +68,11 @@ def _asked_for(older: Sequence[Wording], view: QuestionView) -> list[Wording]:
 
 
 def _fits(wording: Wording, question: Question) -> bool:
-    return question.where.empty or not isinstance(wording.record, MemoryItem) or matches(wording.record, question.where)
+    return (
+        question.where.empty
+        or not isinstance(wording.record, MemoryItem)
+        or matches(wording.record, question.where)
+    )
 
 
 def _hit(wording: Wording, *, beside: Hit) -> Hit:

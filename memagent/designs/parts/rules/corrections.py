@@ -1,8 +1,10 @@
-"""Which turns plainly correct or outdate what their speaker said before, and which statement that was.
+"""Which turns plainly correct or outdate what their speaker said before, and which
+statement that was.
 
-Pure and English. A correction needs more than its cue: "Actually, that's great!" has one, but shares no topic with an earlier statement and
-sets no value against another, so it corrects nothing. What is not plain is left alone; two statements side by side do less harm
-than one that was overwritten by mistake.
+Pure and English. A correction needs more than its cue: "Actually, that's great!" has
+one, but shares no topic with an earlier statement and sets no value against another, so
+it corrects nothing. What is not plain is left alone; two statements side by side do
+less harm than one that was overwritten by mistake.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memagent.core.records import Fact, MemoryItem
-from memagent.designs.parts.rules.keeping import CALENDAR, NUMBER, VALUES, content, stems, terms_of, values
+from memagent.designs.parts.rules.keeping import (
+    CALENDAR,
+    NUMBER,
+    VALUES,
+    content,
+    stems,
+    terms_of,
+    values,
+)
 from memagent.state.tokens import tokenize
 
 
@@ -56,7 +66,9 @@ _CUES = tuple(
 _CUE_WORDS = stems(
     "actually meant mean said told quick correction mistake wrong mixed confused longer anymore any more changed mind but not instead oops"
 )
-_ADDING = re.compile(r"\b(?:too|also|as\s+well|another|again|even|love|loved|great|amazing|awesome)\b", re.I)
+_ADDING = re.compile(
+    r"\b(?:too|also|as\s+well|another|again|even|love|loved|great|amazing|awesome)\b", re.I
+)
 _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our)\b", re.I)
 
 _PLACE = (
@@ -75,11 +87,17 @@ _TOPICS = (
         re.I,
     ),
 )
-"""Where one lives and what one works as: statements about these replace each other without sharing a word."""
+"""Where one lives and what one works as: statements about these replace each other without
+sharing a word.
+"""
 MIN_SHARED = 2
-"""Content terms that a correction must share with what it corrects when nothing else ties the two."""
+"""Content terms that a correction must share with what it corrects when nothing else ties
+the two.
+"""
 MIN_TOPIC_COSINE = 0.2
-"""How near in meaning a correction's topic must be to what it corrects when the two share no word of it."""
+"""How near in meaning a correction's topic must be to what it corrects when the two share
+no word of it.
+"""
 MIN_MARGIN = 1.1
 """How many times better than the next the best match must be."""
 
@@ -98,13 +116,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A cue with the clause it stands in: its sentence, and the next one where the cue's own says too little."""
+    """A cue with the clause it stands in: its sentence, and the next one where the
+    cue's own says too little.
+    """
 
     cue: Cue
     clause: str
 
     def topic(self, names: Iterable[str] = ()) -> str:
-        """The clause's own words without its cue, its values (numbers, days, names) and the names of those present; "" when terse."""
+        """The clause's own words without its cue, its values (numbers, days, names) and
+        the names of those present; "" when terse.
+        """
         bare = self.clause
         for rule in VALUES:
             bare = rule.sub(" ", bare)
@@ -113,7 +135,10 @@ class Correction:
 
 
 def correction_in(text: str) -> Correction | None:
-    """The self-correction that a turn announces, or None; questions announce none. Of several, the first that gives a value."""
+    """The self-correction that a turn announces, or None; questions announce none.
+
+    Of several, the first that gives a value.
+    """
     found: list[Correction] = []
     for cue, rule in _CUES:
         for match in rule.finditer(text):
@@ -124,16 +149,24 @@ def correction_in(text: str) -> Correction | None:
             if len(content(clause, but=_CUE_WORDS)) < 2 and end < len(text):
                 clause = text[start : _sentence(text, end)[1]]
             found.append(Correction(cue, clause))
-    return next((one for one in found if any(values(one.clause, rule) for rule in VALUES)), found[0] if found else None)
+    return next(
+        (one for one in found if any(values(one.clause, rule) for rule in VALUES)),
+        found[0] if found else None,
+    )
 
 
-def corrected(correction: Correction, earlier: Sequence[Candidate], *, names: Iterable[str] = ()) -> Candidate | None:
-    """The one earlier statement of the same speaker that a turn plainly corrects or outdates; None when there is no clear one.
+def corrected(
+    correction: Correction, earlier: Sequence[Candidate], *, names: Iterable[str] = ()
+) -> Candidate | None:
+    """The one earlier statement of the same speaker that a turn plainly corrects or
+    outdates; None when there is no clear one.
 
     `names` of those present do not count as shared words.
     """
     own = terms_of(names)
-    scored = sorted(((_match(correction, one, own), one) for one in earlier), key=lambda pair: -pair[0])
+    scored = sorted(
+        ((_match(correction, one, own), one) for one in earlier), key=lambda pair: -pair[0]
+    )
     if not scored or scored[0][0] <= 0:
         return None
     if len(scored) > 1 and scored[0][0] < MIN_MARGIN * scored[1][0]:
@@ -149,10 +182,18 @@ def _match(correction: Correction, earlier: Candidate, own: frozenset[str]) -> f
     if correction.cue is Cue.CHANGE:
         topics = [rule for rule in _TOPICS if rule.search(clause)]
         if topics:
-            return 1.0 + shared + earlier.cosine if any(rule.search(earlier.text) for rule in topics) else 0.0
+            return (
+                1.0 + shared + earlier.cosine
+                if any(rule.search(earlier.text) for rule in topics)
+                else 0.0
+            )
         same_words = len(set(tokenize(clause)) & set(tokenize(earlier.text)) - own - _CUE_WORDS)
         plain = shared >= MIN_SHARED or (shared == len(here) > 0)
-        return 0.5 * (shared + same_words) + earlier.cosine if plain and _FIRST_PERSON.search(earlier.text) else 0.0
+        return (
+            0.5 * (shared + same_words) + earlier.cosine
+            if plain and _FIRST_PERSON.search(earlier.text)
+            else 0.0
+        )
     replaces, denies = _replaces(clause, earlier.text), _denies(clause, earlier.text)
     if not (replaces or denies) or (correction.cue is Cue.ASIDE and _ADDING.search(clause)):
         return 0.0
@@ -178,7 +219,13 @@ _DENIED = re.compile(
 
 
 def _denied(text: str) -> set[str]:
-    return {term for match in _DENIED.finditer(text) for group in match.groups() if group for term in content(group)}
+    return {
+        term
+        for match in _DENIED.finditer(text)
+        for group in match.groups()
+        if group
+        for term in content(group)
+    }
 
 
 def _denies(text: str, earlier: str) -> bool:
@@ -187,11 +234,17 @@ def _denies(text: str, earlier: str) -> bool:
 
 
 def swapped(clause: str, earlier: str) -> str | None:
-    """The earlier words with the day, month or number that a correction gives in place of theirs; None unless each has just one."""
+    """The earlier words with the day, month or number that a correction gives in place
+    of theirs; None unless each has just one.
+    """
     taken_back = _denied(clause)
     for rule in (CALENDAR, NUMBER):
         old = {match.group() for match in rule.finditer(earlier)}
-        new = {match.group() for match in rule.finditer(clause) if not set(tokenize(match.group())) & taken_back}
+        new = {
+            match.group()
+            for match in rule.finditer(clause)
+            if not set(tokenize(match.group())) & taken_back
+        }
         if len(old) == 1 and len(new) == 1 and old != new:
             return earlier.replace(old.pop(), new.pop())
     return None
@@ -210,6 +263,8 @@ def stands_alone(text: str) -> bool:
 
 
 def restated_text(item: MemoryItem | Fact, text: str, *, limit: int = 2_000) -> str:
-    """The words a corrected statement is kept under: the new ones, with the old ones behind them when the new do not stand alone."""
+    """The words a corrected statement is kept under: the new ones, with the old ones
+    behind them when the new do not stand alone.
+    """
     joined = f"{text} (This corrects: {item.text})"
     return text if stands_alone(text) or len(joined) > limit else joined

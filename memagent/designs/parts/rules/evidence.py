@@ -1,8 +1,11 @@
-"""Which of the hits answers a question, judged by rules: words covered, who said it, whether it tells a time.
+"""Which of the hits answers a question, judged by rules: words covered, who said it,
+whether it tells a time.
 
-Pure. A hit becomes `Evidence` (one version of one statement, with the words around it), and `ranked` orders the evidence by a weighted
-sum of features in [0, 1]. Words count by how rare they are in this memory. A reply often leaves out what was asked, so the words of the
-turns around it count too, the more the nearer. The weights were set on three conversations of LoCoMo, by hand and coarsely.
+Pure. A hit becomes `Evidence` (one version of one statement, with the words around it),
+and `ranked` orders the evidence by a weighted sum of features in [0, 1]. Words count by
+how rare they are in this memory. A reply often leaves out what was asked, so the words
+of the turns around it count too, the more the nearer. The weights were set on three
+conversations of LoCoMo, by hand and coarsely.
 """
 
 from __future__ import annotations
@@ -21,11 +24,17 @@ from memagent.state.tokens import tokenize
 from memagent.state.versions import began
 
 _NEAR = {-2: 0.5, -1: 0.8, 1: 0.5, 2: 0.3}
-"""How much a word counts in a turn before (negative) or after the statement that asks something, relative to the statement itself."""
+"""How much a word counts in a turn before (negative) or after the statement that asks
+something, relative to the statement itself.
+"""
 _NO_QUESTION = 0.4
-"""Factor on that for a turn that asks nothing: what another says unasked is seldom what the statement answers."""
+"""Factor on that for a turn that asks nothing: what another says unasked is seldom what
+the statement answers.
+"""
 _OTHER_VERSION = 0.95
-"""How much a word counts in another version of the statement: what a correction leaves out, the corrected words say."""
+"""How much a word counts in another version of the statement: what a correction leaves
+out, the corrected words say.
+"""
 _KIN = 0.8
 """How much a word of kindred meaning counts."""
 _KINDRED: dict[str, tuple[str, ...]] = {
@@ -74,11 +83,15 @@ class Scored:
     """Share of the question's content (by weight) found in the statement or near it."""
     cosine: float
     who: float
-    """How far it is about whom the question names; 0 when another speaks of something else."""
+    """How far it is about whom the question names; 0 when another speaks of something
+    else.
+    """
 
 
 def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:
-    """The evidence of a hit: its item as it stands, and with `past` its older versions too, newest first."""
+    """The evidence of a hit: its item as it stands, and with `past` its older versions
+    too, newest first.
+    """
     if hit.item is None:
         event = hit.event
         people, told = (event.people, event) if event is not None else ((), None)
@@ -102,7 +115,9 @@ def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evide
     return found
 
 
-def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None, first: bool) -> Evidence:
+def _version(
+    hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None, first: bool
+) -> Evidence:
     timed = item.valid is not None and item.valid.start is not None
     found = Evidence(
         hit=hit,
@@ -116,7 +131,9 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
         current=after is None,
         version=item.version,
     )
-    places = [place for turn_id in item.source_turn_ids if (place := state.turns.get(turn_id)) is not None]
+    places = [
+        place for turn_id in item.source_turn_ids if (place := state.turns.get(turn_id)) is not None
+    ]
     if not places:
         return found
     session, at = state.sessions[places[-1][0]], places[-1][1]
@@ -124,10 +141,12 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
     around = [
         (weight * (1.0 if "?" in near.said else _NO_QUESTION), near.said)
         for offset, weight in _NEAR.items()
-        if 0 <= at + offset < len(session.turns) and not (near := session.turns[at + offset]).recalled
+        if 0 <= at + offset < len(session.turns)
+        and not (near := session.turns[at + offset]).recalled
     ]
     around += [
-        (_OTHER_VERSION, state.sessions[session_id].turns[position].said) for session_id, position in places[:-1]
+        (_OTHER_VERSION, state.sessions[session_id].turns[position].said)
+        for session_id, position in places[:-1]
     ]
     if after is not None:
         around.append((_OTHER_VERSION, after.text))
@@ -140,17 +159,23 @@ def _version(hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem 
     )
 
 
-# -- scoring -----------------------------------------------------------------------------------------------------------
+# -- scoring ---------------------------------------------------------------------------
 
 
-def term_weights(terms: Sequence[str], rarity: Mapping[str, float], *, items: int) -> dict[str, float]:
-    """Weight of each term: how rare it is (`rarity`, a best keyword score); a term that memory lacks weighs as one that occurs once."""
+def term_weights(
+    terms: Sequence[str], rarity: Mapping[str, float], *, items: int
+) -> dict[str, float]:
+    """Weight of each term: how rare it is (`rarity`, a best keyword score); a term that
+    memory lacks weighs as one that occurs once.
+    """
     unknown = log(1.0 + items)
     return {term: max(0.2, rarity.get(term) or unknown) for term in terms}
 
 
 def covered(evidence: Evidence, weights: Mapping[str, float]) -> float:
-    """Share of the weights whose terms the statement (fully) or the words around it (in part) contain; 0 without terms."""
+    """Share of the weights whose terms the statement (fully) or the words around it (in
+    part) contain; 0 without terms.
+    """
     total = sum(weights.values())
     if not total:
         return 0.0
@@ -159,11 +184,18 @@ def covered(evidence: Evidence, weights: Mapping[str, float]) -> float:
         for term in tokenize(text):
             if share > best.get(term, 0.0):
                 best[term] = share
-    kin = {term: max(best.get(other, 0.0) for other in _KINDRED.get(term, (term,))) for term in weights}
-    return sum(weight * max(best.get(term, 0.0), _KIN * kin[term]) for term, weight in weights.items()) / total
+    kin = {
+        term: max(best.get(other, 0.0) for other in _KINDRED.get(term, (term,))) for term in weights
+    }
+    return (
+        sum(weight * max(best.get(term, 0.0), _KIN * kin[term]) for term, weight in weights.items())
+        / total
+    )
 
 
-def ranked(evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[str, float]) -> list[Scored]:
+def ranked(
+    evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[str, float]
+) -> list[Scored]:
     """The evidence by falling score, ties in the order given."""
     top = max((one.hit.score for one in evidence), default=0.0) or 1.0
     dates = [one.said_at.timestamp() for one in evidence if one.said_at is not None]
@@ -171,9 +203,15 @@ def ranked(evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[st
     scored: list[Scored] = []
     for one in evidence:
         cover = covered(one, weights)
-        cosine = max(0.0, one.hit.why.arms.get("dense", 0.0), one.hit.why.arms.get("dense_context", 0.0))
+        cosine = max(
+            0.0, one.hit.why.arms.get("dense", 0.0), one.hit.why.arms.get("dense_context", 0.0)
+        )
         who = _who(one, view)
-        late = (one.said_at.timestamp() - first) / (last - first) if one.said_at is not None and last > first else 0.0
+        late = (
+            (one.said_at.timestamp() - first) / (last - first)
+            if one.said_at is not None and last > first
+            else 0.0
+        )
         score = (
             _COVER * cover
             + _FOUND * one.hit.score / top
@@ -188,30 +226,48 @@ def ranked(evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[st
 
 
 def _who(evidence: Evidence, view: QuestionView) -> float:
-    """1 when someone the question names said it of themselves, less when they speak of others or only ask; 0.5 when another speaks of such
-    a person or nobody knows who said it, else 0; 1 when nobody is named."""
+    """1 when someone the question names said it of themselves, less when they speak of
+    others or only ask; 0.5 when another speaks of such a person or nobody knows who
+    said it, else 0; 1 when nobody is named.
+    """
     if not view.people:
         return 1.0
-    if evidence.speaker is not None and any(folded(evidence.speaker) == folded(name) for name in view.people):
-        return (1.0 if _OWN.search(evidence.text) else 0.7) - (0.3 if evidence.text.rstrip().endswith("?") else 0.0)
+    if evidence.speaker is not None and any(
+        folded(evidence.speaker) == folded(name) for name in view.people
+    ):
+        return (1.0 if _OWN.search(evidence.text) else 0.7) - (
+            0.3 if evidence.text.rstrip().endswith("?") else 0.0
+        )
     text = folded(evidence.text)
-    return 0.5 if evidence.speaker is None or any(folded(name) in text for name in view.people) else 0.0
+    return (
+        0.5
+        if evidence.speaker is None or any(folded(name) in text for name in view.people)
+        else 0.0
+    )
 
 
 def _time_fit(evidence: Evidence, view: QuestionView) -> float:
-    """Whether the statement tells a time, for a question that asks for one; whether it is about the time that a question names, or was
-    said then."""
+    """Whether the statement tells a time, for a question that asks for one; whether it
+    is about the time that a question names, or was said then.
+    """
     if view.span is not None:
         if (evidence.valid is not None and evidence.valid.overlaps(view.span)) or (
             not evidence.current and _stood(evidence, view.span)
         ):
             return 1.0
         return 0.5 if evidence.said_at is not None and view.span.contains(evidence.said_at) else 0.0
-    return 1.0 if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG) and evidence.valid is not None else 0.0
+    return (
+        1.0
+        if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG) and evidence.valid is not None
+        else 0.0
+    )
 
 
 def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
-    """Now: what stands, the later said the better. Then: what has been replaced. At a named time: the version that stood then."""
+    """Now: what stands, the later said the better.
+
+    Then: what has been replaced. At a named time: the version that stood then.
+    """
     if view.period is Period.NOW:
         return 0.5 * late if evidence.current else -1.0
     if view.period is Period.THEN:
@@ -222,7 +278,9 @@ def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
 
 
 def _stood(evidence: Evidence, span: TimeSpan) -> bool:
-    """Whether a version held at some moment of the span; one that was corrected rather than outdated never held."""
+    """Whether a version held at some moment of the span; one that was corrected rather
+    than outdated never held.
+    """
     since, until = evidence.since, evidence.until
     if since is not None and until is not None and until <= since:
         return False
@@ -232,11 +290,19 @@ def _stood(evidence: Evidence, span: TimeSpan) -> bool:
 
 
 def _introduces(evidence: Evidence, view: QuestionView) -> float:
-    """For "who is Clara": whether the statement says what she is to the speaker ("my sister Clara")."""
+    """For "who is Clara": whether the statement says what she is to the speaker ("my
+    sister Clara").
+    """
     if view.kind is not QuestionKind.WHO:
         return 0.0
     as_whom = r"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){1,2}"
-    return 1.0 if any(re.search(rf"{as_whom}{re.escape(name)}\b", evidence.text, re.I) for name in view.people) else 0.0
+    return (
+        1.0
+        if any(
+            re.search(rf"{as_whom}{re.escape(name)}\b", evidence.text, re.I) for name in view.people
+        )
+        else 0.0
+    )
 
 
 def _echoes(evidence: Evidence, view: QuestionView) -> float:

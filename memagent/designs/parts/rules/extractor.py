@@ -1,4 +1,6 @@
-"""Turns as facts, word for word: no model, nothing rephrased, the time a turn tells resolved against its date."""
+"""Turns as facts, word for word: no model, nothing rephrased, the time a turn tells
+resolved against its date.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,12 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*\s*|[.!?\n]+\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimExtractor:
-    """One fact a turn; a turn of more than 1,800 characters becomes several, cut between sentences. Asks no model.
+    """One fact a turn; a turn of more than 1,800 characters becomes several, cut between sentences.
 
-    Every turn is emitted, small talk too: the manager says what is left out, and why. A turn without any text is rejected as such.
+    Asks no model.
+
+    Every turn is emitted, small talk too: the manager says what is left out, and why. A
+    turn without any text is rejected as such.
     """
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
@@ -33,7 +38,9 @@ class VerbatimExtractor:
         for turn in chunk.turns:
             said_at = turn.at or chunk.at
             if not turn.said.strip():
-                rejected.append(Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words"))
+                rejected.append(
+                    Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
+                )
                 continue
             facts.extend(_facts(turn, said_at))
         return Proposal(values=tuple(facts), rejected=tuple(rejected))
@@ -57,7 +64,9 @@ def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
 
 
 def pieces(text: str, *, limit: int = _MAX_CHARS) -> list[str]:
-    """The text in parts of at most `limit` characters, cut after sentences where possible; white space around a part goes."""
+    """The text in parts of at most `limit` characters, cut after sentences where
+    possible; white space around a part goes.
+    """
     text = text.strip()
     if len(text) <= limit:
         return [text]

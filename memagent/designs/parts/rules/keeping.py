@@ -1,7 +1,9 @@
-"""Rules for keeping turns as they were said: what is worth keeping, what repeats, where two statements conflict.
+"""Rules for keeping turns as they were said: what is worth keeping, what repeats, where
+two statements conflict.
 
-Pure, English, and made to err on the side of keeping: a turn that no rule is sure about becomes an item of its own. The surprise: a turn in
-another script has words that no list here knows, so it always counts as worth keeping.
+Pure, English, and made to err on the side of keeping: a turn that no rule is sure about
+becomes an item of its own. The surprise: a turn in another script has words that no
+list here knows, so it always counts as worth keeping.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from memagent.core.records import Fact, TimeSpan
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 
-# -- worth keeping -----------------------------------------------------------------------------------------------------
+# -- worth keeping ---------------------------------------------------------------------
 
 
 def stems(words: str) -> frozenset[str]:
@@ -46,17 +48,20 @@ def content(text: str, *, but: Iterable[str] = ()) -> set[str]:
 
 
 def informative(text: str, *, names: Iterable[str] = ()) -> bool:
-    """Whether a turn says anything beyond greeting, thanking, agreeing and the like; `names` of those present say nothing."""
+    """Whether a turn says anything beyond greeting, thanking, agreeing and the like;
+    `names` of those present say nothing.
+    """
     own = terms_of(names)
     if not tokenize(text, keep_stop_words=True):
         return bool(text.strip())
     return bool(content(text, but=own))
 
 
-# -- repeats -----------------------------------------------------------------------------------------------------------
+# -- repeats ---------------------------------------------------------------------------
 
 _NEGATION = re.compile(
-    r"\b(?:not|no|never|none|nothing|nobody|neither|nor|without|cannot|no\s+longer)\b|n['’]t\b", re.I
+    r"\b(?:not|no|never|none|nothing|nobody|neither|nor|without|cannot|no\s+longer)\b|n['’]t\b",
+    re.I,
 )
 NUMBER = re.compile(
     r"\d+(?:[.,:]\d+)*|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|thousand)\b",
@@ -69,17 +74,24 @@ CALENDAR = re.compile(
 )
 NAME = re.compile(r"(?<=[^.!?\s])\s+([A-Z][\w’'-]*[a-z][\w-]*)")
 VALUES = (NUMBER, CALENDAR, NAME)
-"""What a statement may be wrong about: numbers, words of the calendar, names inside a sentence."""
+"""What a statement may be wrong about: numbers, words of the calendar, names inside a
+sentence.
+"""
 
 
 def overlap(first: str, second: str) -> float:
     """Jaccard overlap of two texts' index terms, stop words included: 0 to 1."""
-    one, two = set(tokenize(first, keep_stop_words=True)), set(tokenize(second, keep_stop_words=True))
+    one, two = (
+        set(tokenize(first, keep_stop_words=True)),
+        set(tokenize(second, keep_stop_words=True)),
+    )
     return len(one & two) / len(one | two) if one | two else 0.0
 
 
 def conflicting(first: str, second: str) -> bool:
-    """Whether two texts differ in their numbers, calendar words or names inside sentences, in the order of these, or in negation."""
+    """Whether two texts differ in their numbers, calendar words or names inside
+    sentences, in the order of these, or in negation.
+    """
     if bool(_NEGATION.search(first)) != bool(_NEGATION.search(second)):
         return True
     return any(_found(first, rule) != _found(second, rule) for rule in VALUES)
@@ -107,9 +119,11 @@ MIN_COSINE = 0.9
 
 
 def near_duplicate(fact: Fact, text: str, valid: TimeSpan | None, *, cosine: float | None) -> bool:
-    """Whether a fact says again what `text` says: nearly the same words and meaning, the same time, nothing that conflicts.
+    """Whether a fact says again what `text` says: nearly the same words and meaning,
+    the same time, nothing that conflicts.
 
-    `cosine` is None when no vectors are at hand; then nearly all words must be the same.
+    `cosine` is None when no vectors are at hand; then nearly all words must be the
+    same.
     """
     if cosine is not None and cosine < MIN_COSINE:
         return False

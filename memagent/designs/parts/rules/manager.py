@@ -1,7 +1,9 @@
-"""What to do with turns kept word for word, by rule: leave out small talk and repeats, follow plain self-corrections, add the rest.
+"""What to do with turns kept word for word, by rule: leave out small talk and repeats,
+follow plain self-corrections, add the rest.
 
-Nothing is lost silently: whatever is not kept as an item of its own becomes a NOOP that names the fact and the reason. No rule ever touches
-what another speaker said, or what is trusted more than the turn at hand.
+Nothing is lost silently: whatever is not kept as an item of its own becomes a NOOP that
+names the fact and the reason. No rule ever touches what another speaker said, or what
+is trusted more than the turn at hand.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ from memagent.state.validation import restates
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimManager:
-    """Facts to ADD, UPDATE and NOOP by the rules of `verbatim_rules` and `verbatim_corrections`. Asks no model."""
+    """Facts to ADD, UPDATE and NOOP by the rules of `verbatim_rules` and `verbatim_corrections`.
+
+    Asks no model.
+    """
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """One op a fact, in order."""
@@ -61,14 +66,20 @@ class _Desk:
         if not informative(fact.text, names=self.names):
             self.ops.append(Noop(fact=fact, reason="small talk: says nothing to remember"))
             return
-        known = [hit for hit in entry.hits if hit.item is not None and hit.item.active and hit.id not in self.taken]
+        known = [
+            hit
+            for hit in entry.hits
+            if hit.item is not None and hit.item.active and hit.id not in self.taken
+        ]
         own = [
             (hit.item, hit.why.arms.get("dense"))
             for hit in known
             if hit.item is not None and _same_speaker(fact, hit.item)
         ]
         self.ops.append(
-            self._repeat(fact, own) or await self._correction(fact, [item for item, _ in own]) or self._addition(fact)
+            self._repeat(fact, own)
+            or await self._correction(fact, [item for item, _ in own])
+            or self._addition(fact)
         )
 
     def _repeat(self, fact: Fact, own: Sequence[tuple[MemoryItem, float | None]]) -> Noop | None:
@@ -88,9 +99,18 @@ class _Desk:
         correction = correction_in(fact.text)
         if correction is None:
             return None
-        items = {item.id: item for item in own if item.trust.rank >= fact.trust.rank and _not_later(item, fact)}
-        here = {f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)}
-        texts = {**{key: item.text for key, item in items.items()}, **{key: other.text for key, other in here.items()}}
+        items = {
+            item.id: item
+            for item in own
+            if item.trust.rank >= fact.trust.rank and _not_later(item, fact)
+        }
+        here = {
+            f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)
+        }
+        texts = {
+            **{key: item.text for key, item in items.items()},
+            **{key: other.text for key, other in here.items()},
+        }
         cosines = await self._cosines(correction.topic(self.names), list(texts.values()))
         candidates = [
             Candidate(key, text, cosine, recent=key in here)
@@ -100,7 +120,11 @@ class _Desk:
         if target is None:
             return None
         if target.id in here:
-            return self._merged(fact, int(target.id[1:]), correction) if correction.cue is not Cue.CHANGE else None
+            return (
+                self._merged(fact, int(target.id[1:]), correction)
+                if correction.cue is not Cue.CHANGE
+                else None
+            )
         item = items[target.id]
         self.taken.add(item.id)
         return Update(
@@ -122,13 +146,21 @@ class _Desk:
         return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
 
     def _merged(self, fact: Fact, place: int, correction: Correction) -> Add:
-        """A slip corrected within the chunk: one item with the corrected words, resting on both turns."""
+        """A slip corrected within the chunk: one item with the corrected words, resting
+        on both turns.
+        """
         slip = self.added.pop(place)
-        self.ops[place] = Noop(fact=slip, reason=f"corrected at once, in turn {fact.source_turn_ids[-1]}")
+        self.ops[place] = Noop(
+            fact=slip, reason=f"corrected at once, in turn {fact.source_turn_ids[-1]}"
+        )
         sources = tuple(dict.fromkeys((*slip.source_turn_ids, *fact.source_turn_ids)))
         valid = fact.valid or _swapped_time(correction, slip)
         whole = fact.model_copy(
-            update={"text": restated_text(slip, fact.text), "source_turn_ids": sources, "valid": valid}
+            update={
+                "text": restated_text(slip, fact.text),
+                "source_turn_ids": sources,
+                "valid": valid,
+            }
         )
         self.added[len(self.ops)] = whole
         return Add(fact=whole, reason=f"corrects turn {slip.source_turn_ids[-1]}")
@@ -139,7 +171,11 @@ class _Desk:
 
 
 def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
-    return fact.speaker is not None and other.speaker is not None and folded(fact.speaker) == folded(other.speaker)
+    return (
+        fact.speaker is not None
+        and other.speaker is not None
+        and folded(fact.speaker) == folded(other.speaker)
+    )
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:

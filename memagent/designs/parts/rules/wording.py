@@ -1,4 +1,7 @@
-"""How evidence is put into words: the time it tells, the part to quote, the line that says who said it when. Pure."""
+"""How evidence is put into words: the time it tells, the part to quote, the line that says who said it when.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ _LASTING = re.compile(r"^for\b.*?\b(day|week|month|year|decade)s?\b", re.I)
 
 
 def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
-    """The time that a text is about: of the phrases it holds the most telling one, resolved against `said_at`; None without any.
+    """The time that a text is about: of the phrases it holds the most telling one,
+    resolved against `said_at`; None without any.
 
-    A written-out date comes before a relative one, what has happened before what is to come, a closed span before an open one.
+    A written-out date comes before a relative one, what has happened before what is to
+    come, a closed span before an open one.
     """
     mentions = _standing(text, find_times(text, anchor=said_at))
     if not mentions:
@@ -38,7 +43,9 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
 
 
 def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
-    """The time that the statement gives for what is asked: of several, the one whose sentence shares most with the question."""
+    """The time that the statement gives for what is asked: of several, the one whose
+    sentence shares most with the question.
+    """
     mentions = _standing(evidence.text, find_times(evidence.text, anchor=evidence.said_at))
     if not mentions:
         return evidence.valid
@@ -51,16 +58,21 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
 
 
 _TAKEN_BACK = re.compile(
-    r"(?:\bnot|\binstead\s+of|\bI\s+(?:said|told\s+you)\b[^.,;?!]*)(?:\s+(?:in|on|at|for|the))*\s*$", re.I
+    r"(?:\bnot|\binstead\s+of|\bI\s+(?:said|told\s+you)\b[^.,;?!]*)(?:\s+(?:in|on|at|for|the))*\s*$",
+    re.I,
 )
 
 
 def _standing(text: str, mentions: Sequence[TimeMention]) -> list[TimeMention]:
-    """The mentions that the text neither takes back ("not on Tuesday", "I said June") nor uses to tell a thing by ("last year's race"); all
-    when none is left."""
+    """The mentions that the text neither takes back ("not on Tuesday", "I said June")
+    nor uses to tell a thing by ("last year's race"); all when none is left.
+    """
 
     def stands(mention: TimeMention) -> bool:
-        before, after = text[max(0, mention.start - 60) : mention.start], text[mention.end : mention.end + 2]
+        before, after = (
+            text[max(0, mention.start - 60) : mention.start],
+            text[mention.end : mention.end + 2],
+        )
         return not _TAKEN_BACK.search(before) and after not in ("'s", "’s")
 
     return [mention for mention in mentions if stands(mention)] or list(mentions)
@@ -71,15 +83,25 @@ def _ahead(mention: TimeMention, said_at: datetime | None) -> bool:
 
 
 def began(mention: TimeMention, said_at: datetime | None) -> TimeSpan:
-    """When what a mention tells began: "for three years", said in 2023, gives 2020; any other mention gives its own span."""
+    """When what a mention tells began: "for three years", said in 2023, gives 2020; any
+    other mention gives its own span.
+    """
     span = mention.span
     match = _LASTING.match(mention.text)
-    if match is None or span.start is None or said_at is None or span.granularity is not Granularity.RANGE:
+    if (
+        match is None
+        or span.start is None
+        or said_at is None
+        or span.granularity is not Granularity.RANGE
+    ):
         return span
     start, unit = span.start, match[1].lower()
     if unit == "year":
         return TimeSpan(
-            start=start, end=datetime(start.year + 1, 1, 1, tzinfo=UTC), granularity=Granularity.YEAR, text=span.text
+            start=start,
+            end=datetime(start.year + 1, 1, 1, tzinfo=UTC),
+            granularity=Granularity.YEAR,
+            text=span.text,
         )
     if unit == "month" and start.day == 1:
         end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
@@ -95,11 +117,16 @@ def day_of(moment: datetime) -> TimeSpan:
 
 def sentence_at(text: str, at: int) -> str:
     """The sentence of a text that holds the character at an offset."""
-    return next((match.group() for match in _SENTENCE.finditer(text) if match.start() <= at < match.end()), text)
+    return next(
+        (match.group() for match in _SENTENCE.finditer(text) if match.start() <= at < match.end()),
+        text,
+    )
 
 
 def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
-    """A verbatim part of a text: all of it when short enough, else whole sentences in a row that cover most of the terms."""
+    """A verbatim part of a text: all of it when short enough, else whole sentences in a
+    row that cover most of the terms.
+    """
     if len(text.strip()) <= limit:
         return text.strip()
     sentences = [(match.start(), match.end()) for match in _SENTENCE.finditer(text)]

@@ -1,1 +1,4 @@
-"""Alembic's revisions of the service's own tables. Loaded only for a database that is not at the newest one."""
+"""Alembic's revisions of the service's own tables.
+
+Loaded only for a database that is not at the newest one.
+"""

@@ -62,7 +62,9 @@ def upgrade() -> None:
 
 
 def _share_responses() -> None:
-    """A transaction sees the responses of the users it has named, and with "*" those that are due to be deleted."""
+    """A transaction sees the responses of the users it has named, and with "*" those
+    that are due to be deleted.
+    """
     op.create_table(
         "service_responses",
         sa.Column("owner", sa.String(64), primary_key=True),
@@ -83,5 +85,11 @@ def _share_responses() -> None:
 def downgrade() -> None:
     """Drop every table of the first schema."""
     op.execute("DROP TABLE IF EXISTS service_responses")
-    for name in ("service_claims", "service_snapshots", "service_jobs", "service_keys", "service_meta"):
+    for name in (
+        "service_claims",
+        "service_snapshots",
+        "service_jobs",
+        "service_keys",
+        "service_meta",
+    ):
         op.drop_table(name)

@@ -1,10 +1,10 @@
-"""Tables and curves of docs/results.md from the summaries of the experiments.
+"""Tables and curves of docs/research/results.md from the summaries of the experiments.
 
-    python examples/experiments/credit.py --out runs/credit --summary docs/results/credit.json
+    python examples/experiments/credit.py --out runs/credit --summary docs/research/results/credit.json
     python scripts/results_page.py
 
-Each `docs/results/NAME.json` fills what stands between `<!-- results NAME -->` and
-`<!-- /results NAME -->` and draws `docs/results/NAME.svg`: validation F1 over generated
+Each `docs/research/results/NAME.json` fills what stands between `<!-- results NAME -->` and
+`<!-- /results NAME -->` and draws `docs/research/results/NAME.svg`: validation F1 over generated
 tokens, mean of the seeds with the range of their middle 95 %.
 """
 
@@ -22,8 +22,8 @@ from typing import Any
 from train.report.plots import Line, line_plot
 from train.run.evaluation import bootstrap
 
-RESULTS = Path("docs/results")
-PAGE = Path("docs/results.md")
+RESULTS = Path("docs/research/results")
+PAGE = Path("docs/research/results.md")
 COLUMNS = {
     "f1": "F1",
     "overwritten": "overwritten right",
@@ -129,7 +129,7 @@ def main() -> int:
         marks = re.compile(rf"(<!-- results {name} -->\n).*?(<!-- /results {name} -->)", re.DOTALL)
         if len(marks.findall(page)) != 1:
             print(
-                f"docs/results.md needs <!-- results {name} --> and <!-- /results {name} --> once",
+                f"docs/research/results.md needs <!-- results {name} --> and <!-- /results {name} --> once",
                 file=sys.stderr,
             )
             return 1

@@ -1,15 +1,24 @@
-"""A hook of the documentation site: links out of `docs/` become the names of the files,
-since the site does not hold them.
+"""A hook of the documentation site: links that lead out of `docs/` become the names of the
+files, since the site does not hold them.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Any
 
-_OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)")
+_UPWARD = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page's source with such links as plain names."""
-    return _OUTSIDE.sub(lambda found: f"{found[1]} (`{found[2].removeprefix('../')}`)", markdown)
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Return the page's source with such links as plain names."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def link(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", folder, match[2]))
+        if target.startswith("docs/"):
+            return match[0]
+        return f"{match[1]} (`{target}`)"
+
+    return _UPWARD.sub(link, markdown)

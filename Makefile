@@ -44,7 +44,7 @@ test-qdrant: $(VENV)/.dev
 	  trap '$(QDRANT_COMPOSE) down --volumes' EXIT; trap 'exit 130' INT TERM; \
 	  $(QDRANT_COMPOSE) up --detach --wait || exit 1; export MEMAGENT_TEST_QDRANT_URL=http://127.0.0.1:6399; \
 	else echo "no Qdrant to test on: start docker (with its compose plugin), or set MEMAGENT_TEST_QDRANT_URL to a server's address"; exit 1; fi; \
-	$(BIN)/python -m pytest tests/test_qdrant_over_http.py -k real_server
+	$(BIN)/python -m pytest tests/stores/test_qdrant_over_http.py -k real_server
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -10,7 +10,6 @@ out of the store. Run it once for each release and add the folder to
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import sys

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from places import ROOT
 
 if TYPE_CHECKING:
     from postgres_kit import Postgres
 
-ROOT = Path(__file__).resolve().parent.parent
 
 # Read when numpy and torch are first imported; more threads only slow a small, busy machine.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):

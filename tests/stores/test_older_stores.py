@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from places import ROOT
 from typer.testing import CliRunner
 
 from memagent import Agent
 from memagent.core.errors import MemAgentError
 
 OLDER = Path(__file__).parent / "older"
-ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = sorted(path.name for path in OLDER.iterdir())
 
 

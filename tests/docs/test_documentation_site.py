@@ -1,0 +1,65 @@
+"""The documentation site: it builds without a warning, loads nothing from elsewhere,
+and its generated page is current.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from places import ROOT
+
+
+def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) >= len(list((ROOT / "docs").glob("*.md")))
+    for page in pages:
+        loaded = re.findall(
+            r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?:[^\s\">]+)",
+            page.read_text(encoding="utf-8"),
+        )
+        assert not loaded, f"{page.name} loads {loaded}"
+
+
+def test_every_document_is_in_the_navigation() -> None:
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert re.search(rf"- {re.escape(page.name)}$", config, re.MULTILINE), (
+            f"{page.name} is not in mkdocs.yml"
+        )
+
+
+def test_rest_reference_is_made_from_the_document() -> None:
+    script = _script("rest_page")
+    document = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))
+    made, page = script.rest_page(document), (ROOT / "docs/rest.md").read_text(encoding="utf-8")
+    assert page == made, "docs/rest.md is old: run  python scripts/rest_page.py"
+    operations = sum(len(one) for one in document["paths"].values())
+    assert len(re.findall(r"^## [A-Z]+ `/", page, re.MULTILINE)) == operations
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

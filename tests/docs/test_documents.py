@@ -1,0 +1,116 @@
+"""What the documents show runs: every Python block of README and quickstart, top to
+bottom, and the example scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from places import ROOT
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "docs/quickstart.md",
+        "docs/how-to.md",
+        "docs/environments.md",
+        "docs/event-graph.md",
+        "docs/retrieval.md",
+    ],
+)
+def test_python_blocks_run(name: str, tmp_path: Path) -> None:
+    blocks = BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
+    assert blocks
+    script = tmp_path / "blocks.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["quickstart.py", "demo.py"])
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "abstain" in done.stdout.lower() or "nothing" in done.stdout.lower()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (
+                f"{page.name} links to {target}, which does not exist"
+            )
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = json.loads((ROOT / "examples/tour.ipynb").read_text(encoding="utf-8"))
+    assert all(not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    (tmp_path / "cells.py").write_text("\n".join(cells), encoding="utf-8")
+    command = [sys.executable, "-W", "error", "cells.py"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 March 2024" in done.stdout and "undo Ana's favourite colour is green" in done.stdout
+
+
+def test_the_chat_app_answers_from_what_a_user_said(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "examples/chat_app.py"),
+        "--db",
+        str(tmp_path / "chat.db"),
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "running on" in line)
+            url = line.split("running on ")[1].split()[0]
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+                assert "Chat with memory" in client.get("/").text
+                said = [
+                    {"user": "ana", "text": "I adopted a grey cat called Bolt."},
+                    {"user": "ana", "text": "What is my cat called?"},
+                ]
+                told = [client.post("/say", json=one) for one in said]
+                assert [one.status_code for one in told] == [200, 200]
+                assert any("Bolt" in quote for quote in told[1].json()["quotes"])
+                assert (
+                    client.post(
+                        "/say", json={"user": "ben", "text": "What is my cat called?"}
+                    ).json()["quotes"]
+                    == []
+                )
+                assert client.post("/say", json={"user": "", "text": "x"}).status_code == 422
+        finally:
+            process.terminate()
+            process.wait(30)

@@ -1,0 +1,61 @@
+"""The example of a design in a package of its own: it installs beside memagent and is used by name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from places import ROOT
+
+from memagent.testing import ScriptedModel, check_design
+
+EXAMPLE = ROOT / "examples" / "custom_design"
+SCRIPT = """
+from memagent import Agent
+
+with Agent(path=":memory:", user_id="ana", design="diary") as agent:
+    agent.remember([{"name": "Ana", "content": "I painted the fence. Nice weather today! Do you like green?"}])
+    print([item.text for item in agent.memory.get_all()])
+    print(agent.ask("What did Ana paint?").citations[0].quote)
+"""
+
+
+def test_the_package_installs_and_is_found_by_name(tmp_path: Path) -> None:
+    target = tmp_path / "installed"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(target),
+    ]
+    built = subprocess.run(
+        [*pip, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    environment = {**os.environ, "PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
+    run = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(
+        run, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    kept, quote = done.stdout.strip().splitlines()
+    assert kept == "['Ana: I painted the fence.']"
+    assert "I painted the fence." in quote
+
+
+def test_it_keeps_the_promises_of_a_design(monkeypatch: object) -> None:
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        from memagent_diary import DESIGN  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+        asyncio.run(check_design(DESIGN, lambda: ScriptedModel([])))  # pyright: ignore[reportUnknownArgumentType]
+    finally:
+        sys.path.remove(str(EXAMPLE))

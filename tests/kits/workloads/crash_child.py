@@ -1,0 +1,151 @@
+"""Processes to be killed: a server that has imported everything forks a fresh process
+for each order and reports what became of it.
+
+Run as a script it reads orders from stdin, one JSON object a line: `workload`
+("module:function"), `args` (its keyword arguments), `point` and `visit` (die at that
+crash point), `kill_after_s` (be killed from outside then). A workload is called as
+`workload(say, **args)`, where `say` writes one line through the pipe before it returns:
+what was said was acknowledged before the process died. A fork costs a hundredth of a
+start, and it is as real a process: its own id, its own locks, killed by the kernel. The
+server itself never opens a store.
+
+`CrashServer` is the other end, for tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+Say = Callable[[str], None]
+_END = "@end "
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a process ended and what it had acknowledged by then."""
+
+    said: list[str]
+    killed: bool
+    """Whether it died of SIGKILL; otherwise it finished its workload."""
+    trace: str = ""
+    """The traceback of a workload that raised."""
+
+
+class CrashServer:
+    """Runs workloads in processes that get killed.
+
+    `modules` are imported once, before any fork.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), *modules]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+
+    def run(
+        self,
+        workload: str,
+        *,
+        point: str | None = None,
+        visit: int = 1,
+        kill_after_s: float | None = None,
+        **args: object,
+    ) -> Death:
+        """Fork a process for the workload and wait for its end."""
+        order = {
+            "workload": workload,
+            "args": args,
+            "point": point,
+            "visit": visit,
+            "kill_after_s": kill_after_s,
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        said: list[str] = []
+        for line in self._process.stdout:
+            if line.startswith(_END):
+                end = json.loads(line[len(_END) :])
+                return Death(said, killed=end["killed"], trace=end["trace"])
+            said.append(line.rstrip("\n"))
+        raise AssertionError(f"the server ended with status {self._process.wait()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+        self._process.stdout.close()
+
+
+def _say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+def _serve() -> None:
+    for order_line in sys.stdin:
+        order = json.loads(order_line)
+        errors_in, errors_out = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(errors_in)
+            _work(order, errors_out)
+        os.close(errors_out)
+        if (
+            order["kill_after_s"] is not None
+            and not select.select([errors_in], [], [], order["kill_after_s"])[0]
+        ):
+            os.kill(pid, signal.SIGKILL)
+        with os.fdopen(errors_in, encoding="utf-8") as pipe:
+            trace = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        _say(_END + json.dumps({"killed": killed, "trace": trace}))
+
+
+def _work(order: dict[str, Any], errors_out: int) -> None:
+    """Run one order and end the process; never returns."""
+    try:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+        module, _, name = order["workload"].partition(":")
+        workload = getattr(import_module(module), name)
+        if order["point"] is not None:
+            from memagent.core.crash_points import kill_at
+
+            kill_at(order["point"], visit=order["visit"])
+        workload(_say, **order["args"])
+    except BaseException:
+        os.write(errors_out, traceback.format_exc().encode())
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    tests = Path(__file__).resolve().parents[2]
+    folders = ["kits", "kits/workloads", "kits/web", "kits/learning", "docs", ".."]
+    sys.path[:0] = [str((tests / folder).resolve()) for folder in folders]
+    for _name in sys.argv[1:]:
+        import_module(_name)
+    _serve()

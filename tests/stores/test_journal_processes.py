@@ -1,0 +1,281 @@
+"""One process writes, any number read: the lock, its holder's id, forks, readers beside
+a writer, folders that cannot be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from crash_child import CrashServer, Say
+from places import ROOT
+
+from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
+from memagent.core.records import Scope
+from memagent.core.snapshot import Erased, StatsDelta
+from memagent.journal.sqlite.journal import SqlJournal
+from memagent.testing.journal_kit import read_all
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+ANN = Scope(user_id="ann")
+HOLD = """
+import asyncio, sys
+from memagent.core.records import Scope
+from memagent.core.snapshot import Erased
+from memagent.journal.sqlite.journal import SqlJournal
+with SqlJournal(sys.argv[1]) as journal:
+    print("open", flush=True)
+    for expect, _ in enumerate(sys.stdin):
+        asyncio.run(journal.append(Scope(user_id="ann"), Erased(), expect=expect))
+        print("written", flush=True)
+print("closed", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with CrashServer("test_journal_processes") as running:
+        yield running
+
+
+class Holder:
+    """Another process that holds a store open for writing and appends a row for each
+    line it is sent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        environment = dict(os.environ, PYTHONPATH=str(ROOT))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.pid = self.process.pid
+        assert self.read() == "open"
+
+    def read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def append(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.read() == "written"
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[Holder]:
+    """A `Holder`, ended afterwards."""
+    holder = Holder(path)
+    try:
+        yield holder
+    finally:
+        holder.process.communicate(timeout=10)
+
+
+def test_a_second_process_is_told_who_writes(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    with holding(path) as holder:
+        began = time.monotonic()
+        with pytest.raises(StoreLocked, match=rf"process {holder.pid} is the writer") as caught:
+            SqlJournal(path)
+        assert time.monotonic() - began < 1
+        assert caught.value.pid == holder.pid
+        assert caught.value.retryable
+        with pytest.raises(StoreLocked):
+            SqlJournal(path, lock_timeout_s=0.1)
+        holder.append()
+    SqlJournal(path).close()
+
+
+def test_the_lock_is_waited_for_and_outlives_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    with holding(path) as holder:
+        holder.append()
+        os.kill(holder.pid, signal.SIGKILL)
+        with SqlJournal(path, lock_timeout_s=5) as journal:
+            assert asyncio.run(journal.head(ANN)) == 1
+
+
+def test_readers_see_what_another_process_commits(tmp_path: Path) -> None:
+    async def run(path: Path) -> None:
+        with holding(path) as holder, SqlJournal(path, read_only=True) as reader:
+            assert await reader.head(ANN) == 0
+            for count in range(1, 6):
+                holder.append()
+                assert await reader.head(ANN) == count
+                assert (await read_all(reader, ANN))[-1].seq == count
+            assert await reader.scopes() == [ANN]
+            assert reader.verify(ANN) == []
+
+    asyncio.run(run(tmp_path / "j.db"))
+
+
+def test_a_reader_may_come_before_the_tables(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    path.touch()
+    with SqlJournal(path, read_only=True) as reader:
+        assert asyncio.run(reader.head(ANN)) == 0
+        assert asyncio.run(reader.scopes()) == []
+        assert asyncio.run(read_all(reader, ANN)) == []
+        assert reader.response(ANN, "key") is None
+        assert reader.verify(ANN) == []
+        assert reader.cache.get_many("e", ["a"]) == {}
+        with SqlJournal(path) as journal:
+            asyncio.run(journal.append(ANN, StatsDelta(), expect=0))
+            assert asyncio.run(reader.head(ANN)) == 1
+
+
+def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    holder = Holder(path)
+    holder.append()
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.process.communicate(timeout=10)
+    for _ in range(2):
+        with SqlJournal(path, read_only=True) as reader:
+            assert asyncio.run(reader.head(ANN)) == 1
+        SqlJournal(path).close()
+
+
+def test_a_forked_child_has_to_open_anew(tmp_path: Path, server: CrashServer) -> None:
+    death = server.run(
+        "test_journal_processes:fork_with_an_open_journal", path=str(tmp_path / "j.db")
+    )
+    assert death.trace == ""
+    assert death.said == [
+        "anew in the child",
+        "anew in the child",
+        "locked by the parent",
+        "read 1",
+        "parent goes on",
+        "child writes 3",
+    ]
+
+
+def fork_with_an_open_journal(say: Say, *, path: str) -> None:
+    """Open a journal, fork, and try everything in the child; run in a process of its own."""
+    journal = SqlJournal(path)
+    asyncio.run(journal.append(ANN, StatsDelta(), expect=0))
+    asyncio.run(journal.head(ANN))
+
+    def inherit() -> None:
+        for attempt in (journal.head(ANN), journal.append(ANN, StatsDelta(), expect=1)):
+            try:
+                asyncio.run(attempt)
+            except StoreError as error:
+                say("anew in the child" if "open it anew" in str(error) else str(error))
+        journal.close()
+        try:
+            SqlJournal(path)
+        except StoreLocked as error:
+            say("locked by the parent" if error.pid == os.getppid() else str(error))
+        with SqlJournal(path, read_only=True) as reader:
+            say(f"read {asyncio.run(reader.head(ANN))}")
+
+    _in_a_child(inherit)
+    asyncio.run(journal.append(ANN, StatsDelta(), expect=1))
+    say("parent goes on")
+
+    def write() -> None:
+        with SqlJournal(path, lock_timeout_s=5) as own:
+            asyncio.run(own.append(ANN, StatsDelta(), expect=2))
+            say(f"child writes {asyncio.run(own.head(ANN))}")
+
+    ready, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(ready, 1)
+        _leave(write)
+    journal.close()
+    os.write(go, b"1")
+    os.waitpid(pid, 0)
+
+
+def _in_a_child(work: Callable[[], None]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        _leave(work)
+    os.waitpid(pid, 0)
+
+
+def _leave(work: Callable[[], None]) -> None:
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+        Path(name).chmod(0o777)
+
+
+@pytest.mark.parametrize("unwritable", ["folder", "file"])
+def test_what_cannot_be_written_can_be_read(
+    open_folder: Path, server: CrashServer, unwritable: str
+) -> None:
+    path = open_folder / "j.db"
+    with SqlJournal(path) as journal:
+        asyncio.run(journal.append(ANN, Erased(), expect=0))
+    (open_folder / "j.db.lock").chmod(0o666)
+    path.chmod(0o444 if unwritable == "file" else 0o666)
+    open_folder.chmod(0o555 if unwritable == "folder" else 0o777)
+    death = server.run("test_journal_processes:read_what_cannot_be_written", path=str(path))
+    assert death.trace == ""
+    assert death.said == ["read only", "head 1", "rows 1"]
+
+
+def read_what_cannot_be_written(say: Say, *, path: str) -> None:
+    """As a user without rights: open for writing, then for reading; run in a process of its own."""
+    import_module("concurrent.futures.thread")  # that user may not read Python's own files either
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        SqlJournal(path).close()
+    except StoreReadOnly:
+        say("read only")
+    with SqlJournal(path, read_only=True) as reader:
+        say(f"head {asyncio.run(reader.head(ANN))}")
+        say(f"rows {len(asyncio.run(read_all(reader, ANN)))}")
+
+
+def test_a_folder_that_cannot_be_written_holds_no_new_store(
+    open_folder: Path, server: CrashServer
+) -> None:
+    open_folder.chmod(0o555)
+    death = server.run("test_journal_processes:make_a_store", path=str(open_folder / "j.db"))
+    assert death.trace == ""
+    assert death.said == ["StoreReadOnly", "StoreReadOnly"]
+
+
+def make_a_store(say: Say, *, path: str) -> None:
+    """As a user without rights: make a store there and in a new folder there; run in a
+    process of its own.
+    """
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    for place in (path, f"{path}.d/j.db"):
+        try:
+            SqlJournal(place).close()
+        except StoreError as error:
+            say(type(error).__name__)

@@ -1,6 +1,9 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
 #   make demo         a guided run on the light core: no model, no key, no network once installed
-#   make test         the tests, about 10 minutes on two quiet cores
+#   make test         the tests, at most 8 minutes on two quiet cores
+#   make test-fast    the unit tier, at most a minute
+#   make coverage     branch coverage of the kernel and of the rest
+#   make format       ruff's formatter and its safe fixes
 #   make test-full    the tests and the full-size figures
 #   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
 #   make lint         ruff, pyright, the import contracts
@@ -24,7 +27,7 @@ export PIP_ROOT_USER_ACTION := ignore
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
+.PHONY: demo test test-fast coverage format test-full test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -32,6 +35,17 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix --quiet
+	$(BIN)/ruff format
+
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not full and not torch and not browser" --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python scripts/coverage_report.py --kernel-at-least 95
 
 test-full: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)

@@ -78,6 +78,30 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
 sys.addaudithook(_guard)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, so that `-m "not postgres"` and the like choose."""
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        parts = item.path.relative_to(ROOT / "tests").parts
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        needs = {
+            "postgres": "postgres" in item.fixturenames or "postgres" in parameters,
+            "browser": parts[0] == "ui",
+            "torch": parts[0] == "training",
+            "process": hasattr(item.module, "subprocess") or hasattr(item.module, "CrashServer"),
+        }
+        for name, needed in needs.items():
+            if needed:
+                item.add_marker(name)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run every coroutine test on asyncio."""
+    return "asyncio"
+
+
 @pytest.fixture
 def network_attempts() -> list[str]:
     """Attempts to leave this machine made during the test, which answers for them

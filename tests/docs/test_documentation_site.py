@@ -31,7 +31,7 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages) >= len(list((ROOT / "docs").glob("*.md")))
+    assert len(pages) >= len(list((ROOT / "docs").rglob("*.md")))
     for page in pages:
         loaded = re.findall(
             r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?:[^\s\">]+)",
@@ -42,9 +42,10 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 def test_every_document_is_in_the_navigation() -> None:
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert re.search(rf"- {re.escape(page.name)}$", config, re.MULTILINE), (
-            f"{page.name} is not in mkdocs.yml"
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert re.search(rf"- {re.escape(name)}$", config, re.MULTILINE), (
+            f"{name} is not in mkdocs.yml"
         )
 
 

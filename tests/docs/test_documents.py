@@ -45,6 +45,32 @@ def test_python_blocks_run(name: str, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
+def test_the_parts_of_the_page_on_extending_work_in_an_outside_folder(tmp_path: Path) -> None:
+    page = (ROOT / "docs/contributing/extending.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r'^```python title="([^"]+)"\n(.*?)^```', page, re.M | re.S))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "use.py").write_text(
+        "from by_range import by_range\nassert by_range([0, 1, 2]) == [-0.5, 0, 0.5]\n"
+        "assert by_range([1, 1]) == [0, 0]\n",
+        encoding="utf-8",
+    )
+    printed: dict[str, str] = {}
+    for name in ("try_it.py", "check_it.py", "use.py"):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", name],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        printed[name] = done.stdout
+    assert printed["try_it.py"].splitlines()[0].endswith('"I keep the spare key in the shed."')
+    assert "keeps the laws" in printed["check_it.py"]
+
+
 @pytest.mark.parametrize("name", ["quickstart.py", "demo.py"])
 def test_examples_run(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -60,7 +86,12 @@ def test_examples_run(name: str, tmp_path: Path) -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [
+        ROOT / "README.md",
+        *ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (

@@ -63,8 +63,12 @@ for _name in _MUTATORS:
 def as_networkx(graph: GraphState) -> FrozenEventGraph:
     """Lay a frozen networkx view over the graph without copying."""
     view: Any = object.__new__(FrozenEventGraph)
-    fields = {"graph": {}, "_node": graph.nodes, "_adj": graph.succ, "_pred": graph.pred}
-    for name, value in fields.items():
-        setattr(view, name, value)
-    view.frozen = True
+    vars(view).update(
+        graph={},
+        _node=graph.nodes,
+        _adj=graph.succ,
+        _succ=graph.succ,
+        _pred=graph.pred,
+        frozen=True,
+    )
     return cast("FrozenEventGraph", view)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from memagent.core.answers import Filter, Hit
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse
-from memagent.core.records import MemoryItem, Relation, Scope
-from memagent.core.snapshot import Entry, GraphDelta, JournalRow
+from memagent.core.records import MemoryItem, Scope
+from memagent.core.snapshot import Entry, JournalRow
 
 Vector = npt.NDArray[np.float32]
 """(D,) float32."""
@@ -141,22 +141,6 @@ class VectorIndex(Protocol):
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
         """The k best by cosine, ties by id ascending; fewer when fewer match, [] when none."""
-        ...
-
-
-class EventGraph(Protocol):
-    """A typed, directed multigraph of events, items, entities and topics."""
-
-    async def apply(self, delta: GraphDelta) -> None:
-        """Assign the delta's nodes and edges; idempotent."""
-        ...
-
-    async def walk(
-        self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]
-    ) -> list[Hit]:
-        """Nodes within `hops` edges of the seeds, either way along the relations,
-        nearest first, ties by id; seeds left out.
-        """
         ...
 
 

@@ -1,6 +1,6 @@
-"""Finds the JSON value in what a model wrote, in time linear in the text.
+"""The JSON value in a model's text, found in time linear in the text.
 
-Tried in order, the first that works wins: the whole text as strict JSON; a fenced
+The ways are tried in order and the first that works wins: the whole text as strict JSON; a fenced
 block; a balanced object or array inside prose (or several objects one after another,
 read as a list); a tolerant reading of the first thing that looks like JSON. The
 tolerant reader forgives what models get wrong: missing or trailing commas, other
@@ -79,10 +79,10 @@ class Extracted:
 
 
 def extract_json(text: str, *, wanted: Callable[[JsonValue], bool] | None = None) -> Extracted:
-    """The JSON object or array in `text`: STRICT when it is the whole text, REPAIRED
-    when it had to be found or mended.
+    """Find the JSON object or array in `text`.
 
-    `wanted` says which of several values is meant; without it, or when none fits, the
+    The status is STRICT when it is the whole text and REPAIRED when it had to be found
+    or mended. `wanted` says which of several values is meant; without it, or when none fits, the
     first counts. A reasoning block that ends in `</think>` is skipped unless the whole
     text is JSON. Bare numbers, strings and words are FAILED; blank text is EMPTY.
     """
@@ -95,21 +95,19 @@ def extract_json(text: str, *, wanted: Callable[[JsonValue], bool] | None = None
     if whole is not None:
         return Extracted(ParseStatus.STRICT, whole)
     text = text.rpartition("</think>")[2]
-    found = list(_found_in_prose(text))
-    chosen = next((value for value in found if wanted is not None and wanted(value)), None)
-    if chosen is None and (not found or wanted is not None):
+    values = list(_values_in_prose(text))
+    chosen = next((value for value in values if wanted is not None and wanted(value)), None)
+    if chosen is None and (not values or wanted is not None):
         mended = _mended(text)
-        if mended is not None and (wanted is None or wanted(mended) or not found):
+        if mended is not None and (wanted is None or wanted(mended) or not values):
             chosen = mended
-    if chosen is None and found:
-        chosen = found[0]
-    return (
-        Extracted(ParseStatus.FAILED) if chosen is None else Extracted(ParseStatus.REPAIRED, chosen)
-    )
+    if chosen is None and not values:
+        return Extracted(ParseStatus.FAILED)
+    return Extracted(ParseStatus.REPAIRED, values[0] if chosen is None else chosen)
 
 
 def _strict(text: str) -> JsonValue:
-    """The object or array that the text is, None when it is neither."""
+    """Parse a text that is one object or array; None when it is neither."""
     text = text.strip()
     if text[:1] not in ("{", "["):
         return None
@@ -124,38 +122,34 @@ def _no_constant(_: str) -> None:
     """NaN and the infinities are not JSON; they read as null."""
 
 
-def _found_in_prose(text: str) -> Iterator[JsonValue]:
-    """Strict values inside fences, then objects written line by line as one list, then
-    balanced spans, in order.
+def _values_in_prose(text: str) -> Iterator[JsonValue]:
+    """Yield the strict values inside fences, then those in balanced brackets, in order.
+
+    Objects written one after another with nothing between them are one list.
     """
-    for block in _fenced(text):
-        value = _strict(block)
-        if value is not None:
-            yield value
     spans = list(islice(_balanced_spans(text), _MAX_SPANS))
     values = [_strict(text[start:end]) for start, end in spans]
-    if (
-        len(values) > 1
-        and all(isinstance(value, dict) for value in values)
-        and _only_spans(text, spans)
-    ):
-        yield values
-        return
-    for value in values:
-        if value is not None:
-            yield value
+    objects = len(values) > 1 and all(isinstance(value, dict) for value in values)
+    if objects and _only_spans(text, spans):
+        values = [values]
+    fenced = [_strict(block) for block in _fenced(text)]
+    yield from (value for value in (*fenced, *values) if value is not None)
 
 
 def _fenced(text: str) -> list[str]:
-    """What stands between fences, without the language tag of the opening line; an
-    unclosed last fence counts.
+    """Return the text between fences, without the language tag of the opening line.
+
+    An unclosed last fence counts.
     """
     blocks = text.split(_FENCE, 2 * _MAX_SPANS)[1::2]
     return [re.sub(r"^[A-Za-z0-9]{0,12}\s", "", block, count=1) for block in blocks]
 
 
 def _balanced_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Outermost bracketed spans; brackets in double-quoted strings do not count inside a span."""
+    """Yield outermost bracketed spans.
+
+    Inside a span, brackets in double-quoted strings do not count.
+    """
     depth, start, in_string, skip = 0, 0, False, -1
     for match in _BRACKETS.finditer(text):
         char, at = match[0], match.start()
@@ -178,7 +172,7 @@ def _balanced_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _only_spans(text: str, spans: list[tuple[int, int]]) -> bool:
-    """Whether nothing but blanks and separators stands outside the spans."""
+    """Tell whether only blanks and separators stand outside the spans."""
     at = 0
     for start, end in [*spans, (len(text), len(text))]:
         blank = _BETWEEN_LINES.match(text, at, start)
@@ -189,7 +183,8 @@ def _only_spans(text: str, spans: list[tuple[int, int]]) -> bool:
 
 
 def _mended(text: str) -> JsonValue:
-    """A tolerant reading of the first thing that looks like JSON, fenced blocks first;
+    """Read the first thing that looks like JSON tolerantly, fenced blocks first.
+
     None when there is none.
     """
     for block in [*_fenced(text), text]:
@@ -225,9 +220,9 @@ class _Tolerant:
     stack: list[_Frame] = field(default_factory=list[_Frame])
 
     def read(self) -> JsonValue:
-        """The value; containers still open at the end of the text close there.
+        """Return the value, or None when it is nested too deeply.
 
-        None when nested too deeply.
+        Containers still open at the end of the text close there.
         """
         root: JsonValue = None
         while self._skip_blank():
@@ -258,7 +253,7 @@ class _Tolerant:
         return root
 
     def _skip_blank(self) -> bool:
-        """Move past blanks and comments; whether anything is left."""
+        """Move past blanks and comments; return whether anything is left."""
         while self.at < len(self.text):
             blank = _SKIP.match(self.text, self.at)
             if blank is not None:
@@ -276,16 +271,18 @@ class _Tolerant:
         self.at = len(self.text) if end < 0 else end + len(mark)
 
     def _close(self, kind: type) -> None:
-        """Close the innermost container of that kind and all inside it; a bracket that
-        closes nothing is ignored.
+        """Close the innermost container of that kind and all inside it.
+
+        A bracket that closes nothing is ignored.
         """
         if any(isinstance(frame.value, kind) for frame in self.stack):
             while not isinstance(self.stack.pop().value, kind):
                 pass
 
     def _bare(self) -> None:
-        """An unquoted key, literal, number or word; one that the text ends in may be
-        cut off and is dropped.
+        """Read an unquoted key, literal, number or word.
+
+        One that the text ends in may be cut off and is dropped.
         """
         frame = self.stack[-1]
         expects_key = isinstance(frame.value, dict) and frame.key is None
@@ -300,7 +297,7 @@ class _Tolerant:
             frame.put(_word_value(word))
 
     def _quoted(self, quote: str) -> None:
-        """A quoted key or value.
+        """Read a quoted key or value.
 
         A quote closes the string when what follows it can follow a string there.
         """
@@ -318,7 +315,7 @@ class _Tolerant:
                 continue
             if expects_key or self._closes(at, in_object=isinstance(frame.value, dict)):
                 break
-            if isinstance(frame.value, dict) and self._next_char(at) == ":":
+            if isinstance(frame.value, dict) and self.text.startswith(":", self._following(at)):
                 # A value swallowed the next key: what the value was is unknown, so only
                 # the key is kept.
                 expects_key, start = True, start if mark == start else mark
@@ -331,30 +328,27 @@ class _Tolerant:
         else:
             frame.put(body)
 
-    def _next_char(self, at: int) -> str:
-        """The first character after position `at` that is not blank; "" at the end."""
+    def _following(self, at: int) -> int:
+        """Return the position of the first character after `at` that is not blank."""
         blank = _SKIP.match(self.text, at + 1)
-        end = at + 1 if blank is None else blank.end()
-        return self.text[end : end + 1]
+        return at + 1 if blank is None else blank.end()
 
     def _closes(self, at: int, *, in_object: bool) -> bool:
-        """Whether the quote at `at` ends a value."""
-        blank = _SKIP.match(self.text, at + 1)
-        end = at + 1 if blank is None else blank.end()
+        """Tell whether the quote at `at` ends a value."""
+        end = self._following(at)
         following = self.text[end : end + 1]
         if following in ("", "}", "]") or self.text.startswith(("//", "/*"), end):
             return True
         if following == ",":
-            return (_NEXT_MEMBER if in_object else _NEXT_ELEMENT).match(
-                self.text, end + 1
-            ) is not None
+            member = _NEXT_MEMBER if in_object else _NEXT_ELEMENT
+            return member.match(self.text, end + 1) is not None
         if following not in _CLOSER:
             return False
-        return _NEXT_KEY.match(self.text, end) is not None if in_object else blank is not None
+        return _NEXT_KEY.match(self.text, end) is not None if in_object else end > at + 1
 
 
 def _word_value(word: str) -> JsonValue:
-    """What an unquoted word stands for: a literal, a number, else its own text."""
+    """Return the literal or number that an unquoted word stands for, else its own text."""
     lowered = word.lower()
     if lowered in _WORDS:
         return _WORDS[lowered]
@@ -364,7 +358,7 @@ def _word_value(word: str) -> JsonValue:
 
 
 def _unescaped(body: str) -> str:
-    """The text of a string body; unknown escapes stand for the escaped character."""
+    """Return the text of a string body; unknown escapes stand for the escaped character."""
     if "\\" not in body:
         return body
 

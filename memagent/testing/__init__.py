@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from memagent.testing.chat_model_kit import check_chat_model
     from memagent.testing.design_kit import check_design
     from memagent.testing.embedder_kit import check_embedder
-    from memagent.testing.graph_kit import check_event_graph
     from memagent.testing.index_kit import check_vector_index
     from memagent.testing.journal_kit import check_journal
     from memagent.testing.langgraph_kit import check_langgraph_store, langgraph_store_faults
@@ -30,7 +29,6 @@ __all__ = [
     "check_chat_model",
     "check_design",
     "check_embedder",
-    "check_event_graph",
     "check_journal",
     "check_langgraph_store",
     "check_reranker",
@@ -46,7 +44,6 @@ _HOMES = {
     "check_chat_model": "chat_model_kit",
     "check_design": "design_kit",
     "check_embedder": "embedder_kit",
-    "check_event_graph": "graph_kit",
     "check_journal": "journal_kit",
     "check_langgraph_store": "langgraph_kit",
     "check_reranker": "reranker_kit",

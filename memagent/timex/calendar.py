@@ -1,5 +1,4 @@
-"""Calendar arithmetic behind the time grammar: units, weekdays, seasons, named days,
-thirds and ordinals.
+"""Calendar arithmetic behind the time grammar.
 
 Every function works on civil dates and gives a `Reading`: a half-open span with a
 granularity and whether an anchor was needed. Days are UTC days, weeks run Monday to
@@ -37,6 +36,7 @@ _GRANULARITY: dict[Unit, Granularity] = {
     "year": Granularity.YEAR,
     "decade": Granularity.DECADE,
 }
+_MONTHS_IN = {"month": 1, "quarter": 3, "season": 3, "half": 6, "year": 12, "decade": 120}
 SEASON_MONTHS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 """First month of each season."""
 NEAR_FUTURE = timedelta(days=60)
@@ -53,8 +53,9 @@ class Lean(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a phrase means: `[start, end)`, an open bound being `None`; `relative` when
-    the anchor was needed.
+    """The meaning of a phrase: `[start, end)`; an open bound is `None`.
+
+    `relative` says whether the anchor was needed.
     """
 
     start: datetime | None
@@ -78,22 +79,22 @@ class Reading:
 
 
 def midnight(day: date) -> datetime:
-    """The UTC moment at which a day begins."""
+    """Return the UTC moment at which a day begins."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def days(first: date, stop: date, granularity: Granularity, *, relative: bool) -> Reading:
-    """The reading from `first` up to, not including, `stop`."""
+    """Return the reading from `first` up to, not including, `stop`."""
     return Reading(midnight(first), midnight(stop), granularity, relative)
 
 
 def one_day(day: date, *, relative: bool) -> Reading:
-    """The reading of one day."""
+    """Return the reading of one day."""
     return days(day, day + DAY, Granularity.DAY, relative=relative)
 
 
 def add_months(day: date, months: int) -> date:
-    """The day `months` later, pulled back to the month's last day where it does not exist."""
+    """Return the day `months` later, or the last day of that month when it is shorter."""
     years, month0 = divmod(day.month - 1 + months, 12)
     first = date(day.year + years, month0 + 1, 1)
     if day.day <= 28:
@@ -103,31 +104,20 @@ def add_months(day: date, months: int) -> date:
 
 
 def move(day: date, count: int, unit: Unit) -> date:
-    """The day `count` units later, as a duration: no rounding to calendar units."""
-    match unit:
-        case "week" | "weekend":
-            return day + timedelta(weeks=count)
-        case "month":
-            return add_months(day, count)
-        case "quarter" | "season":
-            return add_months(day, 3 * count)
-        case "year":
-            return add_months(day, 12 * count)
-        case "decade":
-            return add_months(day, 120 * count)
-        case _:
-            return day + timedelta(days=count)
+    """Return the day `count` units later, as a duration: no rounding to calendar units."""
+    if unit in _MONTHS_IN:
+        return add_months(day, count * _MONTHS_IN[unit])
+    return day + timedelta(days=count * (7 if unit in ("week", "weekend") else 1))
 
 
 def bounds(day: date, unit: Unit, offset: int = 0) -> tuple[date, date]:
-    """First day and stop day of the calendar unit that holds `day`, moved by `offset` units."""
-    monday = day - timedelta(days=day.weekday())
+    """Return first and stop day of the calendar unit that holds `day`, moved by `offset` units."""
     month = day.replace(day=1)
     match unit:
         case "week":
-            first = monday + timedelta(weeks=offset)
+            first = weekday_in_week(day, 0, offset)
         case "weekend":
-            first = monday + timedelta(days=5, weeks=offset)
+            first = weekday_in_week(day, 5, offset)
             return first, first + 2 * DAY
         case "month":
             first = add_months(month, offset)
@@ -145,14 +135,15 @@ def bounds(day: date, unit: Unit, offset: int = 0) -> tuple[date, date]:
 
 
 def unit_reading(day: date, unit: Unit, offset: int = 0, *, relative: bool = True) -> Reading:
-    """The calendar unit that holds `day`, moved by `offset` units (day or longer)."""
+    """Return the calendar unit (day or longer) that holds `day`, moved by `offset` units."""
     first, stop = bounds(day, unit, offset)
     return days(first, stop, _GRANULARITY[unit], relative=relative)
 
 
 def units_between(day: date, unit: Unit, low: int, high: int, *, relative: bool = True) -> Reading:
-    """From the unit at offset `low` through the one at `high`: one unit when they
-    agree, else a RANGE.
+    """Return the stretch from the unit at offset `low` through the one at `high`.
+
+    It is one unit when the two agree, else a RANGE.
     """
     if low == high:
         return unit_reading(day, unit, low, relative=relative)
@@ -161,33 +152,31 @@ def units_between(day: date, unit: Unit, low: int, high: int, *, relative: bool 
 
 
 def clock_reading(moment: datetime, unit: Literal["minute", "hour"], *, relative: bool) -> Reading:
-    """The minute or hour that holds a moment."""
-    start = moment.replace(second=0, microsecond=0)
-    if unit == "hour":
-        start = start.replace(minute=0)
-    return Reading(
-        start, start + timedelta(minutes=60 if unit == "hour" else 1), _GRANULARITY[unit], relative
-    )
+    """Return the minute or hour that holds a moment."""
+    minute, length = (0, 60) if unit == "hour" else (moment.minute, 1)
+    start = moment.replace(minute=minute, second=0, microsecond=0)
+    return Reading(start, start + timedelta(minutes=length), _GRANULARITY[unit], relative)
 
 
 def weekday_before(day: date, weekday: int) -> date:
-    """The latest such weekday (Monday is 0) strictly before `day`."""
+    """Return the latest such weekday (Monday is 0) strictly before `day`."""
     return day - timedelta(days=(day.weekday() - weekday - 1) % 7 + 1)
 
 
 def weekday_after(day: date, weekday: int) -> date:
-    """The earliest such weekday strictly after `day`."""
+    """Return the earliest such weekday strictly after `day`."""
     return day + timedelta(days=(weekday - day.weekday() - 1) % 7 + 1)
 
 
 def weekday_in_week(day: date, weekday: int, offset: int = 0) -> date:
-    """That weekday of the Monday-to-Sunday week which holds `day`, moved by `offset` weeks."""
+    """Return that weekday of the week (from Monday) of `day`, moved by `offset` weeks."""
     return day + timedelta(days=weekday - day.weekday(), weeks=offset)
 
 
 def pick_year(on: Callable[[int], date], today: date, lean: Lean) -> date:
-    """The date of a yearly day that a speaker means on `today`: the coming one in
-    plans, else the nearest that is not far ahead.
+    """Return the date of a yearly day that a speaker means on `today`.
+
+    That is the coming one in plans, else the nearest that is not far ahead.
     """
     options = [on(today.year + shift) for shift in (-1, 0, 1)]
     past = max(day for day in options if day <= today)
@@ -198,7 +187,7 @@ def pick_year(on: Callable[[int], date], today: date, lean: Lean) -> date:
 
 
 def season_reading(name: str, year: int, *, relative: bool) -> Reading:
-    """The season that begins in `year`."""
+    """Return the season that begins in `year`."""
     first = date(year, SEASON_MONTHS[name], 1)
     return days(first, add_months(first, 3), Granularity.SEASON, relative=relative)
 
@@ -235,13 +224,14 @@ HOLIDAYS: dict[str, Callable[[int], date]] = {
 rules where countries differ.
 """
 
-_WEEK_PARTS: dict[Part, tuple[int, int]] = {"early": (0, 2), "mid": (2, 4), "late": (4, 7)}
-_DECADE_PARTS: dict[Part, tuple[int, int]] = {"early": (0, 4), "mid": (3, 7), "late": (6, 10)}
+_YEARS_OF_PART: dict[Part, tuple[int, int]] = {"early": (0, 4), "mid": (3, 7), "late": (6, 10)}
+_DAYS_OF_PART: dict[Part, tuple[int, int]] = {"early": (0, 2), "mid": (2, 4), "late": (4, 7)}
 
 
 def part_of(whole: Reading, part: Part) -> Reading | None:
-    """The early, middle or late third of a month, season, year, decade or week, as a
-    RANGE; `None` for anything else.
+    """Return the early, middle or late third of a month, season, year, decade or week.
+
+    It is a RANGE; `None` for anything else.
     """
     first, stop = whole.first_day, whole.last_day + DAY
     third = {"early": 0, "mid": 1, "late": 2}[part]
@@ -254,66 +244,48 @@ def part_of(whole: Reading, part: Part) -> Reading | None:
         case Granularity.YEAR:
             low, high = add_months(first, 4 * third), add_months(first, 4 * third + 4)
         case Granularity.DECADE:
-            low, high = (add_months(first, 12 * years) for years in _DECADE_PARTS[part])
+            low, high = (add_months(first, 12 * years) for years in _YEARS_OF_PART[part])
         case Granularity.WEEK:
-            low, high = (first + timedelta(days=count) for count in _WEEK_PARTS[part])
+            low, high = (first + timedelta(days=count) for count in _DAYS_OF_PART[part])
         case _:
             return None
     return days(low, high, Granularity.RANGE, relative=whole.relative)
 
 
 def nth_of(whole: Reading, nth: int, what: Unit | Literal["half"] | int) -> Reading | None:
-    """The `nth` (from 1; -1 is the last) day, week, weekend, weekday (an int, Monday
-    0), month, quarter or half of a longer span.
+    """Return the `nth` part (from 1; -1 is the last) of a longer span.
 
+    `what` is a day, week, weekend, weekday (an int, Monday 0), month, quarter or half.
     Weeks of a month are its days 1-7, 8-14 and so on; the last week is its last seven
     days. `None` when there is no such part.
     """
     first, stop = whole.first_day, whole.last_day + DAY
-    if isinstance(what, int):
-        day = (
-            weekday_before(stop, what)
-            if nth < 0
-            else weekday_after(first - DAY, what) + timedelta(weeks=nth - 1)
-        )
-        found = one_day(day, relative=whole.relative)
-    elif what == "weekend":
-        day = (
-            weekday_before(stop, 5)
-            if nth < 0
-            else weekday_after(first - DAY, 5) + timedelta(weeks=nth - 1)
-        )
-        return (
-            unit_reading(day, "weekend", relative=whole.relative) if first <= day < stop else None
-        )
-    elif what == "day":
-        found = one_day(
-            stop - DAY if nth < 0 else first + timedelta(days=nth - 1), relative=whole.relative
-        )
-    elif what == "week":
-        day = stop - timedelta(days=7) if nth < 0 else first + timedelta(weeks=nth - 1)
-        found = days(
-            day, min(day + timedelta(days=7), stop), Granularity.WEEK, relative=whole.relative
-        )
-    elif whole.granularity is Granularity.MONTH and what == "half":
-        middle = first + timedelta(days=15)
-        low, high = (first, middle) if nth == 1 else (middle, stop)
-        return (
-            days(low, high, Granularity.RANGE, relative=whole.relative)
-            if nth in (1, 2, -1)
-            else None
-        )
-    elif whole.granularity is Granularity.YEAR and what in ("half", "quarter", "month"):
-        months = {"half": 6, "quarter": 3, "month": 1}[what]
-        low = add_months(stop if nth < 0 else first, months * (nth if nth < 0 else nth - 1))
-        granularity = Granularity.MONTH if what == "month" else Granularity.RANGE
-        found = days(low, add_months(low, months), granularity, relative=whole.relative)
-    else:
-        return None
+    match what:
+        case "day":
+            low = stop - DAY if nth < 0 else first + timedelta(days=nth - 1)
+            found = one_day(low, relative=whole.relative)
+        case "week":
+            low = stop - timedelta(weeks=1) if nth < 0 else first + timedelta(weeks=nth - 1)
+            high = min(low + timedelta(weeks=1), stop)
+            found = days(low, high, Granularity.WEEK, relative=whole.relative)
+        case "weekend" | int():
+            weekday = 5 if what == "weekend" else what
+            if nth < 0:
+                low = weekday_before(stop, weekday)
+            else:
+                low = weekday_after(first - DAY, weekday) + timedelta(weeks=nth - 1)
+            unit: Unit = "weekend" if what == "weekend" else "day"
+            found = unit_reading(low, unit, relative=whole.relative)
+            return found if first <= low < stop else None
+        case "half" if whole.granularity is Granularity.MONTH and nth in (1, 2, -1):
+            middle = first + timedelta(days=15)
+            low, high = (first, middle) if nth == 1 else (middle, stop)
+            found = days(low, high, Granularity.RANGE, relative=whole.relative)
+        case "half" | "quarter" | "month" if whole.granularity is Granularity.YEAR:
+            months = _MONTHS_IN[what]
+            low = add_months(stop if nth < 0 else first, months * (nth if nth < 0 else nth - 1))
+            granularity = Granularity.MONTH if what == "month" else Granularity.RANGE
+            found = days(low, add_months(low, months), granularity, relative=whole.relative)
+        case _:
+            return None
     return found if first <= found.first_day and found.last_day < stop else None
-
-
-def at_clock(day: Reading, hour: int, minute: int | None) -> Reading:
-    """A day narrowed to an hour, or to a minute when one was said."""
-    start = midnight(day.first_day) + timedelta(hours=hour, minutes=minute or 0)
-    return clock_reading(start, "hour" if minute is None else "minute", relative=day.relative)

@@ -13,15 +13,15 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from memagent.core.records import Granularity
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading
-from memagent.timex.grammar import ANY_ATOM, ATOMS, Pattern
-from memagent.timex.vocabulary import Context, Match, Standing, Unanchored
+from memagent.timex.grammar import ANY_ATOM, ATOMS
+from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 
 _INNER = re.compile(
     r"(?:\b(?P<part>early|mid|late|(?:the\s+)?(?:very\s+)?(?:beginning|start|middle|end)\s+of)[\s-]+"
@@ -45,16 +45,10 @@ _CLOCK_AFTER = re.compile(
     r"(?:,?\s+(?:at\s+)?|t)(?P<hour>[01]?\d|2[0-3])(?:(?::(?P<minute>[0-5]\d))(?::\d\d(?:\.\d+)?)?z?\s*(?P<half>am|pm)?|\s*(?P<half2>am|pm))(?![\w:])",
 )
 _PARTS: dict[str, Part] = {
-    "early": "early",
-    "mid": "mid",
-    "late": "late",
-    "beginning": "early",
-    "start": "early",
-    "middle": "mid",
-    "end": "late",
+    **dict.fromkeys(("early", "beginning", "start"), "early"),
+    **dict.fromkeys(("mid", "middle"), "mid"),
+    **dict.fromkeys(("late", "end"), "late"),
 }
-
-
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _LEAP_YEAR = 2024  # stands for the year that a neighbour may still tell
 
@@ -65,15 +59,16 @@ class _Atom:
 
     start: int
     end: int
-    pattern: Pattern
+    pattern: Atom
     match: Match
     standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A stretch of text with its meaning; `bare` while nothing but an atom that needs
-    an operator has been read.
+    """A stretch of text with its meaning.
+
+    `bare` while nothing but an atom that needs an operator has been read.
     """
 
     start: int
@@ -83,7 +78,7 @@ class Phrase:
 
 
 def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phrase]:
-    """Every readable phrase, grown as far as it goes; they may overlap.
+    """Yield every readable phrase, grown as far as it goes; phrases may overlap.
 
     `loose` also takes atoms that free text needs more for.
     """
@@ -107,7 +102,7 @@ def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phra
 
 
 def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> Iterator[_Atom]:
-    """The longest readable atom at each place where one starts, left to right."""
+    """Yield the longest readable atom at each place where one starts, left to right."""
     position = 0
     while near := ANY_ATOM.search(lowered, position):
         position = near.start() + 1
@@ -134,7 +129,7 @@ def _context(text: str, atom: _Atom, anchor: datetime | None) -> Context:
 
 
 def _read(atom: _Atom, ctx: Context) -> Reading | None:
-    """What the atom means; `None` when it is no date of the calendar or lacks its anchor."""
+    """Read an atom; `None` when it is no date of the calendar or lacks its anchor."""
     try:
         return atom.pattern.read(atom.match, ctx)
     except (Unanchored, ValueError, OverflowError):
@@ -142,32 +137,24 @@ def _read(atom: _Atom, ctx: Context) -> Reading | None:
 
 
 def _inner(text: str, atom: _Atom, ctx: Context) -> Phrase | None:
-    """The atom with the clock time behind it and the operators before it that pick a
-    part of it or a place next to it.
-    """
+    """Read an atom with the clock time behind it and the inner operators before it."""
     reading = _read(atom, ctx)
     if reading is None:
         return None
     start, end, bare = atom.start, atom.end, atom.standing is Standing.WITH_OPERATOR
-    if (
-        reading.granularity is Granularity.DAY
-        and not reading.relative
-        and (clock := _CLOCK_AFTER.match(text, end))
-    ):
-        timed = _with_clock(reading, clock)
-        if timed is not None:
-            reading, end = timed, clock.end()
+    clock = None if reading.relative else _CLOCK_AFTER.match(text, end)
+    if clock and (timed := _with_clock(reading, clock)):
+        reading, end = timed, clock.end()
     while _OPERATOR_END.search(text, max(0, start - 14), start):
         operator = _INNER.search(text, max(0, start - 48), start)
-        changed = _apply(operator, reading) if operator else None
-        if operator is None or changed is None:
+        if operator is None or (changed := _apply(operator, reading)) is None:
             break
         start, reading, bare = operator.start(), changed, False
     return Phrase(start, end, reading, bare)
 
 
 def _apply(operator: Match, reading: Reading) -> Reading | None:
-    """The reading after one operator; `None` when it does not apply to this reading."""
+    """Apply one operator; `None` when it does not apply to this reading."""
     try:
         if operator["part"]:
             word = re.sub(r"^(?:the\s+)?(?:very\s+)?|\s+of$", "", operator["part"])
@@ -214,7 +201,7 @@ def _apply_side(operator: Match, reading: Reading) -> Reading | None:
 
 
 def _with_clock(day: Reading, clock: Match) -> Reading | None:
-    """The day narrowed to a time said before or after it; `None` when that is no time of day."""
+    """Narrow a day to a time said before or after it; `None` when that is no time of day."""
     groups = clock.groupdict()
     half = (groups["half"] or groups.get("half2") or "").replace(".", "")
     hour, minute = int(groups["hour"]), groups["minute"]
@@ -225,13 +212,14 @@ def _with_clock(day: Reading, clock: Match) -> Reading | None:
     ):
         return None
     hour = hour % 12 + (12 if half == "pm" else 0) if half else hour
-    return cal.at_clock(day, hour, None if minute is None else int(minute))
+    start = cal.midnight(day.first_day) + timedelta(hours=hour, minutes=int(minute or 0))
+    return cal.clock_reading(start, "hour" if minute is None else "minute", relative=day.relative)
 
 
 def _pair(
     text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loose: bool
 ) -> Phrase | None:
-    """ "from X to Y", "between X and Y", "X - Y": the RANGE from the start of X to the end of Y."""
+    """Read the RANGE of "from X to Y", "between X and Y" and "X - Y"."""
     first = _inner(text, left, _context(text, left, anchor))
     second = _inner(text, right, _context(text, right, anchor))
     first, second = _agree(text, (left, first), (right, second), anchor)
@@ -263,20 +251,21 @@ def _agree(
     right: tuple[_Atom, Phrase | None],
     anchor: datetime | None,
 ) -> tuple[Phrase | None, Phrase | None]:
-    """Let the end of a range that tells no year follow the end that does: "27 December
-    to 3 January 2024".
+    """Let the end of a range without a year follow the end that has one.
+
+    An example is "27 December to 3 January 2024".
     """
     (left_atom, first), (right_atom, second) = left, right
     if second and not second.reading.relative and (first is None or first.reading.relative):
         for year in (second.reading.first_day.year, second.reading.first_day.year - 1):
-            told = _inner(text, left_atom, Context(anchor, year=year))
-            if told and told.reading.first_day <= second.reading.last_day:
-                return told, second
+            dated = _inner(text, left_atom, Context(anchor, year=year))
+            if dated and dated.reading.first_day <= second.reading.last_day:
+                return dated, second
     elif first and not first.reading.relative and (second is None or second.reading.relative):
         for year in (first.reading.first_day.year, first.reading.first_day.year + 1):
-            told = _inner(text, right_atom, Context(anchor, year=year))
-            if told and told.reading.last_day >= first.reading.first_day:
-                return first, told
+            dated = _inner(text, right_atom, Context(anchor, year=year))
+            if dated and dated.reading.last_day >= first.reading.first_day:
+                return first, dated
     elif first and second and first.reading.first_day > second.reading.last_day:
         later = _inner(
             text, right_atom, Context(cal.midnight(first.reading.first_day), Lean.FUTURE)
@@ -286,17 +275,16 @@ def _agree(
 
 
 def _open(text: str, phrase: Phrase) -> Phrase:
-    """The phrase with "since", "before" or their kin before it, or unchanged."""
+    """Join the phrase with a "since", "before" or their kin that stands before it."""
     operator = _OPEN.search(text, max(0, phrase.start - 32), phrase.start)
     if operator is None:
         return phrase
     word, reading = operator["op"], phrase.reading
     if word.endswith("since") or word.startswith("starting"):
-        opened = replace(reading, end=None, granularity=Granularity.RANGE)
+        bounds = reading.start, None
     elif word == "after":
-        opened = replace(reading, start=reading.end, end=None, granularity=Granularity.RANGE)
-    elif word in ("before", "prior to"):
-        opened = replace(reading, start=None, end=reading.start, granularity=Granularity.RANGE)
+        bounds = reading.end, None
     else:
-        opened = replace(reading, start=None, granularity=Granularity.RANGE)
+        bounds = None, reading.start if word in ("before", "prior to") else reading.end
+    opened = Reading(*bounds, Granularity.RANGE, reading.relative)
     return Phrase(operator.start(), phrase.end, opened, False)

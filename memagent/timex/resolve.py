@@ -7,13 +7,20 @@ holds them; without one they are left out. Days are UTC days and weeks run Monda
 Sunday.
 
 Conventions, chosen so that spans agree with how people date what they tell:
-- "last week" is the calendar week before, as is "the week before 9 June 2023" for 9 June; "two weeks ago" is the one before that.
-- "last Friday" is the latest Friday before the anchor; "this Friday" lies in the anchor's week and "next Friday" in the week after.
-- An incomplete date ("in June", "on Friday", "7 May") lies in the past unless its clause speaks of a plan or it is a day at most
-  60 days ahead.
-- "the last month" and "this past year" are the stretch up to the anchor; "a few days ago" is the week before the anchor.
-- An open phrase ("since 2016", "before 9 June 2023") has one bound and granularity RANGE.
-The surprise: the phrase that `span.text` keeps has no leading "in" or "on", but keeps words that change the meaning.
+
+- "last week" is the calendar week before, as is "the week before 9 June 2023" for
+  9 June; "two weeks ago" is the one before that.
+- "last Friday" is the latest Friday before the anchor; "this Friday" lies in the
+  anchor's week and "next Friday" in the week after.
+- An incomplete date ("in June", "on Friday", "7 May") lies in the past unless its
+  clause speaks of a plan or it is a day at most 60 days ahead.
+- "the last month" and "this past year" are the stretch up to the anchor; "a few days
+  ago" is the week before the anchor.
+- An open phrase ("since 2016", "before 9 June 2023") has one bound and granularity
+  RANGE.
+
+The surprise: the phrase that `span.text` keeps has no leading "in" or "on", but keeps
+words that change the meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Reading
-from memagent.timex.phrases import Phrase, phrases
+from memagent.timex.phrases import phrases
 
 if TYPE_CHECKING:
     from dateparser.date import DateDataParser
@@ -49,80 +56,77 @@ class TimeMention(Record):
 
 
 def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
-    """Time phrases of a text in reading order, never overlapping: where two overlap the
-    longer one is kept.
+    """Find the time phrases of a text, in reading order.
 
+    They never overlap: where two would, the longer one is kept.
     `anchor` is when the text was said; relative phrases need it and are left out
     without it. Never raises on any text.
     """
     if not _CUE.search(text.lower()):
         return []
-    found = list(phrases(text, as_utc(anchor) if anchor else None, loose=False))
-    found.sort(key=lambda phrase: (phrase.start - phrase.end, phrase.start))
-    kept: list[Phrase] = []
     taken = bytearray(len(text))
-    for phrase in found:
-        if not any(taken[phrase.start : phrase.end]):
-            taken[phrase.start : phrase.end] = b"\x01" * (phrase.end - phrase.start)
-            kept.append(phrase)
-    kept.sort(key=lambda phrase: phrase.start)
     mentions: list[TimeMention] = []
-    for phrase in kept:
-        said = text[phrase.start : phrase.end]
-        relative = phrase.reading.relative
-        mentions.append(
-            TimeMention(
-                start=phrase.start,
-                end=phrase.end,
-                text=said,
-                span=_span(phrase.reading, said),
-                relative=relative,
+    read = phrases(text, as_utc(anchor) if anchor else None, loose=False)
+    for phrase in sorted(read, key=lambda phrase: (phrase.start - phrase.end, phrase.start)):
+        start, end = phrase.start, phrase.end
+        if not any(taken[start:end]):
+            taken[start:end] = b"\x01" * (end - start)
+            span = _span(phrase.reading, text[start:end])
+            mentions.append(
+                TimeMention(
+                    start=start,
+                    end=end,
+                    text=text[start:end],
+                    span=span,
+                    relative=phrase.reading.relative,
+                )
             )
-        )
-    return mentions
+    return sorted(mentions, key=lambda mention: mention.start)
 
 
 def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
-    """The span that a whole phrase names, or `None` when it names none (or is relative
-    and there is no anchor).
+    """Return the span that a whole phrase names.
 
-    Phrases outside the grammar go to dateparser, imported on first need; its answer is
-    taken as a day, month or year.
+    `None` when it names none, or is relative and there is no anchor. Phrases outside
+    the grammar go to dateparser, imported on first need; its answer is taken as a day,
+    month or year.
     """
     said = phrase.strip()
     if not said or len(said) > MAX_PHRASE_CHARS:
         return None
     moment = as_utc(anchor) if anchor else None
     whole = [
-        found
-        for found in phrases(said, moment, loose=True)
-        if _IGNORED_BEFORE.fullmatch(said, 0, found.start)
-        and _IGNORED_AFTER.fullmatch(said, found.end)
+        phrase
+        for phrase in phrases(said, moment, loose=True)
+        if _IGNORED_BEFORE.fullmatch(said, 0, phrase.start)
+        and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]
-    if whole:
-        return _span(max(whole, key=lambda found: found.end - found.start).reading, said)
-    found = _fallback(said, moment)
-    return None if found is None else _span(found, said)
+    longest = max(whole, key=lambda phrase: phrase.end - phrase.start, default=None)
+    reading = longest.reading if longest else _fallback(said, moment)
+    return None if reading is None else _span(reading, said)
 
 
 _IGNORED_BEFORE = re.compile(
-    r"(?:(?:sometime|some\s+time|in|on|at|during|around|about|approximately|circa|roughly|over|back|the|it\s+was|was|for|from)\s+)*",
+    r"(?:(?:sometime|some\s+time|in|on|at|during|around|about|approximately|circa|roughly|over|back"
+    r"|the|it\s+was|was|for|from)\s+)*",
     re.I,
 )
 _IGNORED_AFTER = re.compile(r"[\s.,;:!?)]*")
 _CUE = re.compile(
-    r"\d{4}|\d[./]\d|\d(?:st|nd|rd|th)\b|\d0['’]?s\b|['’]\d\d\b|\bq[1-4]\b|day|week|month|year|decade|quarter|night|morrow|morning|evening"
-    r"|afternoon|\b(?:ago|back|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|hours?|minutes?)"
+    r"\d{4}|\d[./]\d|\d(?:st|nd|rd|th)\b|\d0['’]?s\b|['’]\d\d\b|\bq[1-4]\b|day|week|month|year|decade"
+    r"|quarter|night|morrow|morning|evening|afternoon"
+    r"|\b(?:ago|back|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun"
+    r"|hours?|minutes?)"
     r"|spring|summer|autumn|fall|winter|christmas|xmas|easter|halloween|thanksgiving|valentine|ties\b",
 )
 
 
 def format_span(span: TimeSpan) -> str:
-    """The span in words at its granularity: "7 May 2023", "the week of 1 May 2023",
-    "summer 2022", "27 May to 3 June 2023", "since 2016".
+    """Word a span at its granularity.
 
-    A span that is not the calendar unit its granularity names is worded by its bounds.
-    `resolve_time` reads the wording back.
+    Wordings are "7 May 2023", "the week of 1 May 2023", "summer 2022", "27 May to 3
+    June 2023" and "since 2016". A span that is not the calendar unit its granularity
+    names is worded by its bounds. `resolve_time` reads the wording back.
     """
     if span.start is None:
         return "any time" if span.end is None else f"before {_bound(span.end)}"
@@ -140,7 +144,7 @@ def format_span(span: TimeSpan) -> str:
     return _range(span.start, span.end)
 
 
-# --- wording ---------------------------------------------------------------------------------------------------------
+# -- wording -----------------------------------------------------------------------------
 
 _MONTHS = (
     "January February March April May June July August September October November December".split()
@@ -164,7 +168,7 @@ def _moment(moment: datetime, granularity: Granularity) -> str:
 
 
 def _bound(moment: datetime) -> str:
-    """The coarsest unit that begins at a bound."""
+    """Name the coarsest unit that begins at a bound."""
     day = moment.date()
     if moment != cal.midnight(day):
         return _moment(moment, Granularity.MINUTE)
@@ -214,57 +218,33 @@ def _range(start: datetime, end: datetime) -> str:
         return _day(first)
     if (first.year, first.month) == (last.year, last.month):
         return f"{first.day} to {_day(last)}"
-    return f"{f'{first.day} {_MONTHS[first.month - 1]}' if first.year == last.year else _day(first)} to {_day(last)}"
+    day = f"{first.day} {_MONTHS[first.month - 1]}" if first.year == last.year else _day(first)
+    return f"{day} to {_day(last)}"
 
 
-# --- dateparser ------------------------------------------------------------------------------------------------------
+# -- dateparser --------------------------------------------------------------------------
 
-FALLBACK_LANGUAGES = (
-    "en",
-    "es",
-    "fr",
-    "de",
-    "it",
-    "pt",
-    "nl",
-    "pl",
-    "ru",
-    "uk",
-    "tr",
-    "sv",
-    "cs",
-    "zh",
-    "ja",
-    "ko",
-    "ar",
-    "hi",
-)
+FALLBACK_LANGUAGES = "en es fr de it pt nl pl ru uk tr sv cs zh ja ko ar hi".split()
 """Languages that `resolve_time` asks dateparser for."""
 _WORTH_ASKING = re.compile(r"(?=.*[^\W\d_])(?:.*\d|.*[^\x00-\x7f]|.*[a-z]{4})", re.I | re.S)
 
 
 _NO_ANCHOR = date(2001, 3, 14)
 _ELSEWHERE = timedelta(days=1_240)  # another weekday, month and year
-
-
 # dateparser reads "three weeks" as three weeks ago and "three" as March.
 _BARE_AMOUNT = re.compile(rf"(?:for\s+)?{words.ABOUT}?{words.AMOUNT}(?:\s+{words.UNIT})?", re.I)
 
 
 def _fallback(said: str, anchor: datetime | None) -> Reading | None:
-    """What dateparser makes of a phrase, read twice from different days to learn
-    whether it is relative.
-    """
+    """Ask dateparser for a phrase, twice from different days to learn if it is relative."""
     if not _WORTH_ASKING.match(said) or _BARE_AMOUNT.fullmatch(said):
         return None
     base = anchor.date() if anchor else _NO_ANCHOR
-    found = _ask(said, base)
-    if found is None:
+    unit = _ask(said, base)
+    relative = _ask(said, base + (_ELSEWHERE if base.year < 5_000 else -_ELSEWHERE)) != unit
+    if unit is None or (relative and anchor is None):
         return None
-    relative = _ask(said, base + (_ELSEWHERE if base.year < 5_000 else -_ELSEWHERE)) != found
-    if relative and anchor is None:
-        return None
-    return cal.unit_reading(*found, relative=relative)
+    return cal.unit_reading(*unit, relative=relative)
 
 
 @lru_cache(maxsize=4_096)
@@ -293,7 +273,7 @@ def _parser(base: date) -> DateDataParser:
         "RETURN_AS_TIMEZONE_AWARE": False,
     }
     return DateDataParser(
-        languages=list(FALLBACK_LANGUAGES), try_previous_locales=False, settings=settings
+        languages=FALLBACK_LANGUAGES, try_previous_locales=False, settings=settings
     )
 
 

@@ -1,5 +1,4 @@
-"""The vocabulary of the time grammar: fragments of regular expressions, the values
-behind words, and what context tells.
+"""The vocabulary of the time grammar: fragments of patterns, values of words, context.
 
 Nothing here knows a whole phrase. The surprise is `leans_future`: English leaves it to
 the clause whether "on Friday" is past or coming, so a few marks of a plan ("going to",
@@ -10,12 +9,13 @@ one they point back, as told memories do.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
 from typing import get_args
 
-from memagent.timex.calendar import Lean, Unit
+from memagent.timex.calendar import Lean, Reading, Unit
 
 Match = re.Match[str]
 
@@ -26,9 +26,7 @@ class Unanchored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a phrase is read against: the anchor moment, which way incomplete dates
-    lean, a year told by a neighbour.
-    """
+    """The context of a phrase: the anchor, which way incomplete dates lean, a year told nearby."""
 
     anchor: datetime | None
     lean: Lean = Lean.PAST
@@ -48,7 +46,7 @@ class Context:
 
 
 class Standing(Enum):
-    """What a match is worth in free text."""
+    """The worth of a match in free text."""
 
     REFUSED = "refused"
     WITH_OPERATOR = "with an operator"
@@ -56,18 +54,14 @@ class Standing(Enum):
     ALONE = "alone"
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_MONTHS = _listed("jan feb mar apr may jun jul aug sep oct nov dec")
-_WEEKDAYS = _listed("mon tue wed thu fri sat sun")
-_SMALL = _listed(
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen"
-    " nineteen"
-)
-_TENS = _listed("twenty thirty forty fifty sixty seventy eighty ninety")
-_ORDINALS = _listed("first second third fourth fifth")
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_WEEKDAYS = "mon tue wed thu fri sat sun".split()
+_SMALL = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ORDINALS = "first second third fourth fifth".split()
 _COUNTS = dict(zip(_SMALL, range(1, 20), strict=True)) | dict(
     zip(_TENS, range(20, 100, 10), strict=True)
 )
@@ -79,7 +73,10 @@ MONTH = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
     r"|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?:\.(?=,?\s+['’]?\d))?)(?![a-z])"
 )
-WEEKDAY = r"(?:mon(?:day)?|tues?(?:day)?|wed(?:nesday)?|thu(?:rs?)?(?:day)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?)\b"
+WEEKDAY = (
+    r"(?:mon(?:day)?|tues?(?:day)?|wed(?:nesday)?|thu(?:rs?)?(?:day)?|fri(?:day)?|sat(?:urday)?"
+    r"|sun(?:day)?)\b"
+)
 SEASON = r"(?:spring|summer|autumn|fall|winter)\b"
 UNIT = r"(?:minute|min|hour|hr|day|weekend|week|wk|fortnight|month|quarter|year|yr|decade)s?\b"
 LONG_UNIT = r"(?:weekend|week|fortnight|month|quarter|year|decade)\b"
@@ -92,7 +89,10 @@ DAY_OF_MONTH = r"(?:3[01]|[12]\d|0?[1-9])(?!\d)"
 YEAR4 = r"(?:1[5-9]|2[01])\d\d(?!\d)"
 YEAR = rf"(?:(?P<y>{YEAR4})|['’](?P<yy>\d\d)\b|(?P<yr>last|this|next)\s+year\b)"
 OF_YEAR = rf"(?:,?\s+(?:of\s+)?{YEAR})"
-ABOUT = r"(?:(?:about|around|approximately|roughly|nearly|almost|over|more\s+than|less\s+than|exactly)\s+)"
+ABOUT = (
+    r"(?:(?:about|around|approximately|roughly|nearly|almost|over|more\s+than|less\s+than|exactly)"
+    r"\s+)"
+)
 
 WHICH = r"(?P<which>this\s+past|this\s+coming|last|past|previous|this|next|coming)"
 NAME = rf"(?:(?P<name>{WEEKDAY}),?\s+)?"
@@ -101,14 +101,20 @@ DAY2 = rf"(?:the\s+)?(?P<d2>{DAY_OF_MONTH})(?:st|nd|rd|th)?\b"
 TO = r"\s*(?:-|–|—|\bto\b|\band\b|\bthrough\b|\buntil\b)\s*"
 SPAN_END = rf"(?:{OF_YEAR}|(?=\s*(?:[.,;:!?)]|\Z)))"
 
-_ALIASES: dict[str, tuple[Unit, int]] = {
+TURNS = {
+    **dict.fromkeys(("last", "past", "this past", "previous"), -1),
+    "this": 0,
+    **dict.fromkeys(("next", "coming", "this coming"), 1),
+}
+"""Units that a word such as "last" or "this coming" moves by."""
+_UNITS: dict[str, tuple[Unit, int]] = {
+    **{name: (name, 1) for name in get_args(Unit)},
     "min": ("minute", 1),
     "hr": ("hour", 1),
     "wk": ("week", 1),
     "fortnight": ("week", 2),
     "yr": ("year", 1),
 }
-_UNITS: dict[str, tuple[Unit, int]] = {name: (name, 1) for name in get_args(Unit)} | _ALIASES
 
 _DOING = r"(?:\s+(?!been\b)\w+)?\s+(?!\w*(?:thing|amazing|exciting|interesting|boring)\b)\w+ing"
 _FUTURE_CUE = re.compile(
@@ -129,22 +135,22 @@ _PAST_CUE = re.compile(r"\b(?:was|were|did|had|went|took|made|got|lived|\w+ed)\b
 
 
 def month_number(word: str) -> int:
-    """1 for "January", "jan" and "Jan."."""
+    """Return 1 for "January", "jan" and "Jan."."""
     return _MONTHS.index(word[:3].lower()) + 1
 
 
 def weekday_number(word: str) -> int:
-    """0 for "Monday" and "mon"."""
+    """Return 0 for "Monday" and "mon"."""
     return _WEEKDAYS.index(word[:3].lower())
 
 
 def unit_named(word: str) -> tuple[Unit, int]:
-    """The unit behind "weeks" or "fortnight", and how many of it the word stands for."""
+    """Return the unit behind "weeks" or "fortnight", and how many of it the word means."""
     return _UNITS[word.lower().rstrip("s")]
 
 
 def ordinal_number(word: str) -> int:
-    """1 for "first" and "1st", -1 for "last"."""
+    """Return 1 for "first" and "1st", -1 for "last"."""
     bare = word.lower()
     if bare == "last":
         return -1
@@ -152,7 +158,7 @@ def ordinal_number(word: str) -> int:
 
 
 def count_of(words: str) -> int:
-    """The number behind "12", "twelve" or "twenty-five"; "a" is 1 and "a couple of" is 2."""
+    """Return the number behind "12", "twelve" or "twenty-five"; 1 for "a", 2 for "a couple of"."""
     bare = words.lower()
     if bare.isdigit():
         return int(bare)
@@ -162,8 +168,9 @@ def count_of(words: str) -> int:
 
 
 def amount_range(words: str, unit: Unit) -> tuple[int, int]:
-    """Least and greatest count, equal for exact words; "a few" is 2..4 (of days 1..7, a
-    week around three) and "several" 3..7.
+    """Return the least and greatest count, equal for exact words.
+
+    "A few" is 2..4 (of days 1..7, a week around three) and "several" 3..7.
     """
     bare = words.lower()
     if "few" in bare:
@@ -175,13 +182,14 @@ def amount_range(words: str, unit: Unit) -> tuple[int, int]:
 
 
 def short_year(digits: str) -> int:
-    """The year behind two digits: 00..49 are 20xx, 50..99 are 19xx."""
+    """Return the year behind two digits: 00..49 are 20xx, 50..99 are 19xx."""
     return int(digits) + (2000 if int(digits) < 50 else 1900)
 
 
-def told_year(match: Match, ctx: Context) -> tuple[int | None, bool]:
-    """The year said with a date ("2023", "'98", "last year"), and whether an anchor is
-    needed; `None` when none was said.
+def stated_year(match: Match, ctx: Context) -> tuple[int | None, bool]:
+    """Return the year said with a date and whether it needs an anchor.
+
+    The year is "2023", "'98" or "last year"; `None` when none was said.
     """
     groups = match.groupdict()
     if groups.get("y"):
@@ -189,24 +197,31 @@ def told_year(match: Match, ctx: Context) -> tuple[int | None, bool]:
     if groups.get("yy"):
         return short_year(groups["yy"]), False
     if groups.get("yr"):
-        return ctx.today.year + {"last": -1, "this": 0, "next": 1}[groups["yr"]], True
+        return ctx.today.year + TURNS[groups["yr"]], True
     return (ctx.year, False) if ctx.year is not None else (None, True)
 
 
 def year_of_month(month: int, which: str, ctx: Context) -> int:
-    """The year of a month said without one: "last March", "this June", or just "August"."""
+    """Return the year of a month said without one: "last March", "this June", "August"."""
     year, now = ctx.today.year, ctx.today.month
-    if which in ("last", "past", "this past", "previous"):
-        return year - (month >= now)
-    if which in ("next", "coming", "this coming"):
-        return year + (month <= now)
-    if which == "this":
-        return year
+    turn = TURNS.get(which)
+    if turn is not None:
+        return year - (month >= now) if turn < 0 else year + (turn > 0 and month <= now)
     return year + (month < now) if ctx.lean is Lean.FUTURE else year - (month > now)
 
 
+def which_of(match: Match) -> str:
+    """Return the word such as "last" or "this coming" in a match; "" when there is none."""
+    return " ".join((match.groupdict().get("which") or "").split())
+
+
+def turn_of(match: Match) -> int | None:
+    """Return -1 for "last", 0 for "this", 1 for "next", None for no such word."""
+    return TURNS.get(which_of(match))
+
+
 def leans_future(lowered: str, start: int, end: int) -> bool:
-    """Whether the clause around a phrase at `[start, end)` of a lowered text speaks of a plan."""
+    """Tell whether the clause around a phrase at `[start, end)` speaks of a plan."""
     clause = _CLAUSE_END.split(lowered[max(0, start - 60) : start])[-1]
     if _SINCE.search(clause):
         return False
@@ -215,7 +230,7 @@ def leans_future(lowered: str, start: int, end: int) -> bool:
     return _DEADLINE.search(clause) is not None and not _PAST_CUE.search(clause)
 
 
-# --- guards: what a match on lowered text is worth in the text as written --------------------------------------------
+# -- guards: the worth of a match on lowered text in the text as written -----------------
 
 _TIMELY = re.compile(
     r"\b(?:in|on|at|by|since|until|till|before|after|from|during|around|about|over|between|early|mid|late|earlier)"
@@ -236,35 +251,34 @@ _NOTHING_COUNTED = re.compile(
 )
 
 
-def guard_nothing(text: str, match: Match) -> Standing:
-    """The phrase is a time wherever it stands."""
+def guard_anywhere(_text: str, _match: Match) -> Standing:
+    """Accept the phrase wherever it stands."""
     return Standing.ALONE
 
 
-def guard_preposition(text: str, match: Match) -> Standing:
-    """The phrase is a time after a preposition of time, unless a counted thing follows
-    ("in 2000 steps").
-    """
+def guard_preposition(_text: str, match: Match) -> Standing:
+    """Accept it after a preposition of time, unless a counted thing follows ("in 2000 steps")."""
     if _COUNTED.match(match.string, match.end()):
         return Standing.REFUSED
-    return Standing.ALONE if _left(_TIMELY, match) else Standing.WITH_OPERATOR
+    return Standing.ALONE if _follows(_TIMELY, match) else Standing.WITH_OPERATOR
 
 
 def guard_verb_month(text: str, match: Match) -> Standing:
-    """ "may" and "march" in lower case are verbs unless a year, an ordinal or a
-    preposition says otherwise.
+    """Refuse the verbs "may" and "march".
+
+    In lower case they are verbs unless a year, an ordinal or a preposition says otherwise.
     """
     word, groups = _written(text, match, "m").rstrip("."), match.groupdict()
     if groups.get("y") or groups.get("th") or word not in ("may", "march", "mar"):
         return Standing.ALONE
-    if _AFTER_MODAL.match(match.string, match.end()) or not _left(_TIMELY, match):
-        return Standing.REFUSED
-    return Standing.ALONE
+    modal = _AFTER_MODAL.match(match.string, match.end())
+    return _alone_if(not modal and _follows(_TIMELY, match))
 
 
 def guard_month(text: str, match: Match) -> Standing:
-    """A month alone: "October" counts anywhere, short forms and names that people bear
-    only after a preposition.
+    """Accept "October" anywhere.
+
+    Short forms and names that people bear count only after a preposition.
     """
     standing = guard_verb_month(text, match)
     if standing is Standing.REFUSED or len(match["m"]) > 5 or match["m"] == "july":
@@ -273,77 +287,90 @@ def guard_month(text: str, match: Match) -> Standing:
 
 
 def guard_which_month(text: str, match: Match) -> Standing:
-    """ "last May" counts; "this may" and "the next march" are other words."""
+    """Accept "last May", but not "this may" and "the next march"."""
     word = _written(text, match, "m").rstrip(".")
     verb = word == "may" or (word == "march" and match["which"] != "last")
-    return Standing.REFUSED if verb or (len(word) == 3 and word.islower()) else Standing.ALONE
+    return _alone_if(not verb and not (len(word) == 3 and word.islower()))
 
 
 def guard_weekday(text: str, match: Match) -> Standing:
-    """ "on Friday" counts; "sat", "sun", "wed" and "mon" only with a capital."""
+    """Accept "on Friday"; "sat", "sun", "wed" and "mon" only with a capital."""
     if _written(text, match, "d") in ("sat", "sun", "wed", "mon"):
         return Standing.REFUSED
     groups = match.groupdict()
-    return (
-        Standing.ALONE
-        if groups.get("which") or groups.get("week")
-        else guard_preposition(text, match)
-    )
+    placed = groups.get("which") or groups.get("week")
+    return Standing.ALONE if placed else guard_preposition(text, match)
 
 
-def guard_holiday(text: str, match: Match) -> Standing:
-    """ "at Christmas" counts, a Christmas tree does not."""
+def guard_holiday(_text: str, match: Match) -> Standing:
+    """Accept "at Christmas", but no Christmas tree."""
     groups = match.groupdict()
-    told = groups["which"] or groups["y"] or groups["yr"] or match["h"].endswith((" eve", " day"))
-    return Standing.ALONE if told or _left(_FESTIVE, match) else Standing.WITH_OPERATOR
+    dated = groups["which"] or groups["y"] or groups["yr"] or match["h"].endswith((" eve", " day"))
+    return Standing.ALONE if dated or _follows(_FESTIVE, match) else Standing.WITH_OPERATOR
 
 
-def guard_decade(text: str, match: Match) -> Standing:
-    """ "the 90s" and "1990s" count; "in my 20s" is an age."""
+def guard_decade(_text: str, match: Match) -> Standing:
+    """Accept "the 90s" and "1990s", but no age ("in my 20s")."""
     whole = match["n"] and len(match["n"]) == 4
-    return Standing.ALONE if whole or _left(_THE_DECADE, match) else Standing.REFUSED
+    return _alone_if(whole or _follows(_THE_DECADE, match))
 
 
-def guard_plan(text: str, match: Match) -> Standing:
-    """ "in two weeks" is a date in a plan and a duration in a report."""
-    return (
-        Standing.ALONE
-        if leans_future(match.string, match.start(), match.end())
-        else Standing.REFUSED
+def guard_plan(_text: str, match: Match) -> Standing:
+    """Accept "in two weeks" in a plan; in a report it is a duration."""
+    return _alone_if(leans_future(match.string, match.start(), match.end()))
+
+
+def guard_report(_text: str, match: Match) -> Standing:
+    """Accept "for two years" in a report; in a plan it reaches ahead."""
+    return _alone_if(not leans_future(match.string, match.start(), match.end()))
+
+
+def guard_ordinal(_text: str, match: Match) -> Standing:
+    """Accept "on the 15th", but not "on the 15th floor"."""
+    counts = _left_of(match, 3) in ("on ", "by ") and _NOTHING_COUNTED.match(
+        match.string, match.end()
     )
+    return _alone_if(match["which"] or counts)
 
 
-def guard_report(text: str, match: Match) -> Standing:
-    """ "for two years" reaches back in a report and ahead in a plan."""
-    return (
-        Standing.REFUSED
-        if leans_future(match.string, match.start(), match.end())
-        else Standing.ALONE
-    )
+def guard_season(_text: str, match: Match) -> Standing:
+    """Ask for an operator before a bare season; "inspired by autumn" has none."""
+    return Standing.REFUSED if _left_of(match, 3) == "by " else Standing.WITH_OPERATOR
 
 
-def guard_ordinal(text: str, match: Match) -> Standing:
-    """ "on the 15th" counts, "on the 15th floor" does not."""
-    if match["which"]:
-        return Standing.ALONE
-    before = match.string[max(0, match.start() - 3) : match.start()]
-    counts = before in ("on ", "by ") and _NOTHING_COUNTED.match(match.string, match.end())
-    return Standing.ALONE if counts else Standing.REFUSED
-
-
-def guard_season(text: str, match: Match) -> Standing:
-    """A bare season needs an operator, and "inspired by autumn" is none."""
-    return (
-        Standing.REFUSED
-        if match.string[max(0, match.start() - 3) : match.start()] == "by "
-        else Standing.WITH_OPERATOR
-    )
+def _alone_if(accepted: object) -> Standing:
+    return Standing.ALONE if accepted else Standing.REFUSED
 
 
 def _written(text: str, match: Match, group: str) -> str:
-    """A group of a match on lowered text as the text has it."""
+    """Return a group of a match on lowered text as the text has it."""
     return text[match.start(group) : match.end(group)]
 
 
-def _left(pattern: re.Pattern[str], match: Match) -> bool:
+def _left_of(match: Match, count: int) -> str:
+    return match.string[max(0, match.start() - count) : match.start()]
+
+
+def _follows(pattern: re.Pattern[str], match: Match) -> bool:
     return pattern.search(match.string, max(0, match.start() - 24), match.start()) is not None
+
+
+# -- atoms: a pattern, its reader and its guard ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One kind of phrase: its spelling, its reader and its guard."""
+
+    regex: re.Pattern[str]
+    read: Callable[[Match, Context], Reading]
+    guard: Callable[[str, Match], Standing]
+
+
+def atom(
+    source: str,
+    read: Callable[[Match, Context], Reading],
+    guard: Callable[[str, Match], Standing] = guard_anywhere,
+) -> Atom:
+    """Make an atom from the source of its pattern, which is written in lower case."""
+    return Atom(re.compile(source), read, guard)

@@ -13,9 +13,8 @@ from qdrant_server import CONTRACTS
 
 from memagent.build import NoModel
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.events.networkx_view import NetworkxGraph
 from memagent.search.index import NumpyIndex
-from memagent.testing import check_design, check_event_graph, check_vector_index
+from memagent.testing import check_design, check_vector_index
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
 
@@ -49,7 +48,3 @@ def test_qdrant_in_memory_keeps(name: str) -> None:
 
 def test_verbatim_keeps_the_laws_of_a_design() -> None:
     asyncio.run(check_design(VERBATIM, NoModel))
-
-
-def test_networkx_graph_keeps_the_contract() -> None:
-    asyncio.run(check_event_graph(NetworkxGraph))

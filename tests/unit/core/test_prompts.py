@@ -18,7 +18,9 @@ from memagent.core.exchange import Role
 from memagent.core.records import Fact, MemoryItem, Relation, Turn
 from memagent.designs.parts.lines import fact_line, hit_line, turn_line
 from memagent.designs.prompting import fence, load_prompt, parse_prompt, quoted, render
-from memagent.replies.parsing import parse_answer, parse_facts, parse_ops
+from memagent.replies.answers import parse_answer
+from memagent.replies.facts import parse_facts
+from memagent.replies.ops import parse_ops
 
 SHIPPED = {
     "extract": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),

@@ -21,7 +21,7 @@ from memagent.designs.base import SlotContext
 from memagent.designs.parts.changes import change_lines, change_notes
 from memagent.designs.parts.lines import day_of, hit_line
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
-from memagent.replies.parsing import AnswerDraft, parse_answer
+from memagent.replies.answers import AnswerDraft, parse_answer
 from memagent.state.versions import clashes
 
 ANSWER_SCHEMA: Final[JsonSchema] = {

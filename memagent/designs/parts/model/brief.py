@@ -31,7 +31,9 @@ from memagent.designs.parts.model.answerer import (
 from memagent.designs.parts.model.extractor import ground
 from memagent.designs.parts.model.manager import op_form
 from memagent.designs.prompting import Prompt, load_prompt, quoted
-from memagent.replies.parsing import parse_answer, parse_facts, parse_ops
+from memagent.replies.answers import parse_answer
+from memagent.replies.facts import parse_facts
+from memagent.replies.ops import parse_ops
 from memagent.timex.resolve import format_span
 
 _TEXT: Final[JsonSchema] = {"type": "string"}

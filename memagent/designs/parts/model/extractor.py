@@ -20,7 +20,7 @@ from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.asking import ask
 from memagent.designs.parts.lines import day_of, turn_line
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
-from memagent.replies.parsing import FactDraft, parse_facts
+from memagent.replies.facts import FactDraft, parse_facts
 from memagent.state.fold import folded
 from memagent.timex.resolve import find_times, resolve_time
 

@@ -20,7 +20,7 @@ from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.asking import ask
 from memagent.designs.parts.lines import fact_line, hit_line
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
-from memagent.replies.parsing import parse_ops
+from memagent.replies.ops import parse_ops
 
 
 def op_form(op: str, **fields: JsonSchema) -> JsonSchema:

@@ -28,7 +28,7 @@ from memagent.designs.parts.model.answerer import (
 )
 from memagent.designs.parts.retrieval.sessions import session_of
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
-from memagent.replies.parsing import AnswerDraft
+from memagent.replies.answers import AnswerDraft
 from memagent.state.fold import folded
 from memagent.state.versions import clashes
 

@@ -18,16 +18,18 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 from typer.core import TyperGroup
 
 import memagent
 from memagent.cli import views
+from memagent.cli.options import call_with_options, option_parameters, with_signature
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, StoreError
 
 if TYPE_CHECKING:
@@ -160,37 +162,23 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]
     """
 
     def register(body: Body) -> Body:
-        hints = get_type_hints(Options, include_extras=True)
-        common = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=hints[field.name],
-            )
-            for field in fields(Options)
-        ]
-        own = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]
-        ]
+        common = {parameter.name for parameter in option_parameters(Options)}
 
-        def run(**given: Any) -> None:
-            options = Options(**{one.name: given.pop(one.name) for one in common})
-            code = _carried_out(body, options, given)
+        def run(**values: Any) -> None:
+            options = call_with_options(Options, values)
+            code = _execute(options, partial(call_with_options, body, values))
             if code:
                 raise typer.Exit(code)
 
-        run.__name__, run.__doc__ = body.__name__, body.__doc__
-        run.__annotations__ = {one.name: one.annotation for one in (*own, *common)}
-        run.__signature__ = inspect.Signature([*own, *common])  # pyright: ignore[reportFunctionMemberAccess]
-        app.command(name)(run)
+        own_first = sorted(option_parameters(body), key=lambda one: one.name in common)
+        app.command(name)(with_signature(run, body, own_first))
         return body
 
     return register
 
 
-def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, Any]) -> int:
+def _execute(options: Options, work: Callable[[], Any]) -> int:
+    """Run a command's work, awaited if it is a coroutine, and return its exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
@@ -202,7 +190,7 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
         )
         logging.getLogger("memagent").setLevel(logging.INFO)
     try:
-        outcome = body(options, **given)
+        outcome = work()
         if inspect.iscoroutine(outcome):
             import asyncio
 
@@ -214,7 +202,7 @@ def _carried_out(body: Callable[..., Any], options: Options, given: dict[str, An
             "Interrupted", "interrupted; what was written before is kept", as_json=options.json
         )
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough of it
+    except BrokenPipeError:  # the reader of our output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (typer.Exit, typer.Abort, typer.BadParameter):

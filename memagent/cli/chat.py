@@ -1,5 +1,4 @@
-"""`memagent chat`: a conversation with the agent in the terminal, or from a pipe, one
-message a line.
+"""`memagent chat`: a conversation in the terminal, or one message a line from a pipe.
 
 Each message is answered from memory and then remembered with its answer in the
 background. A line that begins with a slash is a command.
@@ -12,7 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from memagent.cli import views
-from memagent.cli.frame import Options, emit, failed, find_id, settings_of, store_path, tell
+from memagent.cli.arguments import find_id
+from memagent.cli.frame import Options, emit, failed, tell
+from memagent.cli.stores import read_settings, store_path
+from memagent.cli.terminal import plain, stack
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 COMMANDS = "/undo takes back the last change, /forget ID deletes a memory, /quit ends"
 
 
-def talk(options: Options) -> int:
-    """Answer messages until the input ends or says /quit; gives the exit code.
+def chat(options: Options) -> int:
+    """Talk with the agent: it answers from memory and remembers what you say.
 
-    Raises what opening the store raises.
+    Also reads messages from a pipe, one a line.
     """
     from memagent.agent import Agent
 
-    settings = settings_of(options)
+    settings = read_settings(options)
     path = store_path(options, settings)
     agent = Agent(
         options.model,
@@ -56,21 +58,21 @@ def talk(options: Options) -> int:
 
 
 def _messages(options: Options) -> Iterator[str]:
-    """Lines that are not empty, as they come."""
-    asked = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+    """Yield the lines of the input that are not empty."""
+    prompts = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
     while True:
         try:
-            text = input("you> ") if asked else sys.stdin.readline()
+            text = input("you> ") if prompts else sys.stdin.readline()
         except EOFError:
             return
-        if not text and not asked:
+        if not text and not prompts:
             return
         if text.strip():
             yield text.strip()
 
 
 def _answer(agent: Agent, options: Options, message: str) -> None:
-    _tell_unfinished(agent.flush())  # so that what was said a moment ago counts
+    _tell_unfinished(agent.flush())  # so that the answer uses the last message too
     if not message.startswith("/"):
         answer = agent.chat(message)
         emit(
@@ -83,19 +85,18 @@ def _answer(agent: Agent, options: Options, message: str) -> None:
     match word:
         case "/undo":
             commit = agent.memory.undo()
-            emit(options, {"undone": commit}, lambda: views.stack(views.commit_lines(commit)))
+            emit(options, {"undone": commit}, lambda: stack(views.commit_lines(commit)))
         case "/forget":
             items = {item.id: item for item in agent.memory.get_all()}
             item = items[find_id(items, rest.strip(), user_id=agent.user_id)]
             agent.memory.delete(item.id)
-            emit(options, {"forgotten": item}, lambda: views.plain(f"forgotten: {item.text}"))
+            emit(options, {"forgotten": item}, lambda: plain(f"forgotten: {item.text}"))
         case _:
             raise InputError(f"there is no command {word}; {COMMANDS}")
 
 
 def _tell_unfinished(reports: Sequence[IngestReport]) -> None:
-    for report in reports:
-        for chunk in report.failed_chunks:
-            tell(
-                f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again"
-            )
+    for chunk in (chunk for report in reports for chunk in report.failed_chunks):
+        tell(
+            f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again"
+        )

@@ -1,25 +1,25 @@
-"""`memagent ingest`: conversations from a file into memory, with progress, a summary,
-and a way to go on after a stop.
+"""`memagent ingest`: remember the conversations of a file, with progress and a summary.
 
-What has been remembered is skipped, so running the same command again goes on where the
-last run stopped. Sessions are taken in order, because what is remembered of one depends
-on those before; a chunk that fails stops its conversation unless the caller wants to go
-on.
+Sessions that are remembered already are skipped, so running the same command again goes
+on where the last run stopped. Sessions are taken in order, because each builds on the
+memories of those before; a chunk that fails stops its conversation unless the caller
+wants to go on.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from memagent.cli import views
-from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, opened, tell
+from typer import Argument, Option
+
+from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, tell
+from memagent.cli.stores import opened
+from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from memagent.async_agent import AsyncAgent
+    from memagent.build import Store
     from memagent.core.exchange import Usage
     from memagent.core.records import Session
     from memagent.core.reports import IngestReport
@@ -38,14 +39,14 @@ OPS = ("ADD", "UPDATE", "DELETE", "NOOP")
 
 @dataclass(slots=True)
 class Tally:
-    """What one run did so far."""
+    """The counts of one run."""
 
     file: str
     users: list[str] = field(default_factory=list[str])
     sessions: int = 0
-    """Sessions of which something was remembered in this run."""
+    """Sessions remembered in this run, at least in part."""
     skipped: int = 0
-    """Sessions that were remembered completely before."""
+    """Sessions remembered completely before."""
     turns: int = 0
     chunks: int = 0
     ops: Counter[str] = field(default_factory=Counter[str])
@@ -59,16 +60,16 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """Wall time so far."""
+        """The wall time so far."""
         return time.monotonic() - self.began
 
     @property
     def complete(self) -> bool:
-        """Whether everything the file holds is remembered now."""
+        """Whether the whole file is remembered now."""
         return not self.failures and not self.interrupted
 
     def begin(self, user: str, conversation: Conversation) -> None:
-        """Note whose memory comes next, and what its reader had to say."""
+        """Note the user who comes next, and report the reader's warnings."""
         self.users.append(user)
         for warning in conversation.warnings:
             self.warnings.append(f"{conversation.id}: {warning}")
@@ -85,7 +86,7 @@ class Tally:
         self.chunks += len(done)
         for chunk in report.chunks:
             self.ops.update(applied.op.op for applied in chunk.applied)
-            self.rejected.update(one.reason.value for one in chunk.rejected)
+            self.rejected.update(op.reason.value for op in chunk.rejected)
         self.usage = report.usage if self.usage is None else self.usage + report.usage
         for chunk in report.failed_chunks:
             self.fail(
@@ -95,36 +96,34 @@ class Tally:
     def fail(
         self, why: str, *, user: str, session: str, chunk: str | None = None, retry: bool = True
     ) -> None:
-        """Note a session or chunk that could not be remembered, and whether another run
-        may do better.
-        """
+        """Note a failed session or chunk; `retry` says that another run may do better."""
         self.failures.append(
             {"user": user, "session": session, "chunk": chunk, "why": why, "retry": retry}
         )
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens."""
+        """The prompt and completion tokens of all calls."""
         return 0 if self.usage is None else self.usage.prompt_tokens + self.usage.completion_tokens
 
     @property
     def cost_usd(self) -> float | None:
-        """What the model calls cost; None when a price is unknown."""
+        """The cost of all model calls; None when a price is unknown."""
         return 0.0 if self.usage is None else self.usage.cost_usd
 
     @property
     def turns_per_s(self) -> float:
-        """Turns remembered per second of wall time."""
+        """The turns remembered per second of wall time."""
         return self.turns / max(self.seconds, 1e-9)
 
     def status(self) -> str:
-        """One line for the progress bar."""
+        """Return one line for the progress bar."""
         ops = " ".join(f"{name} {self.ops[name]}" for name in OPS if self.ops[name])
         calls = f"{self.tokens:,} tokens  {_money(self.cost_usd)}" if self.tokens else ""
         return "  ".join(part for part in (f"{self.turns_per_s:.0f} turns/s", ops, calls) if part)
 
     def document(self) -> dict[str, Any]:
-        """The summary, for JSON."""
+        """Return the summary for JSON."""
         return {
             "file": self.file,
             "users": self.users,
@@ -144,7 +143,7 @@ class Tally:
         }
 
     def view(self) -> RenderableType:
-        """The summary, for people."""
+        """Return the summary for people."""
         before = f", {self.skipped} had been before" if self.skipped else ""
         refused = ", ".join(f"{reason} {count}" for reason, count in sorted(self.rejected.items()))
         rows: dict[str, object] = {
@@ -160,48 +159,59 @@ class Tally:
         }
         if self.failures:
             rows["failed"] = f"{len(self.failures)} sessions"
-        return views.pairs(rows)
+        return pairs(rows)
 
 
 def _money(usd: float | None) -> str:
     return "cost unknown" if usd is None else f"${usd:.4f}"
 
 
-async def ingest_file(
-    options: Options,
-    file: Path,
-    *,
-    format: str,
-    conversation: str | None,
-    limit: int | None,
-    prefix: str,
-    keep_going: bool,
-) -> int:
-    """Read the file and remember it; gives the exit code.
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions:
+    """The options of `memagent ingest`."""
 
-    Raises what reading the first conversation and opening the store raise.
+    format: Annotated[
+        Literal["auto", "locomo", "longmemeval", "messages", "text"],
+        Option(help="How to read the file."),
+    ] = "auto"
+    conversation: Annotated[
+        str | None, Option(metavar="ID", help="Of several conversations, only this one.")
+    ] = None
+    limit_sessions: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only the first N sessions.")
+    ] = None
+    prefix: Annotated[
+        str, Option(metavar="TEXT", help="Put before session and turn ids, against clashes.")
+    ] = ""
+    keep_going: Annotated[bool, Option("--keep-going", help="Go on after a chunk that failed.")] = (
+        False
+    )
+
+
+async def ingest(
+    options: Options,
+    file: Annotated[
+        Path,
+        Argument(
+            metavar="FILE", help="Conversations: LoCoMo, LongMemEval, message JSONL, or text."
+        ),
+    ],
+    choices: IngestOptions,
+) -> int:
+    """Remember conversations from a file.
+
+    What was remembered before is skipped, so a stopped run can be made again.
     """
     import asyncio
 
-    from memagent.core.records import Scope
-
-    found = read_file(file, options, format=format, conversation=conversation)
+    conversations = _read_file(file, options, choices)
     tally = Tally(file=str(file))
     with opened(options, write=True, make=True, vectors=True) as store:
         try:
-            for user, one in found:
-                tally.begin(user, one)
-                sessions = [_prefixed(session, prefix) for session in one.sessions[:limit]]
-                agent = store.agent(Scope(user_id=user), model=options.model)
-                with progress(len(sessions), f"sessions of {user}") as advance:
-                    for session in sessions:
-                        await _remember(agent, session, tally)
-                        advance(tally.status())
-                        if options.verbose:
-                            tell(f"{user}, {session.id}: {tally.status()}")
-                        if tally.failures and not keep_going:
-                            break
-                if tally.failures and not keep_going:
+            for user, conversation in conversations:
+                tally.begin(user, conversation)
+                await _remember_conversation(store, options, choices, user, conversation, tally)
+                if tally.failures and not choices.keep_going:
                     break
         except InputError as exc:  # a later conversation of the file
             tally.fail(str(exc), user="", session="", retry=False)
@@ -212,24 +222,48 @@ async def ingest_file(
         tell(f"memagent: {failure['session'] or file}: {failure['why']}")
     if tally.interrupted or any(failure["retry"] for failure in tally.failures):
         tell(
-            "memagent: not everything was remembered; run the same command again to go on from there"
+            "memagent: not everything was remembered; "
+            "run the same command again to go on from there"
         )
     return INTERRUPTED if tally.interrupted else int(not tally.complete)
 
 
+async def _remember_conversation(
+    store: Store,
+    options: Options,
+    choices: IngestOptions,
+    user: str,
+    conversation: Conversation,
+    tally: Tally,
+) -> None:
+    from memagent.core.records import Scope
+
+    sessions = conversation.sessions[: choices.limit_sessions]
+    agent = store.agent(Scope(user_id=user), model=options.model)
+    with progress(len(sessions), f"sessions of {user}") as advance:
+        for session in sessions:
+            await _remember(agent, _with_prefix(session, choices.prefix), tally)
+            advance(tally.status())
+            if options.verbose:
+                tell(f"{user}, {choices.prefix}{session.id}: {tally.status()}")
+            if tally.failures and not choices.keep_going:
+                break
+
+
 async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
-    """Remember one session and count what came of it; what goes wrong is counted too."""
+    """Remember one session and count its outcome, failures too."""
     from memagent.memory.chunking import split_session
 
-    user, chunks = (
-        agent.bank.scope.user_id,
-        split_session(session, chunk_turns=agent.design.chunk_turns),
-    )
+    user = agent.bank.scope.user_id
+    chunks = split_session(session, chunk_turns=agent.design.chunk_turns)
     try:
         report = await agent.remember(session)
     except InputError as exc:
-        hint = f"; if this is another conversation than user {user!r} has, give it another --user, or its sessions a --prefix"
-        tally.fail(f"{exc}{hint}", user=user, session=session.id, retry=False)
+        hint = (
+            f"if this is another conversation than user {user!r} has, "
+            "give it another --user, or its sessions a --prefix"
+        )
+        tally.fail(f"{exc}; {hint}", user=user, session=session.id, retry=False)
     except MemAgentError as exc:
         tally.fail(message_of(exc), user=user, session=session.id)
     else:
@@ -239,78 +273,44 @@ async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
 # -- reading ---------------------------------------------------------------------------
 
 
-def read_file(
-    file: Path, options: Options, *, format: str, conversation: str | None
+def _read_file(
+    file: Path, options: Options, choices: IngestOptions
 ) -> Iterable[tuple[str, Conversation]]:
-    """(user, conversation) of a file: one goes to `--user`, several go to users of
-    their own names, read one by one.
+    """Pair each conversation of a file with its user.
 
-    Raises `InputError` for a file that cannot be read, and when one user is named for
-    several conversations.
+    A single conversation goes to `--user`; several go to users of their own names and
+    are read one by one. Raises `InputError` for a file that cannot be read, and for one
+    user named for several conversations.
     """
     from memagent.readers import iter_conversations
 
-    found = iter_conversations(file, format)
-    if conversation is not None:
+    conversations = iter_conversations(file, choices.format)
+    if choices.conversation is not None:
         names: list[str] = []
-        for one in found:
-            names.append(one.id)
-            if one.id == conversation:
-                return [(options.scope.user_id, one)]
+        for conversation in conversations:
+            names.append(conversation.id)
+            if conversation.id == choices.conversation:
+                return [(options.scope.user_id, conversation)]
         raise InputError(
-            f"{file} holds no conversation {conversation!r}; it holds {', '.join(names[:20])}"
+            f"{file} holds no conversation {choices.conversation!r}; "
+            f"it holds {', '.join(names[:20])}"
         )
-    first, second = next(found), next(found, None)
+    first, second = next(conversations), next(conversations, None)
     if second is None:
         return [(options.scope.user_id, first)]
     if options.user is not None:
         raise InputError(
-            f"{file} holds several conversations ({first.id}, {second.id}, ...), which one user cannot hold together; choose one with "
-            "--conversation, or leave out --user to give each a user of its own name"
+            f"{file} holds several conversations ({first.id}, {second.id}, ...), "
+            "which one user cannot hold together; choose one with --conversation, "
+            "or leave out --user to give each a user of its own name"
         )
-    return ((one.id, one) for one in chain((first, second), found))
+    every = chain((first, second), conversations)
+    return ((conversation.id, conversation) for conversation in every)
 
 
-def _prefixed(session: Session, prefix: str) -> Session:
-    """The session with the prefix before its id and those of its turns."""
+def _with_prefix(session: Session, prefix: str) -> Session:
+    """Put the prefix before the ids of the session and its turns."""
     if not prefix:
         return session
     turns = tuple(turn.model_copy(update={"id": f"{prefix}{turn.id}"}) for turn in session.turns)
     return session.model_copy(update={"id": f"{prefix}{session.id}", "turns": turns})
-
-
-# -- progress --------------------------------------------------------------------------
-
-
-class Advance(Protocol):
-    """To be called after each step, with a line on how things stand."""
-
-    def __call__(self, status: str, steps: int = 1) -> None: ...
-
-
-@contextmanager
-def progress(total: int, unit: str) -> Generator[Advance]:
-    """A bar on standard error, if that is a terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    screen = views.console(stderr=True)
-    columns = (
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[status]}", markup=False),
-    )
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=total, status="")
-
-        def advance(status: str, steps: int = 1) -> None:
-            bar.update(task, advance=steps, status=views.one_line(status))
-
-        yield advance

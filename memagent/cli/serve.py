@@ -1,34 +1,87 @@
-"""`memagent serve` and `memagent keys`: the REST service, and the API keys it knows."""
+"""The commands that serve a memory: `serve`, `keys` and `mcp`."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from memagent.cli.frame import Options, settings_of, store_path, tell
+from typer import Argument, Option
+
+from memagent.cli.frame import Options, emit, tell
+from memagent.cli.stores import opened, read_settings, store_path
+from memagent.cli.terminal import pairs, plain, stack
 from memagent.core.errors import ConfigError, InputError, MissingExtra
 
 if TYPE_CHECKING:
     from memagent.service.data.database import ServiceDatabase
 
 
-def run_service(options: Options, *, host: str, port: int, workers: int) -> None:
-    """Serve the store that the options lead to, made when it is not there."""
-    from memagent.build import open_store
-    from memagent.service.serving import check_workers, serve
+async def mcp(
+    options: Options,
+    http: Annotated[
+        str | None,
+        Option(metavar="HOST:PORT", help="Serve HTTP on this machine; port 0 takes a free one."),
+    ] = None,
+    read_only: Annotated[
+        bool, Option("--read-only", help="Offer only the tools that read.")
+    ] = False,
+) -> None:
+    """Serve the memory to MCP clients, over standard input and output or over HTTP.
 
-    settings = settings_of(options)
+    The user is --user, whatever a client asks for.
+    """
+    from memagent.integrations.mcp_http import bound_socket, serve_http
+    from memagent.integrations.mcp_server import serve_stdio
+
+    listening = bound_socket(http) if http is not None else None
+    with opened(options, write=not read_only, make=not read_only, vectors=True) as store:
+        agent = store.agent(options.scope, model=options.model)
+        if listening is None:
+            await serve_stdio(agent, read_only=read_only)
+            return
+        host, port = listening.getsockname()[:2]
+        address = f"{f'[{host}]' if ':' in host else host}:{port}"
+        tell(f"memory of {options.user_id!r} at http://{address}/mcp")
+        await serve_http(agent, listening, read_only=read_only)
+
+
+def serve(
+    options: Options,
+    host: Annotated[
+        str,
+        Option(metavar="ADDRESS", help="Where to listen; beyond loopback an API key is needed."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")
+    ] = 8377,
+    db: Annotated[str | None, Option(metavar="FILE", help="The store; the same as --path.")] = None,
+    workers: Annotated[
+        int, Option(min=1, metavar="N", help="Processes; a SQLite store takes one.")
+    ] = 1,
+) -> None:
+    """Serve the memory over HTTP, for any number of users; made when it is not there."""
+    from memagent.build import open_store
+    from memagent.service import serving
+
+    options = options if db is None else replace(options, path=db)
+    settings = read_settings(options)
     path = store_path(options, settings)
-    check_workers(workers, shared=isinstance(path, str))
+    serving.check_workers(workers, shared=isinstance(path, str))
     embedder, model = options.embedder, options.model
     store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
-    serve(store, host=host, port=port, model=model, workers=workers, embedder=embedder, say=tell)
+    serving.serve(
+        store, host=host, port=port, model=model, workers=workers, embedder=embedder, say=tell
+    )
+
+
+# -- the service's API keys ------------------------------------------------------------
 
 
 @contextmanager
 def _keys_database(options: Options) -> Generator[ServiceDatabase]:
-    path = store_path(options, settings_of(options))
+    path = store_path(options, read_settings(options))
     if path is None:
         raise ConfigError("a memory in memory has no API keys; give --path a file")
     try:
@@ -44,30 +97,40 @@ def _keys_database(options: Options) -> Generator[ServiceDatabase]:
 
 
 def create_key(
-    options: Options, *, name: str, scopes: list[str] | None, bound_to: str | None
-) -> dict[str, object]:
-    """A new key; the only time it is shown."""
+    options: Options,
+    bound_to: Annotated[
+        str | None,
+        Option("--for", metavar="USER", help="Bind it to one user; it reaches no other."),
+    ] = None,
+    name: Annotated[str, Option(metavar="TEXT", help="What it is for.")] = "",
+    scope: Annotated[
+        list[str] | None,
+        Option(metavar="SCOPE", help="memory:read, memory:write, memory:delete, chat or admin."),
+    ] = None,
+) -> None:
+    """Make a key and show it, this once; without --scope it may do everything but admin."""
     from memagent.memory.bank import system_clock
     from memagent.service.data.keys import SCOPES, KeyRing
 
-    chosen = scopes or [scope for scope in SCOPES if scope != "admin"]
+    scopes = scope or [scope for scope in SCOPES if scope != "admin"]
     with _keys_database(options) as database:
         key_id, key = KeyRing(database).create(
-            name=name, scopes=chosen, user_id=bound_to, at=system_clock()
+            name=name, scopes=scopes, user_id=bound_to, at=system_clock()
         )
-    return {
+    row = {
         "id": key_id,
         "key": key,
         "name": name,
         "user": bound_to or "any",
-        "scopes": sorted(set(chosen)),
+        "scopes": sorted(set(scopes)),
     }
+    emit(options, row, lambda: pairs(row))
 
 
-def list_keys(options: Options) -> list[dict[str, object]]:
-    """Every key, without its secret."""
+def list_keys(options: Options) -> None:
+    """List every key, without its secret."""
     with _keys_database(options) as database:
-        return [
+        rows: list[dict[str, object]] = [
             {
                 "id": key.id,
                 "name": key.name,
@@ -78,13 +141,17 @@ def list_keys(options: Options) -> list[dict[str, object]]:
             }
             for key in database.api_keys()
         ]
+    emit(options, rows, lambda: stack([pairs(row) for row in rows] or [plain("no API keys")]))
 
 
-def revoke_key(options: Options, key_id: str) -> dict[str, object]:
-    """Make a key useless. Raises `InputError` when there is none that works."""
+def revoke_key(
+    options: Options, key_id: Annotated[str, Argument(metavar="ID", help="The key's id.")]
+) -> None:
+    """Make a key useless, at once."""
     from memagent.memory.bank import system_clock
 
     with _keys_database(options) as database:
         if not database.revoke_key(key_id.removeprefix("ma_").partition("_")[0], at=system_clock()):
             raise InputError(f"no API key {key_id!r} that works; `memagent keys list` shows them")
-    return {"id": key_id, "revoked": True}
+    row = {"id": key_id, "revoked": True}
+    emit(options, row, lambda: pairs(row))

@@ -1,15 +1,17 @@
-"""Setting a store up: `memagent init` writes its settings file, `memagent reembed`
-changes the embedder of a store that exists.
-"""
+"""The commands that set a store up: `init` writes its settings, `reembed` changes its embedder."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from memagent.cli.frame import Options, opened, store_path, tell
-from memagent.cli.ingest import progress
+from typer import Option
+
+from memagent.cli.arguments import check_free
+from memagent.cli.frame import SETTINGS_FILE, Options, emit, tell
+from memagent.cli.stores import opened, store_path
+from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import EmbeddingError, InputError
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from memagent.protocols import EmbeddingCache
 
 _TEMPLATE = """\
-# Settings of memagent, read by the command line in this folder. Variables win over this file: MEMAGENT_DESIGN,
+# Settings of memagent, read by the command line in this folder. Variables win over this file: \
+MEMAGENT_DESIGN,
 # MEMAGENT_STORE__PATH, MEMAGENT_MODEL__MODEL and so on. Options of a command win over both.
 
 # How memory is made: "auto" is memory_r2 with a model and verbatim without.
@@ -33,20 +36,25 @@ design = {design}
 [embedder]
 {embedder}
 
-# The language model, by litellm's name. It needs  pip install "memagent[llm]"  and the provider's key in its usual variable.
+# The language model, by litellm's name. \
+It needs  pip install "memagent[llm]"  and the provider's key in its usual variable.
 {model}
 # max_usd = 1.0       # a hard budget of one run; a call past it is not made
 """
 
 
-def make_settings(options: Options, file: Path) -> dict[str, str]:
-    """Make the store the options name, then write the settings file that leads to it.
-
-    Raises what opening raises; writes nothing then.
-    """
+def init(
+    options: Options,
+    force: Annotated[
+        bool, Option("--force", help="Replace a settings file that is there.")
+    ] = False,
+) -> None:
+    """Write a commented settings file (./memagent.toml, or --config) and make the store."""
     from memagent.build import build_design, build_embedder, open_store
     from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
 
+    file = options.config or SETTINGS_FILE
+    check_free(file, force=force)
     path = store_path(options, AgentSettings())
     if path is None:
         raise InputError("a memory in memory needs no settings; give --path a file")
@@ -63,11 +71,9 @@ def make_settings(options: Options, file: Path) -> dict[str, str]:
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
-    return {
-        "settings": str(file.absolute()),
-        "store": _place(settings.store),
-        "embedder": embedder.id,
-    }
+    paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
+    report = {**paths, "embedder": embedder.id}
+    emit(options, report, lambda: pairs(report))
 
 
 def _embedder_settings(name: str) -> EmbedderSettings:
@@ -94,7 +100,7 @@ def _settings_text(settings: AgentSettings) -> str:
 
 
 def _place(store: StoreSettings) -> str:
-    """Where the store is, without a password."""
+    """Name the place of a store, without its password."""
     from memagent.config import PostgresSettings, SqliteSettings
     from memagent.journal.postgres.engine import without_password
 
@@ -107,7 +113,8 @@ def _store_lines(store: StoreSettings) -> str:
     if store.type == "postgres":
         return (
             f'type = "postgres"\nurl = {_toml(_place(store))}\n'
-            "# A password is not written here: keep it in PGPASSWORD or ~/.pgpass, or set MEMAGENT_STORE__URL."
+            "# A password is not written here: keep it in PGPASSWORD or ~/.pgpass, "
+            "or set MEMAGENT_STORE__URL."
         )
     return (
         f'type = "sqlite"\npath = {_toml(_place(store))}\n'
@@ -116,7 +123,7 @@ def _store_lines(store: StoreSettings) -> str:
 
 
 def _toml(value: object) -> str:
-    """A string or number as TOML; its basic strings are JSON's, but for the delete character."""
+    """Format a string or number as TOML, whose strings are JSON's but for the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
@@ -125,11 +132,10 @@ def _toml(value: object) -> str:
 _TEXTS_AT_ONCE = 128
 
 
-async def embed_again(options: Options) -> dict[str, Any]:
-    """Let the store go by the embedder the options lead to, and embed every memory with it.
+async def reembed(options: Options) -> None:
+    """Embed every memory anew and use that embedder from now on.
 
-    Vectors are kept as they come, so a run that was stopped can be made again. Raises
-    `EmbeddingError`; an embedder that cannot embed a single text is not taken.
+    The embedder is that of --embedder or of the settings.
     """
     from memagent.journal.database import DatabaseJournal
 
@@ -141,10 +147,10 @@ async def embed_again(options: Options) -> dict[str, Any]:
         texts = await _texts(store)
         with progress(len(texts), "texts") as advance:
             for start in range(0, len(texts), _TEXTS_AT_ONCE):
-                part = texts[start : start + _TEXTS_AT_ONCE]
-                await _embed(store, store.journal.cache, part, options)
-                advance("", len(part))
-        done: dict[str, Any] = {
+                batch = texts[start : start + _TEXTS_AT_ONCE]
+                await _embed(store, store.journal.cache, batch, options)
+                advance("", len(batch))
+        report: dict[str, Any] = {
             "embedder": store.embedder.id,
             "dimensions": store.embedder.dim,
             "texts": len(texts),
@@ -152,15 +158,13 @@ async def embed_again(options: Options) -> dict[str, Any]:
         settings = store.settings.embedder
     if options.embedder is not None and _embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
-    return done
+    emit(options, report, lambda: pairs(report))
 
 
 async def _embed(
-    store: Store, kept: EmbeddingCache, texts: Sequence[str], options: Options
+    store: Store, cache: EmbeddingCache, texts: Sequence[str], options: Options
 ) -> None:
-    """Make vectors that are not kept yet; where what is kept is of no use, make them
-    all and overwrite it.
-    """
+    """Make the vectors that the cache lacks; overwrite it if its vectors are of no use."""
     from memagent.build import build_embedder
     from memagent.core.errors import boundary
     from memagent.embed.vectors import checked_rows, readable, text_digest
@@ -172,16 +176,16 @@ async def _embed(
         with boundary(EmbeddingError, f"embedder {bare.id}"):
             answer = await bare.embed([readable(text) for text in texts])
         rows = checked_rows(answer, texts=len(texts), dim=bare.dim, embedder_id=bare.id)
-        kept.put_many(bare.id, dict(zip(map(text_digest, texts), rows, strict=True)))
+        cache.put_many(bare.id, dict(zip(map(text_digest, texts), rows, strict=True)))
 
 
 async def _texts(store: Store) -> list[str]:
-    """Every text that an item of any user is found by."""
+    """Return every text that the index holds for an item of any user."""
     from memagent.search.projection import index_texts
 
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for scope in await store.journal.scopes():
         state = await store.bank(scope).sync()
         for item in state.active():
-            found.update(dict.fromkeys(index_texts(state, item)))
-    return list(found)
+            texts.update(dict.fromkeys(index_texts(state, item)))
+    return list(texts)

@@ -1,0 +1,150 @@
+"""The commands that change a memory or show changes: `edit`, `rm`, `history`, `undo`, `diff`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from memagent.cli import views
+from memagent.cli.arguments import ItemId, find_id, parse_point
+from memagent.cli.frame import Options, emit
+from memagent.cli.stores import opened_bank, reading_bank
+from memagent.cli.terminal import stack
+from memagent.core.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from memagent.core.snapshot import MemorySnapshot
+    from memagent.memory.bank import MemoryBank
+
+
+async def edit(
+    options: Options,
+    item_id: ItemId,
+    text: Annotated[str, Option(metavar="TEXT", help="The new text.")],
+    version: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only if this is still the latest version.")
+    ] = None,
+) -> None:
+    """Write a new version of a memory; the old one stays readable."""
+    from memagent.memory.facade import Memory
+
+    with opened_bank(options, write=True) as bank:
+        full_id = find_id((await bank.sync()).items, item_id, user_id=options.user_id)
+        item = await Memory(bank).update(full_id, text, version=version)
+    emit(options, item, lambda: views.items_table([item]))
+
+
+async def rm(
+    options: Options,
+    item_ids: Annotated[
+        list[str] | None, Argument(metavar="[ID]...", help="Memories to delete.")
+    ] = None,
+    all_: Annotated[
+        bool, Option("--all", help="Delete everything --user remembers; asks first.")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete memories. They can be brought back with `memagent undo`."""
+    _check_removal(options, item_ids, everything=all_, confirmed=yes)
+    from memagent.core.ops import Delete, OpBatch
+    from memagent.core.records import SourceRef
+
+    with opened_bank(options, write=True) as bank:
+        active = {item.id: item for item in (await bank.sync()).active()}
+        chosen = (find_id(active, item_id, user_id=options.user_id) for item_id in item_ids or ())
+        doomed = tuple(sorted(active) if all_ else dict.fromkeys(chosen))
+        batch = OpBatch(accepted=tuple(Delete(id=item_id) for item_id in doomed))
+        commit = await bank.commit(batch, source=SourceRef(actor="user")) if doomed else None
+    if commit is not None and commit.rejected:
+        raise StoreError(f"{len(commit.rejected)} not deleted: {commit.rejected[0].detail}")
+    items = [active[item_id] for item_id in doomed]
+    document = {"commit": commit.id if commit is not None else None, "deleted": items}
+    emit(options, document, lambda: views.deleted_view(items))
+
+
+def _check_removal(
+    options: Options, item_ids: list[str] | None, *, everything: bool, confirmed: bool
+) -> None:
+    if bool(item_ids) == everything:
+        raise typer.BadParameter("give the ids of memories, or --all with --user")
+    if not everything:
+        return
+    if options.user is None:
+        raise typer.BadParameter("--all needs --user: say whose memories")
+    question = f"Delete everything that user {options.user_id!r} remembers?"
+    if not confirmed and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        raise InputError("nothing was deleted; --yes answers the question beforehand")
+
+
+async def history(
+    options: Options,
+    item_id: Annotated[
+        str | None, Argument(metavar="ID", help="A memory; without it, all that was done.")
+    ] = None,
+    limit: Annotated[
+        int | None, Option(min=1, metavar="N", help="Only the last N entries.")
+    ] = None,
+) -> None:
+    """Show the changes of one memory, or the log of all changes and refused ones, with reasons."""
+    from memagent.memory import timetravel
+
+    async with reading_bank(options) as bank:
+        if item_id is None:
+            rows = [row async for row in bank.rows()][-(limit or 0) :]
+            emit(options, rows, lambda: views.log_table(rows))
+        else:
+            full_id = find_id(bank.state.touched, item_id, user_id=options.user_id)
+            entries = (await timetravel.history(bank, full_id))[-(limit or 0) :]
+            emit(options, entries, lambda: views.history_table(entries))
+
+
+async def undo(
+    options: Options,
+    commit_id: Annotated[
+        str | None, Argument(metavar="COMMIT", help="A commit; the last one when left out.")
+    ] = None,
+) -> None:
+    """Take back a change. An undo can be undone too."""
+    from memagent.memory import timetravel
+
+    with opened_bank(options, write=True) as bank:
+        commit = await timetravel.undo(bank, commit_id)
+    emit(options, commit, lambda: stack(views.commit_lines(commit)))
+
+
+async def diff(
+    options: Options,
+    start: Annotated[
+        str, Option("--from", metavar="DATE|SEQ", help="The earlier point; of a day its beginning.")
+    ],
+    end: Annotated[
+        str | None, Option("--to", metavar="DATE|SEQ", help="The later point; now when left out.")
+    ] = None,
+) -> None:
+    """Show what changed in memory between two points of its recording."""
+    from memagent.memory import timetravel
+
+    with opened_bank(options) as bank:
+        before = await _recorded(bank, parse_point(start, option="--from", end=False))
+        after = await _recorded(bank, parse_point(end, option="--to") if end is not None else None)
+    changes = timetravel.diff(before, after)
+    document = {
+        "from": {"seq": before.seq, "digest": before.digest},
+        "to": {"seq": after.seq, "digest": after.digest},
+    }
+    labels = [f"entry {snapshot.seq} ({snapshot.digest[:12]})" for snapshot in (before, after)]
+    emit(
+        options,
+        document | changes.model_dump(mode="json"),
+        lambda: views.diff_view(changes, title=f"from {labels[0]} to {labels[1]}"),
+    )
+
+
+async def _recorded(bank: MemoryBank, point: object) -> MemorySnapshot:
+    from memagent.core.answers import AsOf
+    from memagent.memory import timetravel
+
+    return (await timetravel.as_of(bank, AsOf.model_validate({"recorded": point}))).snapshot()

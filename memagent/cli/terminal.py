@@ -1,0 +1,130 @@
+"""Text for a terminal: the console, tables, lines and the progress bar.
+
+Stored text is data, never markup: it is shown through `Text`, with control characters,
+terminal escapes and bidirectional overrides spelled out. So no stored text can colour,
+move or hide what the terminal shows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_PIPE_COLUMNS = 160
+_BIDI = frozenset(
+    "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or error; it is wide when no terminal sets a width."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def neutral(text: str) -> str:
+    """Spell out every character that a terminal would act on, but for line feeds and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(_spelled(char) if _acts(char) else char for char in text.expandtabs(4))
+
+
+def _acts(char: str) -> bool:
+    return char in _BIDI or (char != "\n" and unicodedata.category(char) in ("Cc", "Cs"))
+
+
+def _spelled(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, neutral to a terminal."""
+    return neutral(" ".join(text.split()))
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return the text as it is, in one style."""
+    return Text(neutral(text), style=style)
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Join parts, each a string or (string, style), to one line."""
+    styled = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((neutral(text), style) for text, style in styled))
+
+
+def table(*columns: str, fixed: Sequence[str] = ()) -> Table:
+    """Return an empty table without lines; columns in `fixed` are never wrapped."""
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(column, no_wrap=column in fixed, overflow="fold")
+    return grid
+
+
+def day(moment: datetime | None) -> str:
+    """Format a moment to the minute; midnight is a bare date and None a dash."""
+    if moment is None:
+        return "-"
+    midnight = (moment.hour, moment.minute) == (0, 0)
+    return f"{moment:%Y-%m-%d}" if midnight else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
+    """Show names and values, one a line, below an optional title."""
+    rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    rows.add_column(no_wrap=True, style="dim")
+    rows.add_column(overflow="fold")
+    for name, value in values.items():
+        rows.add_row(name, plain(str(value)))
+    return Group(plain(title, "bold"), rows) if title else rows
+
+
+def stack(parts: Iterable[RenderableType]) -> RenderableType:
+    """Show parts one below the other."""
+    return Group(*parts)
+
+
+# -- progress --------------------------------------------------------------------------
+
+
+class Advance(Protocol):
+    """A function to call after each step, with a line on the state of the work."""
+
+    def __call__(self, status: str, steps: int = 1) -> None:
+        """Move the bar by `steps`."""
+        ...
+
+
+@contextmanager
+def progress(total: int, unit: str) -> Generator[Advance]:
+    """Show a bar on standard error if that is a terminal."""
+    from rich import progress as bars
+
+    screen = console(stderr=True)
+    columns = (
+        bars.BarColumn(bar_width=24),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn(unit),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[status]}", markup=False),
+    )
+    hidden = not screen.is_terminal
+    with bars.Progress(*columns, console=screen, transient=True, disable=hidden) as bar:
+        task = bar.add_task("", total=total, status="")
+
+        def advance(status: str, steps: int = 1) -> None:
+            bar.update(task, advance=steps, status=one_line(status))
+
+        yield advance

@@ -1,0 +1,98 @@
+"""The commands that move memories: `export`, `import`, `import-mem0` and `graph`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Option
+
+from memagent.cli.arguments import Force, OutputFile, TimeOptions, check_free
+from memagent.cli.frame import Options, emit
+from memagent.cli.stores import opened, opened_bank, reading_bank
+from memagent.cli.terminal import pairs
+from memagent.core.errors import InputError
+
+if TYPE_CHECKING:
+    from memagent.core.graph_document import GraphFormat
+
+_ENDINGS: dict[str, GraphFormat] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".graphml": "graphml",
+}
+
+
+async def export(options: Options, file: OutputFile, force: Force = False) -> None:
+    """Write everything a user remembers, history included, to one portable file."""
+    from memagent.memory.transfer import export_bank
+
+    check_free(file, force=force)
+    async with reading_bank(options) as bank:
+        report = await export_bank(bank, file)
+    emit(options, report, lambda: pairs(report.model_dump()))
+
+
+async def graph(
+    options: Options,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="The file to write.")],
+    *,
+    format: Annotated[
+        Literal["auto", "html", "json", "graphml"],
+        Option(help="A page, node-link JSON, or GraphML; auto goes by the file's name."),
+    ] = "auto",
+    time: TimeOptions,
+    without_hidden: Annotated[
+        bool, Option("--without-hidden", help="Leave out what was deleted or rewritten.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Write the event graph with the turns it rests on: a page, JSON or GraphML."""
+    from memagent.memory.graph_export import export_graph
+
+    as_of = time.as_of()
+    chosen = _format_of(output) if format == "auto" else format
+    check_free(output, force=force)
+    async with reading_bank(options, vectors=True) as bank:
+        report = await export_graph(
+            bank, output, format=chosen, as_of=as_of, include_hidden=not without_hidden
+        )
+    written = report.model_dump(exclude={"text"})
+    emit(options, written, lambda: pairs(written))
+
+
+def _format_of(file: Path) -> GraphFormat:
+    chosen = _ENDINGS.get(file.suffix.lower())
+    if chosen is None:
+        raise InputError(
+            f"{file} ends in none of {', '.join(_ENDINGS)}; say the format with --format"
+        )
+    return chosen
+
+
+async def import_(
+    options: Options,
+    file: Annotated[Path, Argument(metavar="FILE", help="What `memagent export` wrote.")],
+) -> None:
+    """Import an export for a user who has no memories yet."""
+    from memagent.memory.transfer import import_bank
+
+    with opened_bank(options, write=True, make=True) as bank:
+        report = await import_bank(bank, file)
+    emit(options, report, lambda: pairs(report.model_dump()))
+
+
+async def import_mem0(
+    options: Options,
+    source: Annotated[
+        Path, Argument(metavar="PATH", help="A folder of qdrant's local mode, or a JSON export.")
+    ],
+) -> None:
+    """Import the memories of a mem0 store, each for its user; what is there already is skipped."""
+    from memagent.integrations import mem0_import
+
+    rows = mem0_import.read_mem0(source)
+    with opened(options, write=True, make=True) as store:
+        report = await mem0_import.import_mem0(store, rows, user_id=options.user)
+    emit(options, report, lambda: pairs(report.model_dump()))

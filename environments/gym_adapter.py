@@ -38,8 +38,8 @@ from environments.rewards.scoring import Scoring
 from environments.rewards.terms import Reward, Weighted, memory_r2_reward, outcome_of
 from environments.tasks.generated import Generated
 from environments.tasks.label_learning import LabelLearning
-from environments.worlds.notes import NoteLanguage
-from environments.worlds.reader import WorldReader
+from environments.worlds.readers.notes import NoteLanguage
+from environments.worlds.readers.world_reader import WorldReader
 from memagent.build import open_store
 from memagent.core.errors import MissingExtra
 from memagent.core.exchange import ModelRequest, ModelResponse, Role

@@ -28,7 +28,7 @@ from environments.rewards.scoring import Scoring
 from environments.tasks.generated import Generated
 from environments.tasks.readers import Guesser, by_chance
 from environments.tasks.task_stream import TaskStream, success_slope
-from environments.worlds.players import Player
+from environments.worlds.readers.players import Player
 from memagent.build import Store, open_store
 from memagent.core.records import Scope
 from memagent.core.snapshot import EMPTY

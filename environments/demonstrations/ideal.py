@@ -24,10 +24,10 @@ from typing import Any
 from environments.datasets.synthetic import Part, Synthetic
 from environments.play.rollout import play
 from environments.views import select_asks
-from environments.worlds.days import day_text
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.notes import NoteLanguage
-from environments.worlds.players import Note, answer_from
+from environments.worlds.language.days import day_text
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.readers.notes import NoteLanguage
+from environments.worlds.readers.players import Note, answer_from
 from environments.worlds.truth import Act, Held, Telling, Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage

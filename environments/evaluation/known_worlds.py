@@ -20,11 +20,11 @@ from environments.demonstrations.ideal import OracleModel
 from environments.errors import EnvironmentFault
 from environments.records import Episode
 from environments.views import select_asks
-from environments.worlds.knobs import Knobs
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.notes import NoteLanguage
-from environments.worlds.reader import WorldReader
-from environments.worlds.spec import Ask
+from environments.worlds.config import WorldConfig
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.language.spec import Ask
+from environments.worlds.readers.notes import NoteLanguage
+from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.records import Record, Text
@@ -42,7 +42,7 @@ class Worlds(Record):
     split: Part
     seed: int
     episodes: Annotated[int, Field(ge=1)]
-    knobs: Knobs
+    knobs: WorldConfig
     asks: tuple[Text, ...] = ()
     """Kinds of questions asked; empty for all."""
 
@@ -51,7 +51,7 @@ class Worlds(Record):
 
         Raises `EnvironmentFault` for relations that the level does not have.
         """
-        return Synthetic(self.level, knobs=self.knobs, seed=self.seed, episodes=self.episodes)
+        return Synthetic(self.level, config=self.knobs, seed=self.seed, episodes=self.episodes)
 
     def played(self) -> Iterator[Episode]:
         """The episodes with the questions that are asked.

@@ -13,7 +13,7 @@ from typing import Final
 
 from environments.records import ProbeScore, Score
 from environments.rewards.metrics import Part, ratio
-from environments.worlds.reader import overwritten
+from environments.worlds.readers.world_reader import overwritten
 from environments.worlds.truth import Truth
 
 _NOTHING: Part = (0.0, 0.0)

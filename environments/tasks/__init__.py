@@ -1,5 +1,5 @@
-"""Generators: environments over the same world as `synthetic`, each asking for one
-thing that a memory must be able to do.
+"""Tasks: environments over the same worlds as `synthetic`, each testing one ability of a
+memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Conflict resolution: a numbered list of facts in which a later one contradicts an
-earlier one, and the newer wins.
+"""Conflict resolution: a numbered list of facts in which newer ones contradict older ones.
 
-Nothing in a fact says that it replaces another but its number. One-hop questions ask
+The newer fact wins, and only its number says that it is newer. One-hop questions ask
 for a value that was contradicted; multi-hop ones go by way of a bond ("Ana's sister")
 that was contradicted too. A reader of first facts is wrong about all of them. After
 FactConsolidation of MemoryAgentBench (Hu et al. 2025), over the facts of this world.
@@ -21,16 +20,16 @@ from environments.tasks.generated import (
     Draw,
     Generated,
     Shared,
-    World,
-    asking,
-    at_least,
-    questions,
-    written,
+    build_world,
+    draw_questions,
+    require_at_least,
+    with_questions,
 )
-from environments.worlds.lexicon import Lexicon, filled, pick
-from environments.worlds.spec import Person, Relation
+from environments.worlds.language.lexicon import Lexicon, filled, pick
+from environments.worlds.language.spec import Person, Relation
+from environments.worlds.story.lines import words_for
 from environments.worlds.truth import Act, ProbeTruth, Telling
-from environments.worlds.units import words_for
+from environments.worlds.world import World
 
 _TIMELESS = frozenset(("when", "old"))
 
@@ -56,12 +55,12 @@ class FactConsolidation(Generated):
         the language has room for.
         """
         super().__init__(**shared)
-        at_least(1, sessions=sessions)
-        at_least(4, conflicts=conflicts)
+        require_at_least(1, sessions=sessions)
+        require_at_least(4, conflicts=conflicts)
         self.sessions, self.conflicts = sessions, conflicts
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
+        """Make one episode."""
         rng = draw("story")
         facts = _listed(rng, self._pairs(rng, lexicon))
         start = date(2024, 1, 2) + timedelta(rng.randrange(60))
@@ -70,7 +69,7 @@ class FactConsolidation(Generated):
         teller = rng.choice(lexicon.people).name
         turns: list[list[tuple[str, str, str]]] = [[] for _ in dates]
         tellings: list[Telling] = []
-        last: dict[tuple[str, str], str] = {}
+        latest: dict[tuple[str, str], str] = {}
         for number, fact in enumerate(facts, start=1):
             session = next(place for place in range(self.sessions) if number <= bounds[place + 1])
             turn_id = f"D{session + 1}:{len(turns[session]) + 1}"
@@ -79,11 +78,11 @@ class FactConsolidation(Generated):
             slots = words_for(fact.subject, fact.subject.name, fact.value)
             turns[session].append((turn_id, teller, f"{number}. {filled(form.text, slots)}"))
             key = fact.subject.name, fact.relation.name
-            older = last.get(key, "")
-            last[key] = f"T{number}"
+            older = latest.get(key, "")
+            latest[key] = f"T{number}"
             tellings.append(
                 Telling(
-                    id=last[key],
+                    id=latest[key],
                     turn_id=turn_id,
                     session=session,
                     speaker=teller,
@@ -98,13 +97,15 @@ class FactConsolidation(Generated):
                     form=form.id,
                 )
             )
-        world = written(name, dates, turns, tellings, speakers=[teller])
-        return asking(world, _questions(draw("questions"), world, lexicon))
+        world = build_world(name, dates, turns, tellings, speakers=[teller])
+        return with_questions(world, _questions(draw("questions"), world, lexicon))
 
     def _pairs(self, rng: random.Random, lexicon: Lexicon) -> list[tuple[_Fact, _Fact]]:
-        """Older and newer facts of every key, bonds last."""
+        """Draw the older and the newer fact of every key, bonds last."""
         relations = [
-            one for one in lexicon.relations.values() if one.kind in ("state", "preference")
+            relation
+            for relation in lexicon.relations.values()
+            if relation.kind in ("state", "preference")
         ]
         people = rng.sample(lexicon.people, min(len(lexicon.people), max(4, self.conflicts // 2)))
         room = len(people) * len(relations)
@@ -116,22 +117,28 @@ class FactConsolidation(Generated):
         # have somewhere to lead.
         mine = {who: rng.sample(relations, len(relations)) for who in people}
         keys = [(who, mine[who][turn]) for turn in range(len(relations)) for who in people]
-        found: list[tuple[_Fact, _Fact]] = []
+        pairs: list[tuple[_Fact, _Fact]] = []
         for who, relation in keys[: self.conflicts]:
             old, new = rng.sample(lexicon.pools[relation.values], 2)
-            found.append((_Fact(who, relation, old), _Fact(who, relation, new)))
-        bonds = [one for one in lexicon.relations.values() if one.kind == "bond" and one.role]
+            pairs.append((_Fact(who, relation, old), _Fact(who, relation, new)))
+        bonds = [
+            relation
+            for relation in lexicon.relations.values()
+            if relation.kind == "bond" and relation.role
+        ]
         for who in people:
             bond = rng.choice(bonds)
-            fitting = [one.name for one in people if one != who and bond.gender in ("", one.he)]
+            fitting = [
+                person.name for person in people if person != who and bond.gender in ("", person.he)
+            ]
             if len(fitting) > 1:
                 old, new = rng.sample(fitting, 2)
-                found.append((_Fact(who, bond, old), _Fact(who, bond, new)))
-        return found
+                pairs.append((_Fact(who, bond, old), _Fact(who, bond, new)))
+        return pairs
 
 
 def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]:
-    """All facts in a drawn order that keeps older ones before newer ones."""
+    """Return all facts in a drawn order that keeps older ones before newer ones."""
     places = rng.sample(range(2 * len(pairs)), 2 * len(pairs))
     line = sorted(
         (place, fact)
@@ -142,45 +149,38 @@ def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]
 
 
 def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked]:
-    """A one-hop question for each contradicted fact, and multi-hop questions by way of
-    the bonds, as many at most.
+    """Return a one-hop question for each contradicted fact, and at most as many multi-hop
+    questions by way of the bonds.
     """
     truth = world[1]
     bonds = {
-        one.value: one for one in truth.tellings if lexicon.relations[one.relation].kind == "bond"
+        telling.value: telling
+        for telling in truth.tellings
+        if lexicon.relations[telling.relation].kind == "bond"
     }
     state = truth.state(-1)
-    wanted = {key for key in state if lexicon.relations[key[1]].kind != "bond"}
-    plain = questions(
-        rng,
-        truth,
-        lexicon,
-        lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted,
+    facts = {key for key in state if lexicon.relations[key[1]].kind != "bond"}
+    plain, again = (
+        [
+            (probe, origin)
+            for probe, origin in draw_questions(rng, truth, lexicon, "now")
+            if (origin.subject, origin.relation) in facts
+        ]
+        for _ in range(2)
     )
-    again = questions(
-        rng,
-        truth,
-        lexicon,
-        lambda _, how: how.ask == "now" and (how.subject, how.relation) in wanted,
-    )
-    valid = {
-        state[bond.key][-1].value: bond
-        for bond in bonds.values()
-        if state[bond.key][-1].value == bond.value
-    }
-    asked = [
-        (probe.model_copy(update={"category": "one_hop"}), how)
-        for probe, how in plain
-        if probe.answers
+    valid = {bond.value: bond for bond in bonds.values() if state[bond.key][-1].value == bond.value}
+    return [
+        *((probe.model_copy(update={"category": "one_hop"}), origin) for probe, origin in plain),
+        *(
+            _by_way_of(valid[origin.subject], lexicon, probe, origin)
+            for probe, origin in again
+            if origin.subject in valid
+        ),
     ]
-    for probe, how in again:
-        if probe.answers and how.subject in valid:
-            asked.append(_by_way_of(valid[how.subject], lexicon, probe, how))
-    return asked
 
 
 def _by_way_of(bond: Telling, lexicon: Lexicon, probe: Probe, how: ProbeTruth) -> Asked:
-    """The question with the person called by the role that a bond gives."""
+    """Return the question with the person called by the role that a bond gives."""
     phrase = f"{bond.subject}'s {lexicon.relations[bond.relation].role}"
     changed = {
         "question": probe.question.replace(how.subject, phrase),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, Unpack
 
@@ -21,15 +22,15 @@ from environments.tasks.generated import (
     Draw,
     Generated,
     Shared,
-    World,
-    asking,
-    at_least,
-    written,
+    build_world,
+    require_at_least,
+    with_questions,
 )
-from environments.worlds.lexicon import Form, Lexicon, filled
-from environments.worlds.spec import Relation, half
+from environments.worlds.language.lexicon import Form, Lexicon, filled
+from environments.worlds.language.spec import Relation, half
+from environments.worlds.story.lines import words_for
 from environments.worlds.truth import Act, ProbeTruth, Telling
-from environments.worlds.units import words_for
+from environments.worlds.world import World
 
 _GROUPS: Final = ("first", "third", "change", "change_third", "done", "remove", "remove_third")
 _SIMPLE: Final = frozenset(("value", "name", "he", "him", "his"))
@@ -46,6 +47,21 @@ LABEL: Final = "label"
 """Name of the relation between a kind of sentence and its label, in the truth."""
 
 
+@dataclass(frozen=True)
+class _Class:
+    """A class: sentences about one relation."""
+
+    relation: Relation
+    label: str
+    forms: list[Form]
+    """Forms in a drawn order: two for questions, the rest for examples."""
+
+    @property
+    def examples(self) -> list[Form]:
+        """The forms of examples."""
+        return self.forms[2:]
+
+
 class LabelLearning(Generated):
     """`classes` labels with `shots` examples each, one a session, and two questions a label."""
 
@@ -56,29 +72,15 @@ class LabelLearning(Generated):
         language has room for.
         """
         super().__init__(**shared)
-        at_least(2, classes=classes)
-        at_least(1, shots=shots)
+        require_at_least(2, classes=classes)
+        require_at_least(1, shots=shots)
         self.classes, self.shots = classes, shots
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
+        """Make one episode."""
         rng = draw("story")
-        found = [(one, _sentences(lexicon, one)) for one in lexicon.relations.values()]
-        fitting = [pair for pair in found if len(pair[1]) >= 4]
-        if len(fitting) < self.classes or self.classes > 20:
-            raise EnvironmentFault(
-                f"classes={self.classes} is more than this level's language has room for, {min(20, len(fitting))}"
-            )
-        chosen = rng.sample(fitting, self.classes)
-        labels = dict(
-            zip(
-                (one.name for one, _ in chosen),
-                rng.sample(range(10, 32), self.classes),
-                strict=True,
-            )
-        )
-        shown = {one.name: rng.sample(forms, len(forms)) for one, forms in chosen}
-        teller = rng.choice(lexicon.people).name
+        lesson = self._lesson(rng, lexicon)
+        speaker = rng.choice(lexicon.people).name
         start = date(2024, 1, 2) + timedelta(rng.randrange(60))
         dates = [start + timedelta(2 * number) for number in range(self.shots)]
         templates = [text for _, text in half(_EXAMPLES, held_out=lexicon.held_out)]
@@ -86,48 +88,66 @@ class LabelLearning(Generated):
         tellings: list[Telling] = []
         first: dict[str, str] = {}
         for number, day in enumerate(dates):
-            said: list[tuple[str, str, str]] = []
-            for relation, _ in rng.sample(chosen, len(chosen)):
-                forms = shown[relation.name][2:]
-                sentence = _sentence(rng, lexicon, relation, forms[number % len(forms)])
-                turn_id, label = f"D{number + 1}:{len(said) + 1}", str(labels[relation.name])
-                said.append(
-                    (
-                        turn_id,
-                        teller,
-                        _capital(rng.choice(templates).format(said=sentence, label=label)),
-                    )
+            rows: list[tuple[str, str, str]] = []
+            for subject in rng.sample(lesson, len(lesson)):
+                form = subject.examples[number % len(subject.examples)]
+                sentence = _sentence(rng, lexicon, subject.relation, form)
+                text = rng.choice(templates).format(said=sentence, label=subject.label)
+                rows.append(
+                    (f"D{number + 1}:{len(rows) + 1}", speaker, text[:1].upper() + text[1:])
                 )
-                name_of_it = f"T{len(tellings) + 1}"
-                older = first.setdefault(relation.name, name_of_it)
+                telling_id = f"T{len(tellings) + 1}"
+                older = first.setdefault(subject.relation.name, telling_id)
                 tellings.append(
                     Telling(
-                        id=name_of_it,
-                        turn_id=turn_id,
+                        id=telling_id,
+                        turn_id=rows[-1][0],
                         session=number,
-                        speaker=teller,
-                        subject=relation.name,
+                        speaker=speaker,
+                        subject=subject.relation.name,
                         relation=LABEL,
                         kind="state",
-                        act=Act.ADD if older == name_of_it else Act.REPEAT,
-                        value=label,
+                        act=Act.ADD if older == telling_id else Act.REPEAT,
+                        value=subject.label,
                         said_on=day,
-                        supersedes="" if older == name_of_it else older,
+                        supersedes="" if older == telling_id else older,
                     )
                 )
-            turns.append(said)
-        world = written(name, dates, turns, tellings, speakers=[teller])
+            turns.append(rows)
+        world = build_world(name, dates, turns, tellings, speakers=[speaker])
         asked = [
-            _asked(rng, lexicon, relation, form, tellings)
-            for relation, _ in chosen
-            for form in shown[relation.name][:2]
+            _question(rng, lexicon, subject.relation, form, tellings)
+            for subject in lesson
+            for form in subject.forms[:2]
         ]
         rng.shuffle(asked)
-        return asking(world, asked)
+        return with_questions(world, asked)
+
+    def _lesson(self, rng: random.Random, lexicon: Lexicon) -> list[_Class]:
+        """Draw the classes with their labels.
+
+        Raises `EnvironmentFault` when the language has too few.
+        """
+        classes = [
+            (relation, forms)
+            for relation in lexicon.relations.values()
+            if len(forms := _sentences(lexicon, relation)) >= 4
+        ]
+        if len(classes) < self.classes or self.classes > 20:
+            raise EnvironmentFault(
+                f"classes={self.classes} is more than this level's language has room for, "
+                f"{min(20, len(classes))}"
+            )
+        drawn = rng.sample(classes, self.classes)
+        labels = rng.sample(range(10, 32), self.classes)
+        return [
+            _Class(relation, str(label), rng.sample(forms, len(forms)))
+            for (relation, forms), label in zip(drawn, labels, strict=True)
+        ]
 
 
 def _sentences(lexicon: Lexicon, relation: Relation) -> list[Form]:
-    """Forms that can stand alone, whatever came before."""
+    """Return the forms that can stand alone, whatever came before."""
     groups = (lexicon.forms(relation.name, group) for group in _GROUPS)
     pool = lexicon.pools.get(relation.values, ())
     return [form for forms in groups for form in forms if form.slots <= _SIMPLE and pool]
@@ -141,7 +161,7 @@ def _sentence(rng: random.Random, lexicon: Lexicon, relation: Relation, form: Fo
     )
 
 
-def _asked(
+def _question(
     rng: random.Random,
     lexicon: Lexicon,
     relation: Relation,
@@ -150,18 +170,14 @@ def _asked(
 ) -> Asked:
     said = _sentence(rng, lexicon, relation, form)
     texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
-    mine = [one for one in tellings if one.subject == relation.name]
+    mine = [telling for telling in tellings if telling.subject == relation.name]
     probe = Probe(
         id="q",
         question=rng.choice(texts).format(said=said),
         answers=(mine[0].value,),
-        evidence_turn_ids=tuple(one.turn_id for one in mine),
+        evidence_turn_ids=tuple(telling.turn_id for telling in mine),
         category=LABEL,
     )
     return probe, ProbeTruth(
         probe_id="q", ask="now", subject=relation.name, relation=LABEL, form=form.id
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

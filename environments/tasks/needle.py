@@ -1,17 +1,25 @@
-"""Accurate retrieval: facts told once each, somewhere in long talk about others who resemble them.
+"""Accurate retrieval: facts told once each, in long talk about similar facts of others.
 
-Every question is about one fact, told in a session before the last; bystanders are told
-to have other values of the same relations. Whoever kept the turn answers; whoever
-remembers the last session only does not.
+Every question is about one fact, told in a session before the last; bystanders are said
+to have other values of the same relations. A memory that kept the turn answers; one
+that holds only the last session does not.
 """
 
 from __future__ import annotations
 
 from typing import Unpack
 
-from environments.tasks.generated import Draw, Generated, Shared, World, asking, at_least, questions
-from environments.tasks.script import Script, enough
-from environments.worlds.lexicon import Lexicon
+from environments.tasks.generated import (
+    Draw,
+    Generated,
+    Shared,
+    draw_questions,
+    require_at_least,
+    with_questions,
+)
+from environments.tasks.script import Script
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.world import World
 
 
 class Needle(Generated):
@@ -31,26 +39,20 @@ class Needle(Generated):
         the language has room for.
         """
         super().__init__(**shared)
-        at_least(2, sessions=sessions)
-        at_least(1, needles=needles)
-        at_least(0, distractors=distractors)
+        require_at_least(2, sessions=sessions)
+        require_at_least(1, needles=needles)
+        require_at_least(0, distractors=distractors)
         self.sessions, self.needles, self.distractors = sessions, needles, distractors
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
-        knobs = self.knobs(sessions=self.sessions, distractors=self.distractors)
-        script = Script(name, draw, lexicon, knobs)
-        keys = enough(
-            script.keys("state", "preference", ask="now", least=2), self.needles, knob="needles"
+        """Make one episode."""
+        config = self.config(sessions=self.sessions, distractors=self.distractors)
+        script = Script(name, draw, lexicon, config)
+        keys = script.keys(
+            "state", "preference", ask="now", least=2, count=self.needles, argument="needles"
         )
         for speaker, relation in keys:
             session = script.rng.randrange(self.sessions - 1)
-            script.tell(session, speaker, relation, script.values(relation, 1)[0])
+            script.tell(session, (speaker, relation), script.values(relation, 1)[0])
         world = script.world(relation for _, relation in keys)
-        asked = questions(
-            draw("questions"),
-            world[1],
-            lexicon,
-            lambda probe, how: how.ask == "now" and not probe.unanswerable,
-        )
-        return asking(world, asked)
+        return with_questions(world, draw_questions(draw("questions"), world[1], lexicon, "now"))

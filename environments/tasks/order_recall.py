@@ -1,9 +1,8 @@
-"""Order recall: which of two events came first, where they were not told in the order
-in which they happened.
+"""Order recall: which of two events came first, however they were told.
 
 Half of the questions are about events told in order, half about events told the other
 way round, so neither guessing nor the order of telling is right more than half of the
-time. Whoever kept the days is always right.
+time. A memory that kept the days is always right.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from environments.tasks.generated import (
     Draw,
     Generated,
     Shared,
-    World,
-    asking,
-    at_least,
-    questions,
+    draw_questions,
+    require_at_least,
+    with_questions,
 )
-from environments.tasks.script import Script, enough
-from environments.worlds.lexicon import Lexicon
+from environments.tasks.script import Script
+from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.truth import Truth
+from environments.worlds.world import World
 
 
 class OrderRecall(Generated):
@@ -40,41 +39,41 @@ class OrderRecall(Generated):
         the language has values.
         """
         super().__init__(**shared)
-        at_least(1, sessions=sessions, threads=threads)
-        at_least(3, events=events)
+        require_at_least(1, sessions=sessions, threads=threads)
+        require_at_least(3, events=events)
         self.sessions, self.events, self.threads = sessions, events, threads
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
-        script = Script(name, draw, lexicon, self.knobs(sessions=self.sessions))
-        found = script.keys("event", ask="order", least=self.events)
-        keys = enough(found, self.threads, knob="threads")
+        """Make one episode."""
+        script = Script(name, draw, lexicon, self.config(sessions=self.sessions))
+        keys = script.keys(
+            "event", ask="order", least=self.events, count=self.threads, argument="threads"
+        )
         rng, dates = script.rng, script.story.dates
         reach = 3 * (dates[-1] - dates[0]).days // 2 + 2 * self.events
         for speaker, relation in keys:
             places = sorted(rng.choice(range(self.sessions)) for _ in range(self.events))
+            # Days since a while before the first session; each has at most one event.
             free = set(range(reach))
-            """Days since a while before the first session; each is that of one event at
-            most.
-            """
             start = dates[0] - timedelta(reach - (dates[-1] - dates[0]).days)
             for place, value in zip(places, script.values(relation, self.events), strict=True):
                 past = sorted(day for day in free if start + timedelta(day) <= dates[place])
                 chosen = rng.choice(past)
                 free.remove(chosen)
-                script.tell(place, speaker, relation, value, day=start + timedelta(chosen))
+                script.tell(place, (speaker, relation), value, day=start + timedelta(chosen))
         world = script.world(relation for _, relation in keys)
-        asked = questions(
-            draw("questions"), world[1], lexicon, lambda probe, how: how.ask == "order"
-        )
-        return asking(world, list(_balanced(world[1], asked)))
+        asked = draw_questions(draw("questions"), world[1], lexicon, "order")
+        return with_questions(world, list(_balanced(world[1], asked)))
 
 
 def _balanced(truth: Truth, asked: Iterable[Asked]) -> Iterable[Asked]:
-    """As many questions about events told in order as about events told in reverse, in turn."""
-    place = {(one.key, one.value): number for number, one in enumerate(truth.tellings)}
-    shelves: tuple[list[Asked], list[Asked]] = ([], [])
-    for probe, how in asked:
-        key = how.subject, how.relation
-        shelves[place[key, how.value] > place[key, how.other]].append((probe, how))
-    return chain.from_iterable(zip(*shelves, strict=False))
+    """Return questions about events told in order and about events told in reverse, in
+    turn, as many of each.
+    """
+    place = {(telling.key, telling.value): i for i, telling in enumerate(truth.tellings)}
+    by_order: tuple[list[Asked], list[Asked]] = ([], [])
+    for probe, origin in asked:
+        key = origin.subject, origin.relation
+        reversed_ = place[key, origin.value] > place[key, origin.other]
+        by_order[reversed_].append((probe, origin))
+    return chain.from_iterable(zip(*by_order, strict=False))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from environments.errors import EnvironmentFault
-from environments.worlds.players import Note, Player, read_note
+from environments.worlds.readers.players import Note, Player, read_note
 from environments.worlds.truth import ProbeTruth, Truth
 from memagent.core.answers import Answer, Question, Verdict
 from memagent.core.records import Session

@@ -1,19 +1,28 @@
-"""Memory rewriting: facts that are overwritten again and again; the question is always
-for the newest value.
+"""Memory rewriting: facts that are overwritten again and again.
 
-Every key is told once and then overwritten `overwrites` times, every `gap` sessions;
-what lies between is talk. A memory that only adds holds more stale values the longer it
-goes on; one that updates does not notice how often it did.
+The question is always for the newest value.
+
+Every key is told once and then overwritten `overwrites` times, every `gap` sessions,
+with talk in between. A memory that only adds collects stale values; one that updates
+does not.
 """
 
 from __future__ import annotations
 
 from typing import Unpack
 
-from environments.tasks.generated import Draw, Generated, Shared, World, asking, at_least, questions
-from environments.tasks.script import Script, enough
-from environments.worlds.lexicon import Lexicon
+from environments.tasks.generated import (
+    Draw,
+    Generated,
+    Shared,
+    draw_questions,
+    require_at_least,
+    with_questions,
+)
+from environments.tasks.script import Script
+from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.truth import Act
+from environments.worlds.world import World
 
 
 class Rewrite(Generated):
@@ -26,37 +35,27 @@ class Rewrite(Generated):
     ) -> None:
         """Raises `EnvironmentFault` for more keys or values than the language has room for."""
         super().__init__(**shared)
-        at_least(1, keys=keys, gap=gap)
-        at_least(0, overwrites=overwrites)
+        require_at_least(1, keys=keys, gap=gap)
+        require_at_least(0, overwrites=overwrites)
         self.keys, self.overwrites, self.gap = keys, overwrites, gap
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
+        """Make one episode."""
         writes = self.overwrites + 1
-        script = Script(name, draw, lexicon, self.knobs(sessions=writes * self.gap))
-        found = script.keys("state", "preference", ask="now", least=writes)
-        keys = enough(found, self.keys, knob="keys")
+        script = Script(name, draw, lexicon, self.config(sessions=writes * self.gap))
+        keys = script.keys(
+            "state", "preference", ask="now", least=writes, count=self.keys, argument="keys"
+        )
         values = {key: script.values(relation, writes) for key, (_, relation) in enumerate(keys)}
-        last = {
-            key: script.tell(0, speaker, relation, values[key][0])
-            for key, (speaker, relation) in enumerate(keys)
-        }
+        last = {number: script.tell(0, key, values[number][0]) for number, key in enumerate(keys)}
         for number in range(1, writes):
             for key in script.rng.sample(range(len(keys)), len(keys)):
-                speaker, relation = keys[key]
                 last[key] = script.tell(
                     number * self.gap,
-                    speaker,
-                    relation,
+                    keys[key],
                     values[key][number],
                     act=Act.CHANGE,
                     of=last[key],
                 )
         world = script.world(relation for _, relation in keys)
-        asked = questions(
-            draw("questions"),
-            world[1],
-            lexicon,
-            lambda probe, how: how.ask == "now" and not probe.unanswerable,
-        )
-        return asking(world, asked)
+        return with_questions(world, draw_questions(draw("questions"), world[1], lexicon, "now"))

@@ -1,11 +1,11 @@
 """A stream of related tasks whose solutions can be reused: does success rise along it?
 
-A task is a question, asked *before* the session in which its solution is told. It comes
-from one of `families` families and is put in other words each time, and so is the
-solution. Nobody can solve the first task of a family; whoever kept its solution solves
-every later one. `success_slope` is the measure: 0 for an agent without a memory, above
-0 for one that learns. After Evo-Memory (Wei et al. 2025), which asks whether memory
-helps along a stream of tasks.
+A task is a question, asked *before* the session that tells its solution. It comes from
+one of `families` families; each time the task and the solution are put in other words.
+Nobody can solve the first task of a family; a memory that kept its solution solves
+every later one. `success_slope` measures it: 0 for an agent without a memory, above 0
+for one that learns. After Evo-Memory (Wei et al. 2025), which asks whether memory helps
+along a stream of tasks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from environments.tasks.generated import (
     Draw,
     Generated,
     Shared,
-    World,
-    asking,
-    at_least,
-    questions,
+    draw_questions,
+    require_at_least,
+    with_questions,
 )
-from environments.tasks.script import Script, enough
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.story import Beat
+from environments.tasks.script import Script
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.story.beats import Beat
 from environments.worlds.truth import Act, Key, Truth
+from environments.worlds.world import World
 
 
 class TaskStream(Generated):
@@ -41,15 +41,16 @@ class TaskStream(Generated):
         the language has room for.
         """
         super().__init__(**shared)
-        at_least(3, tasks=tasks)
-        at_least(1, families=families)
+        require_at_least(3, tasks=tasks)
+        require_at_least(1, families=families)
         self.tasks, self.families = tasks, families
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
-        script = Script(name, draw, lexicon, self.knobs(sessions=self.tasks))
-        found = script.keys("state", "preference", ask="now", least=2)
-        keys = enough(found, self.families, knob="families")
+        """Make one episode."""
+        script = Script(name, draw, lexicon, self.config(sessions=self.tasks))
+        keys = script.keys(
+            "state", "preference", ask="now", least=2, count=self.families, argument="families"
+        )
         values = [script.values(relation, 1)[0] for _, relation in keys]
         stream = [script.rng.randrange(self.families) for _ in range(self.tasks)]
         first: dict[int, Beat] = {}
@@ -57,51 +58,47 @@ class TaskStream(Generated):
             speaker, relation = keys[family]
             known = first.get(family)
             act = Act.ADD if known is None else Act.REPEAT
-            beat = script.tell(place, speaker, relation, values[family], act=act, of=known)
+            beat = script.tell(place, (speaker, relation), values[family], act=act, of=known)
             first.setdefault(family, beat)
         world = script.world(relation for _, relation in keys)
         wordings = [
             _wordings(draw(f"questions {turn}"), world[1], lexicon)
-            for turn in range(_most_often(stream))
+            for turn in range(max(map(stream.count, stream)))
         ]
         asked: list[Asked] = []
         for place, family in enumerate(stream[1:], start=1):
             speaker, relation = keys[family]
-            probe, how = wordings[stream[:place].count(family)][speaker.name, relation.name]
+            probe, origin = wordings[stream[:place].count(family)][speaker.name, relation.name]
             reuse = first[family].session < place
             changed = {
                 "category": "reuse" if reuse else "new",
                 "after_session": world[1].session_ids[place - 1],
                 "evidence_turn_ids": probe.evidence_turn_ids if reuse else (),
             }
-            asked.append((probe.model_copy(update=changed), how))
-        return asking(world, asked)
-
-
-def _most_often(stream: Sequence[int]) -> int:
-    return max(stream.count(family) for family in stream)
+            asked.append((probe.model_copy(update=changed), origin))
+        return with_questions(world, asked)
 
 
 def _wordings(rng: random.Random, truth: Truth, lexicon: Lexicon) -> dict[Key, Asked]:
-    """A question for the solution of every family."""
-    asked = questions(
-        rng, truth, lexicon, lambda probe, how: how.ask == "now" and not probe.unanswerable
-    )
-    return {(how.subject, how.relation): (probe, how) for probe, how in asked}
+    """Return a question for the solution of every family."""
+    return {
+        (origin.subject, origin.relation): (probe, origin)
+        for probe, origin in draw_questions(rng, truth, lexicon, "now")
+    }
 
 
 def success_slope(episode: Episode, score: Score) -> float:
-    """Least-squares slope of success (0 to 1) over the stream, from its first question
-    (0) to its last (1); 0 below two answers.
+    """Return the least-squares slope of success (0 to 1) over the stream, from its first
+    question (0) to its last (1); 0 below two answers.
     """
     rewards = {
         probe.probe_id: reward for probe in score.probes if (reward := probe.reward) is not None
     }
-    asked = [probe.id for probe in episode.probes]
+    probe_ids = [probe.id for probe in episode.probes]
     points = [
-        (place / max(1, len(asked) - 1), rewards[name])
-        for place, name in enumerate(asked)
-        if name in rewards
+        (place / max(1, len(probe_ids) - 1), rewards[probe_id])
+        for place, probe_id in enumerate(probe_ids)
+        if probe_id in rewards
     ]
     return _slope(points)
 

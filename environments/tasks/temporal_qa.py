@@ -1,8 +1,8 @@
-"""Questions of time: on which day something happened, and what held or happened on a given day.
+"""Questions of time: the day of an event, and the state or the event on a given day.
 
 The world is that of `synthetic` with more revisions; only its questions of time are
-asked. Turns say "last Friday", answers are days, so whoever keeps the words without the
-date of the session is lost.
+asked. Turns say "last Friday" and answers are days, so a memory that keeps the words
+without the date of the session fails.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from environments.datasets.synthetic import LEVELS
-from environments.tasks.generated import Draw, Generated, Shared, World, asking, at_least
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.world import make_world
+from environments.tasks.generated import (
+    Draw,
+    Generated,
+    Shared,
+    require_at_least,
+    with_questions,
+)
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.world import World, make_world
 
 
 class TemporalQA(Generated):
@@ -22,17 +27,18 @@ class TemporalQA(Generated):
     name = "temporal_qa"
 
     def __init__(self, *, sessions: int = 8, probes: int = 16, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for knobs below 1."""
+        """Raises `EnvironmentFault` for numbers below 1."""
         super().__init__(**shared)
-        at_least(1, sessions=sessions, probes=probes)
+        require_at_least(1, sessions=sessions, probes=probes)
         self.sessions, self.probes = sessions, probes
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
-        knobs = replace(LEVELS[self.level], sessions=self.sessions, overwrite=0.4, probes=1_000_000)
-        world = make_world(name, str(draw("key").random()), lexicon, knobs)
-        pairs = zip(world[0].probes, world[1].probes, strict=True)
+        """Make one episode."""
+        config = replace(self.world.config, sessions=self.sessions, overwrite=0.4, probes=1_000_000)
+        world = make_world(name, str(draw("key").random()), lexicon, config)
         asked = [
-            pair for pair in pairs if pair[1].ask in ("when", "then") and not pair[0].unanswerable
+            (probe, origin)
+            for probe, origin in zip(world[0].probes, world[1].probes, strict=True)
+            if origin.ask in ("when", "then") and not probe.unanswerable
         ]
-        return asking(world, asked[: self.probes])
+        return with_questions(world, asked[: self.probes])

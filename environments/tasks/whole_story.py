@@ -1,9 +1,8 @@
-"""Long-range understanding: questions whose answer lies in no single session, but in
-all of them together.
+"""Long-range understanding: questions that only all sessions together answer.
 
-Events and possessions of the speakers are strewn over the whole of the episode, never
-two of a kind in one session. Asked is how many there were, or are, and which: whoever
-heard any one session only is wrong.
+Events and possessions of the speakers are spread over the whole episode, never two of a
+kind in one session. The questions ask how many there were, or are, and which: a memory
+of any single session is wrong.
 """
 
 from __future__ import annotations
@@ -12,11 +11,19 @@ from datetime import date
 from itertools import pairwise
 from typing import Unpack
 
-from environments.tasks.generated import Draw, Generated, Shared, World, asking, at_least, questions
-from environments.tasks.script import Script, enough
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.spec import Person, Relation
+from environments.tasks.generated import (
+    Draw,
+    Generated,
+    Shared,
+    draw_questions,
+    require_at_least,
+    with_questions,
+)
+from environments.tasks.script import Script
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.language.spec import Person, Relation
 from environments.worlds.truth import Act
+from environments.worlds.world import World
 
 
 class WholeStory(Generated):
@@ -29,47 +36,48 @@ class WholeStory(Generated):
         the language has room for.
         """
         super().__init__(**shared)
-        at_least(3, sessions=sessions)
-        at_least(1, threads=threads)
+        require_at_least(3, sessions=sessions)
+        require_at_least(1, threads=threads)
         self.sessions, self.threads = sessions, threads
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
-        """One episode."""
-        script = Script(name, draw, lexicon, self.knobs(sessions=self.sessions))
+        """Make one episode."""
+        script = Script(name, draw, lexicon, self.config(sessions=self.sessions))
         most = min(6, self.sessions)
-        found = script.keys("event", "set", ask="count", least=most)
-        keys = enough(found, self.threads, knob="threads")
+        keys = script.keys(
+            "event", "set", ask="count", least=most, count=self.threads, argument="threads"
+        )
         for speaker, relation in keys:
             _strew(script, speaker, relation, script.rng.randint(3, most), self.sessions)
         world = script.world(relation for _, relation in keys)
-        asked = questions(
-            draw("questions"),
-            world[1],
-            lexicon,
-            lambda probe, how: how.ask in ("count", "now") and not probe.unanswerable,
-        )
-        return asking(world, asked)
+        asked = draw_questions(draw("questions"), world[1], lexicon, "count", "now")
+        return with_questions(world, asked)
 
 
 def _strew(script: Script, speaker: Person, relation: Relation, count: int, sessions: int) -> None:
-    """Tell `count` members, one in each of as many stretches of the episode; of
-    possessions some are lost later, two at least stay.
+    """Tell `count` members, one in each of as many stretches of the episode.
+
+    Some possessions are lost later; at least two stay.
     """
     bounds = [round(part * sessions / count) for part in range(count + 1)]
     places = [script.rng.randrange(low, high) for low, high in pairwise(bounds)]
-    told = [
-        script.tell(place, speaker, relation, value, day=_day(script, relation, place))
+    beats = [
+        script.tell(place, (speaker, relation), value, day=_day(script, relation, place))
         for place, value in zip(places, script.values(relation, count), strict=True)
     ]
     if relation.kind == "set":
-        for beat in script.rng.sample(told[:-2], len(told[:-2]) // 2):
+        for beat in script.rng.sample(beats[:-2], len(beats[:-2]) // 2):
             later = [place for place in range(beat.session + 1, sessions) if place not in places]
             if later:
                 script.tell(
-                    script.rng.choice(later), speaker, relation, beat.value, act=Act.REMOVE, of=beat
+                    script.rng.choice(later),
+                    (speaker, relation),
+                    beat.value,
+                    act=Act.REMOVE,
+                    of=beat,
                 )
 
 
 def _day(script: Script, relation: Relation, place: int) -> date | None:
-    """Events have days: that of their session."""
+    """Return the session's day for an event, None for what has no day."""
     return script.story.dates[place] if relation.kind == "event" else None

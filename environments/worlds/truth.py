@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 
-from environments.worlds.spec import Kind
+from environments.worlds.language.spec import Kind
 
 Key = tuple[str, str]
 """(subject's name, relation's name)."""

@@ -22,7 +22,7 @@ from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from environments.play.rollout import play
 from environments.records import Episode, Probe
-from environments.worlds.players import Player
+from environments.worlds.readers.players import Player
 from memagent.build import open_agent
 from memagent.core.records import (
     EventEdge,

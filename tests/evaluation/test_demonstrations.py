@@ -26,10 +26,10 @@ from environments.demonstrations.locomo import locomo_demonstrations
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from environments.play.rollout import ask_probe, play
-from environments.worlds.grammar import grammar_of
-from environments.worlds.lexicon import Lexicon
-from environments.worlds.notes import NoteLanguage
-from environments.worlds.reader import WorldReader
+from environments.worlds.language.loading import grammar_of
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.readers.notes import NoteLanguage
+from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Held
 from memagent.build import open_agent
 from memagent.core.exchange import Role

@@ -34,9 +34,9 @@ from environments.demonstrations.ideal import OracleModel, demonstrations, lines
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
 from environments.views import select_asks, truncate
-from environments.worlds.notes import NoteLanguage
-from environments.worlds.reader import WorldReader
-from environments.worlds.tiny import tiny_vocabulary
+from environments.worlds.readers.notes import NoteLanguage
+from environments.worlds.readers.world_reader import WorldReader
+from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store

@@ -44,7 +44,7 @@ from environments.tasks.rewrite import Rewrite
 from environments.tasks.task_stream import TaskStream, success_slope
 from environments.tasks.temporal_qa import TemporalQA
 from environments.tasks.whole_story import WholeStory
-from environments.worlds.players import Player, PlayerName
+from environments.worlds.readers.players import Player, PlayerName
 from environments.worlds.truth import Truth
 from memagent.build import open_agent
 from memagent.core.snapshot import EMPTY

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from environments.worlds import spec
-from environments.worlds.checks import check_grammar
-from environments.worlds.everyday import EVERYDAY
-from environments.worlds.spec import Relation, half, slots_of
+from environments import worlds
+from environments.worlds.language import spec
+from environments.worlds.language.checks import check_grammar
+from environments.worlds.language.loading import grammar_of
+from environments.worlds.language.spec import Relation, half, slots_of
 
+EVERYDAY = grammar_of("rich")
 _RELATIONS = {relation.name: relation for relation in EVERYDAY.relations}
 
 
@@ -101,6 +103,8 @@ def test_no_form_means_two_things() -> None:
     assert [form for form, count in seen.items() if count > 1] == []
 
 
-def test_the_data_modules_hold_no_machine_made_marks() -> None:
-    for file in Path(spec.__file__).parent.glob("relations_*.py"):
+def test_the_data_files_hold_no_machine_made_marks() -> None:
+    files = list(Path(worlds.__file__).parent.glob("data/rich/relations/*.toml"))
+    assert len(files) == 15
+    for file in files:
         assert not set("$@%~^`|&") & set(file.read_text(encoding="utf-8")), file.name

@@ -21,17 +21,18 @@ from places import KITS_PATH
 from environments import Environment, EnvironmentFault, check_environment, truncate
 from environments.datasets.synthetic import LEVELS, PARTS, Level, Part, Synthetic, synthetic
 from environments.records import Episode
-from environments.worlds.asker import CATEGORIES
-from environments.worlds.checks import check_grammar
-from environments.worlds.days import day_text, spoken
-from environments.worlds.grammar import grammar_of
-from environments.worlds.lexicon import Lexicon, capitalised, with_article
-from environments.worlds.spec import FORMS, Relation
-from environments.worlds.tiny import TINY, tiny_vocabulary
+from environments.worlds.language.checks import check_grammar
+from environments.worlds.language.days import day_text, spoken
+from environments.worlds.language.lexicon import Lexicon, capitalised, with_article
+from environments.worlds.language.loading import grammar_of, open_world
+from environments.worlds.language.spec import FORMS, Relation
+from environments.worlds.language.vocabulary import tiny_vocabulary
+from environments.worlds.questions.candidates import CATEGORIES
 from environments.worlds.truth import Act
 from environments.worlds.world import make_world
 from memagent.plugins import available, load
 
+TINY = grammar_of("tiny")
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -309,7 +310,9 @@ def structure(level: Level, index: int, grammar_people: bool) -> list[tuple[obje
             grammar, people=tuple(replace(one, name=f"Q{one.name}") for one in grammar.people)
         )
     lexicon = Lexicon(grammar, held_out=False)
-    episode, truth = make_world("one", f"law/{index}", lexicon, replace(LEVELS[level], sessions=6))
+    episode, truth = make_world(
+        "one", f"law/{index}", lexicon, replace(open_world(level).config, sessions=6)
+    )
     plain = [
         [text.replace("Q", "") for text in (probe.question, *probe.answers)]
         for probe in episode.probes

@@ -12,10 +12,10 @@ import pytest
 
 from environments import play, replay_session, truncate
 from environments.datasets.synthetic import LEVELS, Level, Synthetic, synthetic
-from environments.worlds.asker import CATEGORIES
-from environments.worlds.days import day_answers
-from environments.worlds.grammar import grammar_of
-from environments.worlds.players import PLAYERS, Player, PlayerName
+from environments.worlds.language.days import day_answers
+from environments.worlds.language.loading import grammar_of
+from environments.worlds.questions.candidates import CATEGORIES
+from environments.worlds.readers.players import PLAYERS, Player, PlayerName
 from environments.worlds.truth import Act, ProbeTruth, Telling, Truth
 from memagent.build import open_agent
 from memagent.core.snapshot import EMPTY

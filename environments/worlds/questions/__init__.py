@@ -1,0 +1,1 @@
+"""Questions about a world, with exact answers and evidence."""

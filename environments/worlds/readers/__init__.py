@@ -1,0 +1,1 @@
+"""Agents that read a known world by rule, and the notes that they read."""

@@ -1,0 +1,168 @@
+"""Notes in words: what an ideal memory of a world would write down, and what a note says.
+
+`written` and `read` are each other's inverse for every relation of a grammar, so
+whether a policy's note is right can be told by rule:
+
+    Tom Hill lives in Bonn
+    Tom Hill bought lamp (on 10 February)
+    Max Wood had pony (until 18 February)          never written by the ideal manager, which deletes instead
+    Mia Lake missed the train (because the clock stood still)
+
+A text that is no note reads as None: a reader of notes gets nothing from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+
+from environments.worlds.language.days import MONTHS, Calendar, day_text
+from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.readers.players import Note
+from environments.worlds.truth import Held, Telling
+
+_DETAILS = re.compile(r"^(?P<said>.*?)(?: ?\((?P<details>[^()]*)\))?\.?$")
+
+
+@dataclass(frozen=True)
+class NoteLanguage:
+    """The notes of one grammar."""
+
+    lexicon: Lexicon
+
+    @cached_property
+    def _phrases(self) -> Mapping[str, str]:
+        """Words of a relation, with the blank after them, to its name; longest first,
+        so that "lives in" is not read as "lives".
+        """
+        words = {f"{name.replace('_', ' ').lower()} ": name for name in self.lexicon.relations}
+        return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
+
+    @cached_property
+    def _people(self) -> Mapping[str, str]:
+        """How a note about somebody begins to their name, longest first."""
+        names = sorted(
+            (person.name for person in self.lexicon.grammar.people), key=len, reverse=True
+        )
+        return {f"{name.lower()} ": name for name in names}
+
+    @property
+    def calendar(self) -> Calendar:
+        """How days are named."""
+        return self.lexicon.grammar.calendar
+
+    def told(self, telling: Telling) -> str:
+        """The note that a telling deserves by itself."""
+        event = self.lexicon.relations[telling.relation].kind in ("event", "plan")
+        return self._text(
+            telling.subject,
+            telling.relation,
+            telling.value,
+            day=telling.day,
+            event=event,
+            place=telling.place,
+            company=telling.company,
+            cause=telling.cause,
+        )
+
+    def held(self, subject: str, relation: str, held: Held) -> str:
+        """The note of a value as the state holds it."""
+        return self._text(
+            subject,
+            relation,
+            held.value,
+            day=held.start if held.dated else None,
+            event=held.kind in ("event", "plan"),
+            place=held.place,
+            company=held.company,
+            cause=held.cause,
+            outcome=held.outcome,
+        )
+
+    def _text(
+        self,
+        subject: str,
+        relation: str,
+        value: str,
+        *,
+        day: date | None,
+        event: bool,
+        place: str = "",
+        company: str = "",
+        cause: str = "",
+        outcome: bool | None = None,
+    ) -> str:
+        details = (
+            f"{'on' if event else 'since'} {day_text(self.calendar, day)}" if day else "",
+            f"at {place}" if place else "",
+            f"with {company}" if company else "",
+            f"because {cause}" if cause else "",
+            {None: "", True: "it was so", False: "it was not so"}[outcome],
+        )
+        said = f"{subject} {relation.replace('_', ' ')} {value}"
+        known = "; ".join(detail for detail in details if detail)
+        return f"{said} ({known})" if known else said
+
+    def read(self, text: str, *, said_on: date | None = None) -> Note | None:
+        """What a note says; None when it is not one.
+
+        A year that a short calendar leaves out is that of `said_on`.
+        """
+        match = _DETAILS.match(" ".join(text.split()))
+        if match is None:
+            return None
+        said = match["said"]
+        lowered = said.lower()
+        beginning = next(filter(lowered.startswith, self._people), None)
+        if beginning is None:
+            return None
+        rest = said[len(beginning) :]
+        lowered = rest.lower()
+        phrase = next(filter(lowered.startswith, self._phrases), None)
+        if phrase is None:
+            return None
+        relation = self._phrases[phrase]
+        details = _details(match["details"] or "")
+        day = self._day(details.get("on") or details.get("since") or "", said_on)
+        return Note(
+            subject=self._people[beginning],
+            relation=relation,
+            kind=self.lexicon.relations[relation].kind,
+            value=rest[len(phrase) :].strip(),
+            start=(day or said_on or date.min).isoformat(),
+            dated=day is not None,
+            place=details.get("at", ""),
+            company=details.get("with", ""),
+            cause=details.get("because", ""),
+            outcome={"": None, "so": True, "not": False}[details.get("it was", "")],
+        )
+
+    def _day(self, words: str, said_on: date | None) -> date | None:
+        parts = words.split()
+        if len(parts) not in (2, 3) or not parts[0].isdecimal() or parts[1].title() not in MONTHS:
+            return None
+        year = (
+            int(parts[2])
+            if len(parts) == 3 and parts[2].isdecimal()
+            else (said_on.year if said_on else 1)
+        )
+        try:
+            return date(year, MONTHS.index(parts[1].title()) + 1, int(parts[0]))
+        except ValueError:
+            return None
+
+
+def _details(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(";"):
+        words = part.strip()
+        if words in ("it was so", "it was not so"):
+            found["it was"] = "so" if words == "it was so" else "not"
+            continue
+        key, _, value = words.partition(" ")
+        if value:
+            found[key] = value
+    return found

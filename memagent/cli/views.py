@@ -372,34 +372,22 @@ def commit_lines(commit: Commit) -> list[Text]:
 
 
 def _op_line(op: MemoryOp, item_id: str | None, deleted: Mapping[str, str]) -> Text:
-    said = f"  [{', '.join(turns)}]" if (turns := _op_turns(op)) else ""
+    from memagent.pages.journal_words import op_text, turns_of
+
+    said = f"  [{', '.join(turns)}]" if (turns := turns_of(op)) else ""
     colour = {"ADD": "green", "UPDATE": "cyan", "DELETE": "red"}.get(op.op, "dim")
     return line(
         (f"{op.op:<6} ", colour),
         item_id or op.id or "-",
-        f"  {deleted.get(item_id or '') or _op_text(op)}",
+        f"  {deleted.get(item_id or '') or op_text(op) or op.reason}",
         (said, "dim"),
     )
 
 
-def _op_turns(op: MemoryOp) -> tuple[str, ...]:
-    if op.op == "UPDATE" or op.op == "DELETE":
-        return op.source_turn_ids
-    return op.fact.source_turn_ids if op.fact is not None else ()
-
-
-def _op_text(op: MemoryOp) -> str:
-    match op.op:
-        case "UPDATE":
-            return op.text
-        case "DELETE":
-            return op.reason
-        case _:
-            return op.fact.text if op.fact is not None else op.reason
-
-
 def _rejected_line(one: Rejected) -> Text:
-    tried = f"{one.op.op} {_op_text(one.op)}" if one.op is not None else one.raw
+    from memagent.pages.journal_words import op_text
+
+    tried = f"{one.op.op} {op_text(one.op) or one.op.reason}" if one.op is not None else one.raw
     return line(
         ("refused ", "yellow"),
         f"{one.reason.value}: {one.detail or '-'}",

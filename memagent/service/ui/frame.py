@@ -31,6 +31,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 import memagent
 from memagent.client.faults import plain_problem, problem_of
 from memagent.core.errors import MemAgentError
+from memagent.pages.journal_words import op_text, refusal_words
 from memagent.service.problems import tell_failure
 from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, door_of
 
@@ -217,7 +218,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(when=when, day=day, number=number, size=size)  # pyright: ignore[reportUnknownMemberType]
+    made.filters.update(
+        when=when, day=day, number=number, size=size, refusal_words=refusal_words, op_text=op_text
+    )  # pyright: ignore[reportUnknownMemberType]
     return made
 
 

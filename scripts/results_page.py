@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from train.report.plots import Line, line_plot
+from memagent.pages.charts import Axes, Curve, line_chart
 from train.run.evaluation import bootstrap
 
 RESULTS = Path("docs/research/results")
@@ -37,7 +37,7 @@ COLUMNS = {
 COLOURS = ("#3366cc", "#c2410c", "#15803d", "#7e22ce", "#64748b", "#b45309")
 STYLE = (
     "text{font:10px system-ui,sans-serif;fill:#444}.axis,.grid,line{stroke:#bbb;stroke-width:.5}"
-    "polyline,path.line{fill:none;stroke-width:1.6}"
+    "polyline{fill:none;stroke-width:1.6}"
 )
 
 
@@ -79,7 +79,7 @@ def _row(arm: str, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 def curves(summary: Mapping[str, Any]) -> str:
     """Validation F1 of every arm over tokens as an SVG file that needs no style sheet."""
-    lines: list[Line] = []
+    lines: list[Curve] = []
     for place, (arm, by_seed) in enumerate(summary["curves"].items()):
         runs = [points for points in by_seed.values() if points]
         last = min(points[-1][0] for points in runs)
@@ -91,20 +91,20 @@ def curves(summary: Mapping[str, Any]) -> str:
             else ()
         )
         means = [(mark, fmean(values)) for mark, values in zip(marks, at, strict=True)]
-        lines.append(Line(name=arm, points=means, bands=bands, colour=place))
-    picture = line_plot(lines, title="validation F1 over generated tokens")
+        lines.append(Curve(name=arm, points=means, bands=bands, tone=place))
+    picture = line_chart("Validation F1 over generated tokens", lines, Axes(across="tokens")).svg
     rules = STYLE + "".join(
-        f".c{place}{{stroke:{colour};fill:none}}.band.c{place}{{fill:{colour};fill-opacity:.12;stroke:none}}"
+        f".tone{place}{{stroke:{colour};fill:none}}.band.tone{place}{{fill:{colour};fill-opacity:.12;stroke:none}}"
         for place, colour in enumerate(COLOURS)
     )
     names = "".join(
-        f'<text x="{52 + 100 * (place % 3)}" y="{224 + 13 * (place // 3)}" style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
+        f'<text x="{52 + 100 * (place % 3)}" y="{234 + 13 * (place // 3)}" style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
         for place, line in enumerate(lines)
     )
     picture = re.sub(
         r"<svg[^>]*>",
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 360 245" width="720" height="490">'
-        f'<style>{rules}</style><rect width="360" height="245" fill="#fff"/>',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 360 255" width="720" height="510">'
+        f'<style>{rules}</style><rect width="360" height="255" fill="#fff"/>',
         picture,
         count=1,
     )

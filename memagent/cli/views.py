@@ -257,33 +257,23 @@ def commit_lines(commit: Commit) -> list[Text]:
 
 
 def _op_line(op: MemoryOp, item_id: str | None, deleted: Mapping[str, str]) -> Text:
-    turns = _op_turns(op)
+    from memagent.pages.journal_words import op_text, turns_of
+
+    turns = turns_of(op)
     colour = {"ADD": "green", "UPDATE": "cyan", "DELETE": "red"}.get(op.op, "dim")
     return line(
         (f"{op.op:<6} ", colour),
         item_id or op.id or "-",
-        f"  {deleted.get(item_id or '') or _op_text(op)}",
+        f"  {deleted.get(item_id or '') or op_text(op) or op.reason}",
         (f"  [{', '.join(turns)}]" if turns else "", "dim"),
     )
 
 
-def _op_turns(op: MemoryOp) -> tuple[str, ...]:
-    if op.op == "UPDATE" or op.op == "DELETE":
-        return op.source_turn_ids
-    return op.fact.source_turn_ids if op.fact is not None else ()
-
-
-def _op_text(op: MemoryOp) -> str:
-    if op.op == "UPDATE":
-        return op.text
-    if op.op == "DELETE":
-        return op.reason
-    return op.fact.text if op.fact is not None else op.reason
-
-
 def _rejected_line(rejected: Rejected) -> Text:
+    from memagent.pages.journal_words import op_text
+
     op = rejected.op
-    tried = f"{op.op} {_op_text(op)}" if op is not None else rejected.raw
+    tried = f"{op.op} {op_text(op) or op.reason}" if op is not None else rejected.raw
     reason = f"{rejected.reason.value}: {rejected.detail or '-'}"
     return line(("refused ", "yellow"), reason, (f"  ({tried})" if tried else "", "dim"))
 

@@ -1,153 +1,241 @@
-"""Curves over steps as values that a template can draw: places in a picture of 360 by
-220 units, ticks with their labels, and words.
+"""SVG charts for pages without scripts: curves with bands, columns, dots and bars.
 
-Nothing here writes markup. Values that are not finite are left out, and long curves are
-thinned to means over equal stretches, so a picture stays small however long a run was.
-What a picture shows is also told in words (`Chart.told`), for readers who do not see
-it.
+Every function returns a `Chart`, a figure that templates can show as it is. Colours are
+the classes `tone0` to `tone5` of `assets/charts.css`, which reads well in light and dark.
+Values that are not finite are left out. Long series are thinned to means over equal
+stretches, so a picture stays small however long a run was. The picture's title says in
+words what it shows, and each mark carries its value.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import count, pairwise
 from statistics import fmean
-from typing import Final
+from textwrap import shorten
+from typing import Final, cast
 
 Point = tuple[float, float]
 Band = tuple[float, float, float]
 """(x, low, high)"""
+Row = tuple[float, ...]
 WIDTH: Final = 360
 HEIGHT: Final = 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 12, HEIGHT - 40
+"""The edges of the drawing area."""
 _MOST_POINTS: Final = 240
-_MOST_DOTS: Final = 16
+_MOST_COLUMNS: Final = 60
+_MOST_DOTS: Final = 1_500
+_MOST_MARKED: Final = 16
+"""Points of a curve that still get a dot each."""
+_BAR: Final = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line: points in order of x, and an interval around each where it is known."""
+    """A line through points in order of x, with an interval around each where it is known."""
 
     name: str
     points: Sequence[Point]
     bands: Sequence[Band] = ()
     tone: int = 0
-    """Which of the six colours of charts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """A curve at its places."""
+class Bar:
+    """A labelled bar from 0 to `value`, which is at most 1, with a whisker for its interval."""
 
-    name: str
-    tone: int
-    path: str
-    """Points of a polyline."""
-    band: str
-    """Points of a polygon; "" without intervals."""
-    dots: tuple[tuple[float, float, str], ...]
-    """(x, y, what it says); few, or none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A picture of curves."""
-
-    title: str
-    note: str
-    across: str
-    """What x is."""
-    curves: tuple[Drawn, ...] = ()
-    levels: tuple[tuple[float, str], ...] = ()
-    """(y, label) of the horizontal lines."""
-    steps: tuple[tuple[float, str], ...] = ()
-    """(x, label) below."""
-    borders: tuple[float, ...] = ()
-    """x of the dashed lines."""
-    told: str = ""
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    bottom: int = HEIGHT - _BOTTOM
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not self.curves
-
-
-Shown = Callable[[float], str]
-"""A value as text."""
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    best: bool = False
 
 
 def number(value: float) -> str:
-    """A value in few letters: `0.25`, `12`, `1.2k`, `3M`, `2e-05`."""
+    """Format a value in few letters: `0.25`, `12`, `1.2k`, `3M`, `2e-05`."""
     size = abs(value)
-    if size == 0:
-        return "0"
-    if size < 0.001:
+    if 0 < size < 0.001:
         return f"{value:.0e}"
     for limit, sign in ((1_000_000, "M"), (1_000, "k")):
         if size >= limit:
             return f"{value / limit:.1f}".removesuffix(".0") + sign
-    return f"{value:.3g}"
+    return f"{value:.3g}" if value else "0"
 
 
 def share(value: float) -> str:
-    """A value as per cent."""
+    """Format a value as per cent."""
     return f"{100 * value:.0f} %"
 
 
-def chart(
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What the axes show; without `low` and `high` the values themselves bound the picture."""
+
+    across: str = "update"
+    """The unit of x."""
+    low: float | None = None
+    high: float | None = None
+    shown: Callable[[float], str] = number
+    """How a y is written."""
+    borders: Sequence[float] = ()
+    """Each x at which a dashed line stands."""
+    ring: float | None = None
+    """The x whose dots get a ring."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A figure: a picture with its title, and a legend where there are several series."""
+
+    title: str
+    note: str = ""
+    svg: str = ""
+    """The picture; "" when there is nothing to draw."""
+    legend: Sequence[tuple[int, str]] = ()
+    """(tone, name) of each series."""
+
+    def __html__(self) -> str:
+        """Return the figure as markup, which Jinja does not escape again."""
+        note = f' <span class="soft small">{escape(self.note)}</span>' if self.note else ""
+        names = "".join(f'<li class="tone{tone}">{escape(name)}</li>' for tone, name in self.legend)
+        legend = f'<ul class="legend">{names}</ul>' if len(self.legend) > 1 else ""
+        picture = self.svg or '<p class="soft small none">No figures yet.</p>'
+        return (
+            f'<figure class="chart"><figcaption><strong>{escape(self.title)}</strong>{note}'
+            f"</figcaption>{picture}{legend}</figure>"
+        )
+
+
+# -- charts ----------------------------------------------------------------------------
+
+
+def line_chart(
+    title: str, curves: Sequence[Curve], axes: Axes | None = None, *, note: str = ""
+) -> Chart:
+    """Draw curves into one picture; those without a finite value are left out."""
+    axes = axes or Axes()
+    curves = [curve for curve in map(_finite, curves) if curve.points]
+    if not curves:
+        return Chart(title=title, note=note)
+    ys = [y for curve in curves for _, *values in (*curve.points, *curve.bands) for y in values]
+    frame = _Frame.around([x for curve in curves for x, _ in curve.points], ys, axes)
+    words = "; ".join(_curve_words(curve, axes) for curve in curves)
+    marks = "".join(_band(curve, frame) for curve in curves if len(curve.bands) > 1)
+    marks += "".join(_line(curve, frame, axes) for curve in curves)
+    svg = _svg(f"{title}. {words}", frame.axes(axes) + marks)
+    return Chart(title=title, note=note, svg=svg, legend=[(one.tone, one.name) for one in curves])
+
+
+def column_chart(
     title: str,
-    curves: Sequence[Curve],
+    rows: Sequence[Row],
+    names: Sequence[str],
+    axes: Axes | None = None,
+    *,
+    grouped: bool = False,
+    note: str = "",
+) -> Chart:
+    """Draw the parts of each (x, part, ...) as columns, in the n-th tone the n-th.
+
+    They stand on top of each other, or with `grouped` side by side.
+    """
+    axes = axes or Axes()
+    rows = thinned(
+        [tuple(v if math.isfinite(v) else 0.0 for v in row) for row in rows], most=_MOST_COLUMNS
+    )
+    if not any(any(parts) for _, *parts in rows):
+        return Chart(title=title, note=note)
+    ys = [y for _, *parts in rows for y in (parts if grouped else (sum(parts),))]
+    frame = _Frame.around([0.0, float(len(rows))], [0.0, *ys], axes)
+    room, every = frame.x(0.9) - frame.x(0.0), -(-len(rows) // 8)
+    thick = min(22.0, room / len(names)) if grouped else room
+    marks = [frame.levels(axes), _text(RIGHT, HEIGHT - 4, axes.across, "end")]
+    for place, (x, *parts) in enumerate(rows):
+        middle, base = frame.x(place + 0.5), 0.0
+        left = middle - (thick * len(names) if grouped else thick) / 2
+        if place % every == 0:
+            marks.append(_text(middle, BOTTOM + 17, number(x), "middle"))
+        for name, tone, part in zip(names, count(), parts, strict=False):
+            words = f"{name}, {axes.across} {number(x)}: {axes.shown(part)}"
+            marks.append(
+                _column(frame, words, tone, (left, thick), (base, base + part)) * bool(part)
+            )
+            left, base = (left + thick, base) if grouped else (left, base + part)
+    svg = _svg(f"{title}: {', '.join(names)}", "".join(marks))
+    return Chart(title=title, note=note, svg=svg, legend=list(enumerate(names)))
+
+
+def dot_chart(
+    title: str,
+    dots: Sequence[tuple[float, float, str]],
+    axes: Axes | None = None,
     *,
     note: str = "",
-    across: str = "update",
-    low: float | None = None,
-    high: float | None = None,
-    shown: Shown = number,
-    borders: Sequence[float] = (),
 ) -> Chart:
-    """Curves in one picture; without `low` and `high` the values themselves bound it.
+    """Draw a dot for each (x, y, label); a label that is not "" stands beside its dot.
 
-    Curves without a finite value are left out.
+    With `axes` x runs from 0 to 1 and y from 0 to `axes.high`. Without, both reach equally
+    far to either side of zero, and dashed lines mark the zeros.
     """
-    kept = [one for one in map(_finite, curves) if one.points]
-    if not kept:
-        return Chart(title=title, note=note, across=across, told="no figures yet")
-    xs = [x for curve in kept for x, _ in curve.points]
-    ys = [y for curve in kept for _, y in curve.points] + [
-        y for c in kept for _, *ends in c.bands for y in ends
+    dots = [dot for dot in dots if math.isfinite(dot[0] + dot[1])][-_MOST_DOTS:]
+    if not dots:
+        return Chart(title=title, note=note)
+    edge = 1.08 * max(1.0, *(abs(value) for x, y, _ in dots for value in (x, y)))
+    frame = _Frame(0.0, 1.0, 0.0, axes.high or 1.0) if axes else _Frame(-edge, edge, -edge, edge)
+    marks = [frame.levels(axes or Axes()), frame.steps()]
+    if axes is None:
+        zero = frame.y(0.0)
+        marks += [frame.border(0.0), _tag("line", "border", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)]
+    labels: list[Point] = []
+    for x, y, label in dots:
+        at, line = frame.x(x), frame.y(y) + 4
+        css, radius = ("dot", 4) if label else ("speck", 3)
+        marks.append(_tag("circle", f"{css} tone0", _title(label), cx=at, cy=line - 4, r=radius))
+        if label:
+            while any(abs(line - other) < 12 and abs(at - near) < 150 for near, other in labels):
+                line += 12
+            labels.append((at, line))
+            beside, anchor = (at - 9, "end") if x > 0.55 else (at + 9, "start")
+            marks.append(_text(beside, line, shorten(label, 36, placeholder=" …"), anchor))
+    return Chart(title=title, note=note, svg=_svg(title, "".join(marks)))
+
+
+def bar_chart(title: str, bars: Sequence[Bar], *, note: str = "") -> Chart:
+    """Draw bars over [0, 1] below each other; those without a value keep an empty track."""
+    left = 12.0 + max((min(150.0, 6.4 * len(bar.label)) for bar in bars), default=0.0)
+    wide, bottom = WIDTH - 44.0 - left, _BAR * len(bars)
+    marks = [
+        _tag("line", "grid", x1=left + wide * tick, x2=left + wide * tick, y1=0, y2=bottom + 4)
+        + _text(left + wide * tick, bottom + 17, number(tick), "middle")
+        for tick in ticks(0.0, 1.0)
     ]
-    frame = _Frame.around(xs, ys, low=low, high=high)
-    return Chart(
-        title=title,
-        note=note,
-        across=across,
-        curves=tuple(_drawn(curve, frame, shown) for curve in kept),
-        levels=tuple((frame.y(value), shown(value)) for value in ticks(frame.y0, frame.y1)),
-        steps=tuple(
-            (frame.x(value), number(value))
-            for value in ticks(frame.x0, frame.x1)
-            if value == round(value)
-        ),
-        borders=tuple(frame.x(x) for x in borders if frame.x0 < x < frame.x1),
-        told="; ".join(_told(curve, across, shown) for curve in kept),
-    )
+    marks += [_bar(bar, place * _BAR, left, wide) for place, bar in enumerate(bars)]
+    return Chart(title=title, note=note, svg=_svg(title, "".join(marks), height=bottom + 24))
 
 
-def ticks(low: float, high: float, *, wanted: int = 4) -> list[float]:
-    """Round values from `low` to `high`, about `wanted` of them; `low` alone where
-    there is no room between.
-    """
+def _bar(bar: Bar, top: float, left: float, wide: float) -> str:
+    middle, box = top + _BAR / 2, {"x": left, "y": top + 5, "height": _BAR - 10, "rx": 3}
+    marks = _text(left - 8, middle + 4, bar.label, "end") + _tag("rect", "track", width=wide, **box)
+    if bar.value is None:
+        return marks
+    words, css = _title(f"{bar.label}: {bar.value:.3f}"), "bar best" if bar.best else "bar"
+    marks += _tag("rect", css, words, width=max(bar.value, 0.004) * wide, **box)
+    if bar.low is not None and bar.high is not None:
+        low, high = (round(left + end * wide, 1) for end in (bar.low, bar.high))
+        ends = f"M{low} {middle - 4}v8M{high} {middle - 4}v8"
+        marks += _tag("path", "whisker", d=f"M{low} {middle}H{high}{ends}")
+    return marks + _text(WIDTH - 38, middle + 4, f"{bar.value:.3f}")
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return about four round values from `low` to `high`; `low` alone without room between."""
     if not high > low:
         return [low]
-    rough = (high - low) / wanted
+    rough = (high - low) / 4
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(
         factor * unit for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * unit >= rough * 0.999
@@ -156,75 +244,128 @@ def ticks(low: float, high: float, *, wanted: int = 4) -> list[float]:
     return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
 
 
-def thinned(points: Sequence[Point], *, most: int = _MOST_POINTS) -> list[Point]:
-    """At most `most` points: means over equal stretches of the list."""
-    if len(points) <= most:
-        return list(points)
-    cuts = [round(at * len(points) / most) for at in range(most + 1)]
-    parts = [points[start:end] for start, end in pairwise(cuts) if end > start]
-    return [(fmean(x for x, _ in part), fmean(y for _, y in part)) for part in parts]
+def thinned(rows: Sequence[Row], *, most: int = _MOST_POINTS) -> Sequence[Row]:
+    """Return at most `most` rows: means, column by column, over equal stretches."""
+    if len(rows) <= most:
+        return rows
+    cuts = [round(at * len(rows) / most) for at in range(most + 1)]
+    parts = [rows[start:end] for start, end in pairwise(cuts)]
+    return [tuple(map(fmean, zip(*part, strict=True))) for part in parts]
 
 
-# -- places ----------------------------------------------------------------------------
+# -- places and marks ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Frame:
-    """Where values lie in the picture."""
+    """The values at the edges of the drawing area."""
 
     x0: float
     x1: float
     y0: float
     y1: float
-    wide: float = field(default=WIDTH - _LEFT - _RIGHT)
-    tall: float = field(default=HEIGHT - _TOP - _BOTTOM)
 
     @classmethod
-    def around(
-        cls, xs: Sequence[float], ys: Sequence[float], *, low: float | None, high: float | None
-    ) -> _Frame:
+    def around(cls, xs: Sequence[float], ys: Sequence[float], axes: Axes) -> _Frame:
         y0, y1 = min(ys), max(ys)
         room = (y1 - y0) * 0.06 or abs(y1) * 0.1 or 0.5
-        bottom = y0 - room if low is None else min(low, y0)
-        top = y1 + room if high is None else max(high, y1)
-        return cls(x0=min(xs), x1=max(xs), y0=bottom, y1=top)
+        bottom = min(axes.low, y0) if axes.low is not None else y0 - room if y0 else 0.0
+        return cls(min(xs), max(xs), bottom, y1 + room if axes.high is None else max(axes.high, y1))
 
     def x(self, value: float) -> float:
         if self.x1 == self.x0:
-            return _LEFT + self.wide / 2
-        return round(_LEFT + self.wide * (value - self.x0) / (self.x1 - self.x0), 1)
+            return (LEFT + RIGHT) / 2
+        return LEFT + (RIGHT - LEFT) * (value - self.x0) / (self.x1 - self.x0)
 
     def y(self, value: float) -> float:
-        return round(HEIGHT - _BOTTOM - self.tall * (value - self.y0) / (self.y1 - self.y0), 1)
+        return BOTTOM - (BOTTOM - TOP) * (value - self.y0) / (self.y1 - self.y0)
+
+    def axes(self, axes: Axes) -> str:
+        borders = "".join(map(self.border, (x for x in axes.borders if self.x0 < x < self.x1)))
+        unit = _text(RIGHT, HEIGHT - 4, axes.across, "end")
+        return self.levels(axes) + self.steps(whole=True) + unit + borders
+
+    def levels(self, axes: Axes) -> str:
+        places = [(self.y(value), axes.shown(value)) for value in ticks(self.y0, self.y1)]
+        return "".join(
+            _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
+            + _text(LEFT - 6, y + 4, words, "end")
+            for y, words in places
+        ) + _tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+
+    def steps(self, *, whole: bool = False) -> str:
+        values = [x for x in ticks(self.x0, self.x1) if not whole or x == round(x)]
+        return "".join(
+            _tag("line", "mark", x1=self.x(x), x2=self.x(x), y1=BOTTOM, y2=BOTTOM + 4)
+            + _text(self.x(x), BOTTOM + 17, number(x), "middle")
+            for x in values
+        )
+
+    def border(self, x: float) -> str:
+        return _tag("line", "border", x1=self.x(x), x2=self.x(x), y1=TOP, y2=BOTTOM)
+
+    def path(self, points: Sequence[Point]) -> str:
+        return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
 
 
 def _finite(curve: Curve) -> Curve:
-    points = [(x, y) for x, y in curve.points if math.isfinite(x) and math.isfinite(y)]
+    points = [point for point in curve.points if all(map(math.isfinite, point))]
     bands = [band for band in curve.bands if all(map(math.isfinite, band))]
-    return Curve(
-        name=curve.name, points=thinned(points), bands=bands[:_MOST_POINTS], tone=curve.tone
+    return replace(
+        curve,
+        points=cast("Sequence[Point]", thinned(points)),
+        bands=cast("Sequence[Band]", thinned(bands)),
     )
 
 
-def _drawn(curve: Curve, frame: _Frame, shown: Shown) -> Drawn:
-    upper = [f"{frame.x(x)},{frame.y(top)}" for x, _, top in curve.bands]
-    lower = [f"{frame.x(x)},{frame.y(bottom)}" for x, bottom, _ in reversed(curve.bands)]
-    dotted = curve.points if len(curve.points) <= _MOST_DOTS else ()
-    return Drawn(
-        name=curve.name,
-        tone=curve.tone,
-        path=" ".join(f"{frame.x(x)},{frame.y(y)}" for x, y in curve.points),
-        band=" ".join(upper + lower) if len(curve.bands) > 1 else "",
-        dots=tuple(
-            (frame.x(x), frame.y(y), f"{curve.name}, {number(x)}: {shown(y)}") for x, y in dotted
-        ),
-    )
+def _band(curve: Curve, frame: _Frame) -> str:
+    upper = [(x, high) for x, _, high in curve.bands]
+    lower = [(x, low) for x, low, _ in reversed(curve.bands)]
+    return _tag("polygon", f"band tone{curve.tone}", points=frame.path(upper + lower))
 
 
-def _told(curve: Curve, across: str, shown: Shown) -> str:
-    (x0, y0), (x1, y1) = curve.points[0], curve.points[-1]
+def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
+    """Draw the line, and a dot for each point where points are few."""
+    marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
+    for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
+        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.shown(y)}")
+        css, radius = (" ring", 4.5) if x == axes.ring else ("", 2.6)
+        places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
+        marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
+    return "".join(marks)
+
+
+def _column(frame: _Frame, words: str, tone: int, x: Point, y: Point) -> str:
+    """Draw a column at (left, width) between two values, with its words as a tooltip."""
+    top, bottom = sorted(map(frame.y, y))
+    places = {"x": x[0], "width": x[1], "y": top, "height": max(0.8, bottom - top)}
+    return _tag("rect", f"part tone{tone}", _title(words), **places)
+
+
+def _curve_words(curve: Curve, axes: Axes) -> str:
+    shown, (x0, y0), (x1, y1) = axes.shown, curve.points[0], curve.points[-1]
     if x0 == x1:
-        return f"{curve.name}: {shown(y0)} at {across} {number(x0)}"
+        return f"{curve.name}: {shown(y0)} at {axes.across} {number(x0)}"
     values = [y for _, y in curve.points]
-    ends = f"{shown(y0)} at {across} {number(x0)}, {shown(y1)} at {number(x1)}"
+    ends = f"{shown(y0)} at {axes.across} {number(x0)}, {shown(y1)} at {number(x1)}"
     return f"{curve.name}: {ends}, between {shown(min(values))} and {shown(max(values))}"
+
+
+def _tag(name: str, css: str, body: str = "", **attributes: float | str) -> str:
+    values = "".join(
+        f' {key}="{value if isinstance(value, str) else round(value, 1)}"'
+        for key, value in attributes.items()
+    )
+    return f'<{name} class="{css}"{values}>{body}</{name}>'
+
+
+def _title(words: str) -> str:
+    return f"<title>{escape(words)}</title>"
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _svg(words: str, body: str, *, height: float = HEIGHT) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img">{_title(words)}{body}</svg>'

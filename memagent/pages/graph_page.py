@@ -9,19 +9,17 @@ shows it as text nodes only.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from html import escape
-from importlib.resources import files
 from string import Template
 from typing import Any
 
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode
 from memagent.core.records import NodeKind, Relation
+from memagent.pages.document import asset, digest_of
 from memagent.pages.layout import force_layout, time_layout
 
 SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
@@ -42,7 +40,7 @@ _PULLS = {
 def graph_page(document: GraphDocument) -> str:
     """The page as text."""
     style, script = _parts()
-    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src {digest_of(style)}; script-src {digest_of(script)}; base-uri 'none'; form-action 'none'"
     return Template(asset("graph.html")).substitute(
         policy=policy,
         title=escape(f"Event graph of {document.scope.user_id}"),
@@ -64,15 +62,6 @@ def safe_json(value: object) -> str:
 def _parts() -> tuple[str, str]:
     style = "".join(asset(name) for name in _STYLES)
     return style, '"use strict";\n' + "".join(asset(name) for name in (*SCRIPTS, "graph_alone.js"))
-
-
-def asset(name: str) -> str:
-    """The text of one of the page's files."""
-    return (files("memagent.pages") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _digest(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def page_data(document: GraphDocument) -> dict[str, Any]:

@@ -1,23 +1,24 @@
-"""The journal told to people: what was stored, decided, refused and why, as values for templates.
-
-Pure.
+"""Journal entries in words: what was stored, decided and refused, and why. Pure.
 
 The journal keeps every op with its reason and sources, every refusal, and what each
 changed. It does not keep what the manager was shown when it decided, nor the words that
-a model was sent or wrote (only the ids of its responses); nothing here makes such a
+a model was sent or wrote (only the ids of its responses). Nothing here makes such a
 thing up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal
 
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, RejectReason, Update
+from memagent.core.ops import Delete, MemoryOp, Noop, Rejected, RejectReason, Update
 from memagent.core.records import MemoryItem, Session, SourceRef, Turn
 from memagent.core.snapshot import (
+    AppliedOp,
     Commit,
     Erased,
     GraphDelta,
@@ -32,12 +33,7 @@ from memagent.state.fold import BankState
 Kind = Literal[
     "session", "chat", "decision", "edit", "undo", "graph", "stats", "restored", "erased"
 ]
-OP_WORDS: Final[Mapping[str, str]] = {
-    "ADD": "added",
-    "UPDATE": "updated",
-    "DELETE": "deleted",
-    "NOOP": "left as it is",
-}
+_OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
 _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.NOT_AN_OBJECT: "the entry was no object",
     RejectReason.UNKNOWN_OP: "there is no such op",
@@ -61,44 +57,27 @@ _REFUSALS: Final[Mapping[RejectReason, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpTold:
+class OpView:
     """One op that was carried out."""
 
     op: str
     """`ADD`, `UPDATE`, `DELETE` or `NOOP`."""
-    words: str
     item_id: str | None
     version: int | None
     text: str
-    """What the memory says afterwards; what it said, for a deletion; the fact, for a NOOP."""
-    before: str | None
-    """What an update replaced, where the memory still knows."""
+    """The text afterwards; for a deletion the text before, for a NOOP the fact."""
     pieces: tuple[Piece, ...]
-    """The update word by word; () for other ops, and where what it replaced is not known."""
+    """An update word by word; () for other ops, and where the old text is not known."""
     reason: str
     turn_ids: tuple[str, ...]
-    now: str
-    """What has become of the version since; "" when it stands."""
+    since: str
+    """What became of the version later; "" when it stands."""
     there: bool
     """Whether the item can still be looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusalTold:
-    """One op that was not carried out."""
-
-    op: str
-    reason: str
-    words: str
-    detail: str
-    text: str
-    item_id: str | None
-    turn_ids: tuple[str, ...]
-    raw: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntryTold:
+class EntryView:
     """One journal entry."""
 
     seq: int
@@ -109,8 +88,8 @@ class EntryTold:
     commit_id: str = ""
     source: SourceRef = SourceRef()
     undoes: str | None = None
-    ops: tuple[OpTold, ...] = ()
-    refusals: tuple[RefusalTold, ...] = ()
+    ops: tuple[OpView, ...] = ()
+    refusals: tuple[Rejected, ...] = ()
     turns: tuple[Turn, ...] = ()
     edges: int = 0
     nodes: int = 0
@@ -119,148 +98,108 @@ class EntryTold:
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        """(op in small letters, how many) of what was done, and the refusals."""
-        made = [(op.lower(), sum(one.op == op for one in self.ops)) for op in OP_WORDS]
-        return [(name, count) for name, count in (*made, ("refused", len(self.refusals))) if count]
+        """(op in small letters, how many) of the ops, then of the refusals."""
+        return _counts([self])
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnTold:
-    """A turn of a session with what was made of it."""
+class TurnView:
+    """A turn of a session, with the (sequence, op) of what rests on it."""
 
     turn: Turn
     part: int | None
-    """Which part of the session it was read in, from 0; None while no part with it was
-    decided about.
-    """
-    ops: tuple[tuple[int, OpTold], ...] = ()
-    """(sequence, op) of what rests on it."""
-    refusals: tuple[tuple[int, RefusalTold], ...] = ()
+    """The part of the session, from 0, in which it was read; None before a decision."""
+    ops: tuple[tuple[int, OpView], ...]
+    refusals: tuple[tuple[int, Rejected], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionTold:
+class SessionView:
     """A session with all that was decided about it."""
 
     session: Session
-    turns: tuple[TurnTold, ...]
-    entries: tuple[EntryTold, ...]
+    turns: tuple[TurnView, ...]
+    entries: tuple[EntryView, ...]
     """Decisions about it, oldest first."""
-    stored: EntryTold | None
+    stored: EntryView | None
     decided: int
-    """Parts decided about."""
+    """Parts with a decision."""
     parts: int
-    """Parts it has."""
-    counts: tuple[tuple[str, int], ...] = field(default=())
+
+    @property
+    def counts(self) -> list[tuple[str, int]]:
+        """(op in small letters, how many) over all entries, then refusals."""
+        return _counts(self.entries)
 
 
-def told(row: JournalRow, state: BankState) -> EntryTold:
-    """One row, beside the memory as it is now."""
-    entry, seq, at = row.entry, row.seq, row.recorded_at
-    match entry:
+def describe_entry(row: JournalRow, state: BankState) -> EntryView:
+    """Put one row into words, beside the memory as it is now."""
+    view = partial(EntryView, seq=row.seq, recorded_at=row.recorded_at)
+    match row.entry:
         case SessionStored(session=session):
-            chat = any(turn.recalled for turn in session.turns)
-            who = _listed(
-                list(
-                    dict.fromkeys(
-                        turn.speaker for turn in session.turns if not turn.recalled or not chat
-                    )
-                )
-            )
-            return EntryTold(
-                seq=seq,
-                recorded_at=at,
-                kind="chat" if chat else "session",
-                title=f"A question was answered for {who}"
-                if chat
-                else f"Session stored: {_turns(len(session.turns))} by {who}",
-                session_id=session.id,
-                turns=session.turns,
-            )
-        case Commit():
-            kind, title = _commit_title(entry)
-            return EntryTold(
-                seq=seq,
-                recorded_at=at,
+            kind, title = _session_title(session)
+            return view(kind=kind, title=title, session_id=session.id, turns=session.turns)
+        case Commit() as commit:
+            kind, title = _commit_title(commit)
+            return view(
                 kind=kind,
                 title=title,
-                session_id=entry.source.session_id,
-                commit_id=entry.id,
-                source=entry.source,
-                undoes=entry.undoes,
-                ops=tuple(_op(one.op, one.item_id, one.version, state) for one in entry.ops),
-                refusals=tuple(_refusal(one) for one in entry.rejected),
-                edges=len(entry.graph.edges),
-                nodes=len(entry.graph.nodes),
+                session_id=commit.source.session_id,
+                commit_id=commit.id,
+                source=commit.source,
+                undoes=commit.undoes,
+                ops=tuple(_op(result, state) for result in commit.ops),
+                refusals=commit.rejected,
+                edges=len(commit.graph.edges),
+                nodes=len(commit.graph.nodes),
             )
-        case GraphDelta():
-            return EntryTold(
-                seq=seq,
-                recorded_at=at,
+        case GraphDelta() as graph:
+            return view(
                 kind="graph",
                 title="The event graph grew",
-                session_id=entry.session_id,
-                edges=len(entry.edges),
-                nodes=len(entry.nodes),
-                notes=entry.rejected,
+                session_id=graph.session_id,
+                edges=len(graph.edges),
+                nodes=len(graph.nodes),
+                notes=graph.rejected,
             )
-        case StatsDelta():
-            count = len(entry.updates)
-            return EntryTold(
-                seq=seq,
-                recorded_at=at,
-                kind="stats",
-                title=f"Use taught about {count} {'memory' if count == 1 else 'memories'}",
-            )
-        case Restored():
-            return EntryTold(
-                seq=seq,
-                recorded_at=at,
-                kind="restored",
-                title=f"The memory was set to a snapshot; {len(entry.changes)} memories changed",
-                notes=(f"digest {entry.digest[:12]}",) if entry.digest else (),
-            )
+        case StatsDelta(updates=updates):
+            return view(kind="stats", title=f"Use taught about {_count(updates, 'memory')}")
+        case Restored(changes=changes, digest=digest):
+            title = f"The memory was set to a snapshot; {_count(changes, 'memory')} changed"
+            notes = (f"digest {digest[:12]}",) if digest else ()
+            return view(kind="restored", title=title, notes=notes)
         case Erased():
-            return EntryTold(
-                seq=seq, recorded_at=at, kind="erased", title="Everything before this was erased"
-            )
+            return view(kind="erased", title="Everything before this was erased")
 
 
-def session_told(
+def describe_session(
     session: Session, rows: Iterable[JournalRow], state: BankState, *, parts: int
-) -> SessionTold:
-    """A session with the rows about it; `parts` is into how many parts the present
-    design divides it.
+) -> SessionView:
+    """Put a session and the rows about it into words.
+
+    `parts` is into how many parts the present design divides the session.
     """
-    entries = [told(row, state) for row in rows if is_about(row, session.id)]
-    stored = next((one for one in entries if one.kind in ("session", "chat")), None)
-    decisions = [one for one in entries if one is not stored]
+    entries = [describe_entry(row, state) for row in rows if is_about(row, session.id)]
+    stored = next((entry for entry in entries if entry.kind in ("session", "chat")), None)
+    decisions = [entry for entry in entries if entry is not stored]
     part_of = {
-        turn_id: one.source.chunk_index
-        for one in decisions
-        if one.source.chunk_index is not None
-        for turn_id in one.source.turn_ids
+        turn_id: entry.source.chunk_index
+        for entry in decisions
+        if entry.source.chunk_index is not None
+        for turn_id in entry.source.turn_ids
     }
-    known = max((one.source.chunk_count or 0 for one in decisions), default=0)
-    done = state.done.get(session.id, frozenset[int]())
-    turns = tuple(_turn(turn, part_of.get(turn.id), decisions) for turn in session.turns)
-    counts: dict[str, int] = {}
-    for one in decisions:
-        for name, count in one.counts:
-            counts[name] = counts.get(name, 0) + count
-    return SessionTold(
+    return SessionView(
         session=session,
-        turns=turns,
+        turns=tuple(_turn(turn, part_of.get(turn.id), decisions) for turn in session.turns),
         entries=tuple(decisions),
         stored=stored,
-        decided=len(done),
-        parts=known or parts,
-        counts=tuple(counts.items()),
+        decided=len(state.done.get(session.id, ())),
+        parts=max((entry.source.chunk_count or 0 for entry in decisions), default=0) or parts,
     )
 
 
 def is_about(row: JournalRow, session_id: str) -> bool:
-    """Whether a row stored a session, decided about it, or added to the graph for it."""
+    """Return whether a row stored a session, decided about it, or grew the graph for it."""
     match row.entry:
         case SessionStored(session=session):
             return session.id == session_id
@@ -272,21 +211,34 @@ def is_about(row: JournalRow, session_id: str) -> bool:
             return False
 
 
-def words_of(reason: RejectReason) -> str:
-    """A refusal's reason as a clause."""
+def refusal_words(reason: RejectReason) -> str:
+    """Return a refusal's reason as a clause."""
     return _REFUSALS[reason]
 
 
-def turns_of(op: MemoryOp) -> tuple[str, ...]:
-    """The turns that an op cites."""
-    if isinstance(op, Add):
-        return op.fact.source_turn_ids
-    if isinstance(op, Noop):
-        return op.fact.source_turn_ids if op.fact is not None else ()
-    return op.source_turn_ids
+def turns_of(op: MemoryOp | None) -> tuple[str, ...]:
+    """Return the ids of the turns that an op cites."""
+    if isinstance(op, Update | Delete):
+        return op.source_turn_ids
+    return op.fact.source_turn_ids if op is not None and op.fact is not None else ()
+
+
+def op_text(op: MemoryOp | None) -> str:
+    """Return the text that an op carries itself; "" for a deletion."""
+    if isinstance(op, Update):
+        return op.text
+    fact = None if op is None or isinstance(op, Delete) else op.fact
+    return fact.text if fact is not None else ""
 
 
 # -- pieces ----------------------------------------------------------------------------
+
+
+def _session_title(session: Session) -> tuple[Kind, str]:
+    asked = [turn.speaker for turn in session.turns if not turn.recalled]
+    if any(turn.recalled for turn in session.turns):
+        return "chat", f"A question was answered for {_listed(asked)}"
+    return "session", f"Session stored: {_count(session.turns, 'turn')} by {_listed(asked)}"
 
 
 def _commit_title(commit: Commit) -> tuple[Kind, str]:
@@ -300,42 +252,29 @@ def _commit_title(commit: Commit) -> tuple[Kind, str]:
     return "edit", actors.get(source.actor, f"Written by {source.actor}")
 
 
-def _op(op: MemoryOp, item_id: str | None, version: int | None, state: BankState) -> OpTold:
-    target = item_id or (op.id if not isinstance(op, Add) else None)
-    versions = {one.version: one for one in state.versions(target)} if target is not None else {}
+def _op(result: AppliedOp, state: BankState) -> OpView:
+    op, version, target = result.op, result.version, result.item_id or result.op.id
+    versions = {item.version: item for item in state.versions(target)} if target else {}
     now = state.items.get(target) if target is not None else None
-    text = _text(op, versions, now)
+    stood = versions.get(op.version) if isinstance(op, Delete) and op.version is not None else now
+    text = op_text(op) or (stood.text if stood is not None else "")
     old = versions.get(version - 1) if isinstance(op, Update) and version else None
-    return OpTold(
+    return OpView(
         op=op.op,
-        words=OP_WORDS[op.op],
         item_id=target,
         version=version,
         text=text,
-        before=old.text if old is not None else None,
         pieces=tuple(word_diff(old.text, text)) if old is not None else (),
         reason=op.reason,
         turn_ids=turns_of(op),
-        now=_since(op, version, now, target),
+        since="" if target is None else _since(op, version, now),
         there=now is not None,
     )
 
 
-def _text(op: MemoryOp, versions: Mapping[int, MemoryItem], now: MemoryItem | None) -> str:
-    if isinstance(op, Add):
-        return op.fact.text
-    if isinstance(op, Update):
-        return op.text
-    if isinstance(op, Noop) and op.fact is not None:
-        return op.fact.text
-    wanted = op.version if isinstance(op, Delete) else None
-    found = versions.get(wanted) if wanted is not None else now
-    return found.text if found is not None else ""
-
-
-def _since(op: MemoryOp, version: int | None, now: MemoryItem | None, target: str | None) -> str:
-    """What became of the version that an op made."""
-    if isinstance(op, Noop) or version is None or target is None:
+def _since(op: MemoryOp, version: int | None, now: MemoryItem | None) -> str:
+    """Return what became of the version that an op made."""
+    if isinstance(op, Noop) or version is None:
         return ""
     if now is None:
         return "not in the memory now"
@@ -346,46 +285,33 @@ def _since(op: MemoryOp, version: int | None, now: MemoryItem | None, target: st
     return f"at version {now.version} now" if now.version > version else ""
 
 
-def _refusal(rejected: Rejected) -> RefusalTold:
-    op = rejected.op
-    text = ""
-    if isinstance(op, Add):
-        text = op.fact.text
-    elif isinstance(op, Update):
-        text = op.text
-    elif isinstance(op, Noop) and op.fact is not None:
-        text = op.fact.text
-    return RefusalTold(
-        op=op.op if op is not None else "",
-        reason=rejected.reason.value,
-        words=words_of(rejected.reason),
-        detail=rejected.detail,
-        text=text,
-        item_id=op.id if op is not None else None,
-        turn_ids=turns_of(op) if op is not None else (),
-        raw=rejected.raw,
+def _turn(turn: Turn, part: int | None, decisions: Sequence[EntryView]) -> TurnView:
+    ops = ((entry.seq, op) for entry in decisions for op in entry.ops if turn.id in op.turn_ids)
+    refusals = (
+        (entry.seq, refusal)
+        for entry in decisions
+        for refusal in entry.refusals
+        if turn.id in turns_of(refusal.op)
     )
+    return TurnView(turn=turn, part=part, ops=tuple(ops), refusals=tuple(refusals))
 
 
-def _turn(turn: Turn, part: int | None, decisions: Sequence[EntryTold]) -> TurnTold:
-    return TurnTold(
-        turn=turn,
-        part=part,
-        ops=tuple((one.seq, op) for one in decisions for op in one.ops if turn.id in op.turn_ids),
-        refusals=tuple(
-            (one.seq, bad) for one in decisions for bad in one.refusals if turn.id in bad.turn_ids
-        ),
-    )
+def _counts(entries: Iterable[EntryView]) -> list[tuple[str, int]]:
+    counts = Counter[str]()
+    for entry in entries:
+        counts.update(op.op for op in entry.ops)
+        counts["refused"] += len(entry.refusals)
+    return [(name.lower(), counts[name]) for name in (*_OPS, "refused") if counts[name]]
 
 
-def _listed(names: Sequence[str]) -> str:
-    """`Ana`, `Ana and Ben`, `Ana, Ben and 2 more`."""
-    if len(names) <= 2:
-        return " and ".join(names)
-    if len(names) == 3:
-        return f"{names[0]}, {names[1]} and {names[2]}"
-    return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+def _listed(names: Iterable[str]) -> str:
+    """Return `Ana`, `Ana and Ben`, or `Ana, Ben and 2 more`."""
+    *firsts, last = list(dict.fromkeys(names)) or [""]
+    if len(firsts) > 2:
+        firsts, last = firsts[:2], f"{len(firsts) - 1} more"
+    return f"{', '.join(firsts)} and {last}" if firsts else last
 
 
-def _turns(count: int) -> str:
-    return f"{count} turn{'s' if count != 1 else ''}"
+def _count(entries: Sequence[object], noun: str) -> str:
+    plural = "memories" if noun == "memory" else f"{noun}s"
+    return f"{len(entries)} {noun if len(entries) == 1 else plural}"

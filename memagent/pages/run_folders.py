@@ -1,18 +1,16 @@
-"""Folders that training runs leave, read into plain values: what was asked for, how far
-it came, and its figures by update.
+"""Folders that training runs leave, read into plain values: settings, progress, figures.
 
-The files are somebody else's: lines of JSON that a run which is still going appends to,
-perhaps cut off at the end. Whatever is missing or of another shape is left out, never
-an error; only so much of a file is read. Steps are counted through all stages, so the
-first update of the second stage follows the last of the first. A run is named by its
-folder, which lies directly in the folder of runs; no other name leads anywhere.
+A run that is still going appends to its files, and others may have written them. What is
+missing, cut off or of another shape is left out, never an error. Steps are counted
+through all stages, so the first update of the second stage follows the last of the first.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,13 +18,19 @@ from statistics import fmean, stdev
 from typing import Any, Final, cast
 
 from memagent.pages.charts import Band, Point
+from memagent.pages.document import Figure
 
 Json = dict[str, Any]
-Tested = tuple[float, float | None, float | None]
-"""A mean, and the ends of its interval where it has one."""
+Interval = Callable[[Sequence[float]], tuple[float, float] | None]
 MOST_BYTES: Final = 48 * 1024 * 1024
-"""Most that is read of one file."""
+"""The most that the dashboard reads of one file."""
 _MOST_RUNS: Final = 500
+
+
+def normal_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by the normal approximation."""
+    reach = 1.96 * stdev(values) / math.sqrt(len(values)) if len(values) > 2 else 0.0
+    return fmean(values) - reach, fmean(values) + reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +41,13 @@ class Stage:
     first: int
     """Updates of all stages before."""
     sessions: int | None
-    """How long its conversations are."""
     planned: int | None
-    """Updates it was to make."""
     updates: int
-    """Updates it has made."""
     ended: bool
     steps: Sequence[Json]
     """Lines of `steps.jsonl`, one for each batch of experience."""
     logs: Sequence[Json]
-    """Lines of `log.jsonl` that tell of an update."""
-    seconds: float | None
+    """Lines of `log.jsonl` with a loss, one for each update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Run:
 
     name: str
     began: datetime
-    """When its settings were written."""
+    """The time at which its settings were written."""
     settings: Json
     versions: Json
     finished: bool
@@ -73,98 +73,145 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """By which figure validations are compared."""
-        return _text(_part(self.settings, "validation").get("measure")) or "f1"
+        """The figure by which validations are compared."""
+        return self.setting("validation", "measure") or "f1"
 
     @property
     def borders(self) -> list[float]:
-        """Where stages after the first begin."""
+        """Updates at which the stages after the first begin."""
         return [float(stage.first) for stage in self.stages[1:]]
 
+    @property
+    def steps(self) -> list[tuple[float, Json]]:
+        """(update that learned from it, record) of every batch of experience."""
+        return [
+            (stage.first + line["step"] + 1.0, line)
+            for stage in self.stages
+            for line in stage.steps
+        ]
+
+    @property
+    def subject(self) -> str:
+        """What was trained, in a few words."""
+        size, world = self.setting("model", "size"), self.setting("environment", "kind")
+        level = self.setting("environment", "level") if world == "synthetic" else ""
+        lengths = [str(stage.sessions) for stage in self.stages if stage.sessions is not None]
+        words = (
+            self.setting("model", "path") or (f"{size} from scratch" if size else ""),
+            self.setting("agent", "design"),
+            f"{world} {level}".strip(),
+            f"{' then '.join(lengths)} sessions" if lengths else "",
+        )
+        return ", ".join(filter(None, words))
+
     def figure(self, name: str) -> list[Point]:
-        """A figure of every batch of experience that has it, by the update that learned from it."""
-        found: list[Point] = []
-        for stage in self.stages:
-            for line in stage.steps:
-                value, step = finite(_part(line, "figures").get(name)), finite(line.get("step"))
-                if value is not None and step is not None:
-                    found.append((stage.first + step + 1, value))
-        return found
+        """Return a figure of every batch of experience that has it, by update."""
+        return _series(((step, _part(line, "figures")) for step, line in self.steps), name)
 
     def logged(self, name: str) -> list[Point]:
-        """A figure of every update that has it."""
-        found: list[Point] = []
-        for stage in self.stages:
-            for line in stage.logs:
-                value, step = finite(_part(line, "logs").get(name)), finite(line.get("step"))
-                if value is not None and step is not None:
-                    found.append((stage.first + step, value))
-        return found
+        """Return a figure of every update that has it."""
+        lines = [(stage.first, line) for stage in self.stages for line in stage.logs]
+        return _series(
+            ((first + float(line["step"]), _part(line, "logs")) for first, line in lines), name
+        )
 
-    def validated(self, name: str) -> tuple[list[Point], list[Band]]:
-        """A figure's mean at every validation, and its 95 % interval over episodes by
-        the normal approximation.
-        """
+    def validated(
+        self, name: str, interval: Interval = normal_interval
+    ) -> tuple[list[Point], list[Band]]:
+        """Return a figure's mean at every validation, and its interval over episodes."""
         points: list[Point] = []
         bands: list[Band] = []
         for step, record in self.validations:
-            each = [
-                value
-                for one in _dicts(record.get("episodes"))
-                if (value := finite(one.get(name))) is not None
-            ]
-            if each:
-                middle = fmean(each)
-                points.append((float(step), middle))
-                reach = 1.96 * stdev(each) / math.sqrt(len(each)) if len(each) > 2 else 0.0
-                bands.append((float(step), middle - reach, middle + reach))
+            values = [y for _, y in _series(enumerate(_dicts(record.get("episodes"))), name)]
+            if values:
+                points.append((step, fmean(values)))
+                ends = interval(values)
+                bands += [(step, *ends)] if ends is not None else []
         return points, bands
 
-    def asked(self, part: str, name: str) -> str:
-        """A setting of a part as text; "" where there is none."""
+    def setting(self, part: str, name: str) -> str:
+        """Return a setting of a part as text; "" where there is none."""
         value = _part(self.settings, part).get(name)
         return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
-    def tests(self, names: Sequence[str]) -> list[tuple[str, str, dict[str, Tested]]]:
-        """(policy, sessions, its figures by name) on held-out episodes, of the figures named."""
-        found: list[tuple[str, str, dict[str, Tested]]] = []
+    def tests(self, names: Sequence[str]) -> list[tuple[str, str, dict[str, Figure]]]:
+        """Return (policy, sessions, figures by name) of every test on held-out episodes."""
+        tests: list[tuple[str, str, dict[str, Figure]]] = []
         for key in self.tested:
             policy, _, sessions = key.rpartition("@")
+            stage, _, which = policy.partition("/")
             cells = {name: _tested(_part(_part(self.tested, key), name)) for name in names}
             known = {name: cell for name, cell in cells.items() if cell is not None}
-            stage, _, which = policy.partition("/")
-            found.append((f"{which} of {stage}" if which else "the start", sessions, known))
-        return found
+            tests.append((f"{which} of {stage}" if which else "the start", sessions, known))
+        return tests
 
-    def best(self) -> tuple[int, float] | None:
-        """(update, value) of the validation with the best measure."""
-        found = [
-            (step, value)
+    def best(self) -> tuple[int, float, Json] | None:
+        """Return (update, measure, record) of the best validation, of equals the first."""
+        candidates = [
+            (step, value, record)
             for step, record in self.validations
             if (value := finite(_part(record, "figures").get(self.measure))) is not None
         ]
-        return max(found, key=lambda one: (one[1], -one[0])) if found else None
+        return max(candidates, key=lambda entry: (entry[1], -entry[0]), default=None)
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """The runs in a folder, newest first, without their figures by update; [] when
-    there is no such folder.
+    """Return the runs in a folder, newest first, without their figures by update.
+
+    A folder that does not exist holds none.
     """
-    found = [
-        run
-        for name in _names(folder)
-        if (run := _run(folder / name, name, steps=False)) is not None
-    ]
-    return sorted(found, key=lambda run: (-run.began.timestamp(), run.name))
+    runs = [read_run(folder / name, most_bytes=MOST_BYTES, steps=False) for name in _names(folder)]
+    return sorted(filter(None, runs), key=lambda run: (-run.began.timestamp(), run.name))
 
 
-def read_run(folder: Path, name: str) -> Run | None:
-    """One run with all its figures; None when the folder holds no run of that name."""
-    return _run(folder / name, name, steps=True) if name in _names(folder) else None
+def named_run(folder: Path, name: str) -> Run | None:
+    """Return the run of that name in a folder of runs; no other name leads anywhere."""
+    return read_run(folder / name, most_bytes=MOST_BYTES) if name in _names(folder) else None
+
+
+def read_run(home: Path, *, most_bytes: int = -1, steps: bool = True) -> Run | None:
+    """Read a run's folder, of each file at most `most_bytes`; None when it holds no settings.
+
+    Without `steps` the figures by update are left out.
+    """
+    try:
+        began = datetime.fromtimestamp((home / "settings.json").stat().st_mtime, UTC)
+    except OSError:
+        return None
+    settings = _object(home / "settings.json", most_bytes)
+    stages = list(_stages(home, settings, most_bytes, steps=steps))
+    firsts = {stage.name: stage.first for stage in stages}
+    summary = _object(home / "summary.json", most_bytes)
+    return Run(
+        name=home.resolve().name,
+        began=began,
+        settings=settings,
+        versions=_object(home / "versions.json", most_bytes),
+        finished=bool(summary),
+        stages=stages,
+        validations=[
+            (firsts[stage] + int(step), line)
+            for line in lines_of_file(home / "validation.jsonl", most_bytes=most_bytes)
+            if (stage := str(line.get("stage"))) in firsts
+            and (step := finite(line.get("step"))) is not None
+        ],
+        tested=_part(summary, "test"),
+    )
+
+
+def lines_of_file(path: Path, *, most_bytes: int = -1) -> list[Json]:
+    """Return the JSON objects of a file of lines, up to the first line that cannot be read.
+
+    A file that does not exist has none.
+    """
+    lines: list[Json] = []
+    with suppress(OSError, ValueError, RecursionError):
+        lines.extend(_dict(json.loads(line)) for line in _read(path, most_bytes).splitlines())
+    return lines
 
 
 def finite(value: object) -> float | None:
-    """The value as a float if it is a finite number."""
+    """Return the value as a float if it is a finite number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
@@ -174,100 +221,67 @@ def finite(value: object) -> float | None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Folders directly below that hold settings; links are passed over, for they may lead out."""
+    """Return the folders directly below that hold settings, without links, which may lead out."""
     try:
         inside = sorted(
-            one.name for one in folder.iterdir() if one.is_dir() and not one.is_symlink()
+            path.name
+            for path in folder.iterdir()
+            if path.is_dir() and not path.is_symlink() and (path / "settings.json").is_file()
         )
     except OSError:
         return []
-    return [name for name in inside if (folder / name / "settings.json").is_file()][:_MOST_RUNS]
+    return inside[:_MOST_RUNS]
 
 
-def _run(home: Path, name: str, *, steps: bool) -> Run | None:
-    settings = _object(home / "settings.json")
-    try:
-        began = datetime.fromtimestamp((home / "settings.json").stat().st_mtime, UTC)
-    except OSError:
-        return None
-    stages = list(_stages(home, settings, steps=steps))
-    firsts = {stage.name: stage.first for stage in stages}
-    validations = [
-        (firsts[stage] + int(step), line)
-        for line in _lines(home / "validation.jsonl")
-        if (stage := _text(line.get("stage"))) in firsts
-        and (step := finite(line.get("step"))) is not None
-    ]
-    summary = _object(home / "summary.json")
-    return Run(
-        name=name,
-        began=began,
-        settings=settings,
-        versions=_object(home / "versions.json"),
-        finished=bool(summary),
-        stages=stages,
-        validations=validations,
-        tested=_part(summary, "test"),
-    )
-
-
-def _stages(home: Path, settings: Json, *, steps: bool) -> Iterator[Stage]:
+def _stages(home: Path, settings: Json, most_bytes: int, *, steps: bool) -> Iterator[Stage]:
     first = 0
-    for number, asked in enumerate(_dicts(settings.get("stage"))):
+    for number, planned in enumerate(_dicts(settings.get("stage"))):
         place = home / f"stage{number}"
         if not place.is_dir():
             return
-        ended = _object(place / "ended.json")
-        made, planned = finite(ended.get("steps")), finite(asked.get("steps"))
-        logs = [] if made is not None and not steps else list(_lines(place / "log.jsonl"))
+        ended = _object(place / "ended.json", most_bytes)
+        logs = _stepped(place / "log.jsonl", most_bytes) if steps or not ended else []
         logs = [line for line in logs if finite(_part(line, "logs").get("loss")) is not None]
-        counted = (
-            made
-            if made is not None
-            else max((finite(line.get("step")) or 0.0 for line in logs), default=0.0)
-        )
-        sessions = finite(asked.get("sessions"))
+        made = max((int(line["step"]) for line in logs), default=0)
+        updates = _whole(ended.get("steps"))
+        updates = made if updates is None else updates
         yield Stage(
             name=place.name,
             first=first,
-            sessions=int(sessions) if sessions is not None else None,
-            planned=int(planned) if planned is not None else None,
-            updates=int(counted),
+            sessions=_whole(planned.get("sessions")),
+            planned=_whole(planned.get("steps")),
+            updates=updates,
             ended=bool(ended),
-            steps=list(_lines(place / "steps.jsonl")) if steps else [],
-            logs=logs if steps else [],
-            seconds=finite(ended.get("seconds")),
+            steps=_stepped(place / "steps.jsonl", most_bytes) if steps else (),
+            logs=logs if steps else (),
         )
-        first += int(counted)
+        first += updates
 
 
-def _object(path: Path) -> Json:
-    """The object in a file; {} where there is none."""
-    try:
-        return _dict(json.loads(_read(path)))
-    except (OSError, ValueError, RecursionError):
-        return {}
+def _stepped(path: Path, most_bytes: int) -> list[Json]:
+    """Return the lines of a file that name their step."""
+    lines = lines_of_file(path, most_bytes=most_bytes)
+    return [line for line in lines if finite(line.get("step")) is not None]
 
 
-def _lines(path: Path) -> Iterator[Json]:
-    """The objects of a file of lines; what comes after a line that cannot be read is left out."""
-    try:
-        text = _read(path)
-    except OSError:
-        return
-    for line in text.splitlines():
-        try:
-            yield _dict(json.loads(line))
-        except (ValueError, RecursionError):
-            return
+def _object(path: Path, most_bytes: int) -> Json:
+    """Return the object in a file; {} where there is none."""
+    with suppress(OSError, ValueError, RecursionError):
+        return _dict(json.loads(_read(path, most_bytes)))
+    return {}
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, most_bytes: int) -> str:
     with path.open("rb") as file:
-        return file.read(MOST_BYTES).decode("utf-8", "replace")
+        return file.read(most_bytes).decode("utf-8", "replace")
 
 
 # -- shapes ----------------------------------------------------------------------------
+
+
+def _series(rows: Iterable[tuple[float, Json]], name: str) -> list[Point]:
+    """Return (x, value) of the rows whose figure is a finite number."""
+    return [(x, value) for x, row in rows if (value := finite(row.get(name))) is not None]
 
 
 def _dict(value: object) -> Json:
@@ -275,25 +289,21 @@ def _dict(value: object) -> Json:
 
 
 def _dicts(value: object) -> list[Json]:
-    return (
-        [cast("Json", one) for one in cast("list[object]", value) if isinstance(one, dict)]
-        if isinstance(value, list)
-        else []
-    )
+    entries = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Json", entry) for entry in entries if isinstance(entry, dict)]
 
 
 def _part(value: Mapping[str, Any], name: str) -> Json:
     return _dict(value.get(name))
 
 
-def _tested(figure: Json) -> Tested | None:
-    mean = finite(figure.get("mean"))
-    if mean is None:
-        return None
-    ends = figure.get("interval")
+def _whole(value: object) -> int | None:
+    size = finite(value)
+    return int(size) if size is not None else None
+
+
+def _tested(figure: Json) -> Figure | None:
+    mean, ends = finite(figure.get("mean")), figure.get("interval")
     pair = [finite(end) for end in cast("list[object]", ends)] if isinstance(ends, list) else []
-    return (mean, pair[0], pair[1]) if len(pair) == 2 else (mean, None, None)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    low, high = pair if len(pair) == 2 else (None, None)
+    return (mean, low, high) if mean is not None else None

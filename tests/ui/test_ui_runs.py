@@ -16,8 +16,20 @@ from service_kit import Served, serving
 from ui_pages import words
 
 from memagent.config import ServiceSettings
-from memagent.pages.charts import HEIGHT, WIDTH, Curve, chart, number, share, thinned, ticks
-from memagent.pages.run_folders import read_run, runs_in
+from memagent.pages.charts import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    Axes,
+    Curve,
+    line_chart,
+    number,
+    share,
+    thinned,
+    ticks,
+)
+from memagent.pages.run_folders import named_run, runs_in
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +69,7 @@ def test_the_runs_of_a_folder_are_read_without_their_library(folder: Path) -> No
     assert set(found) == {"done", "going", "begun"}
     assert found["done"].finished and not found["going"].finished
     assert (found["done"].updates, found["begun"].updates) == (STEPS * len(STAGES), 0)
-    run = read_run(folder, "done")
+    run = named_run(folder, "done")
     assert run is not None
     assert [stage.sessions for stage in run.stages] == list(STAGES)
     assert (
@@ -74,7 +86,7 @@ def test_the_runs_of_a_folder_are_read_without_their_library(folder: Path) -> No
     "name", ["", ".", "..", "link", "other", "notes.txt", "../done", "/etc", "done/stage0"]
 )
 def test_no_name_leads_out_of_the_folder(folder: Path, http: httpx.Client, name: str) -> None:
-    assert read_run(folder, name) is None
+    assert named_run(folder, name) is None
     assert http.get("/ui/runs/one", params={"name": name}).status_code in (404, 422)
 
 
@@ -91,13 +103,13 @@ def test_files_that_are_cut_off_or_of_another_shape_are_read_as_far_as_they_go(
         '{"stage": 3}\n{"stage": "stage0", "step": 4, "episodes": 7}\n', encoding="utf-8"
     )
     (home / "versions.json").write_text("[" * 100_000, encoding="utf-8")
-    run = read_run(tmp_path, "run")
+    run = named_run(tmp_path, "run")
     assert run is not None
     assert len(run.figure("reward/global")) == 2 * STEPS - 1 and len(run.logged("loss")) == STEPS
     assert run.validated("f1") == ([], []) and run.best() is None and run.versions == {}
     for text in ("[]", "{", '{"stage": [1, {"sessions": "x"}], "model": 3}'):
         (home / "settings.json").write_text(text, encoding="utf-8")
-        assert read_run(tmp_path, "run") is not None
+        assert named_run(tmp_path, "run") is not None
 
 
 def test_the_list_tells_state_updates_and_best(http: httpx.Client) -> None:
@@ -114,10 +126,13 @@ def test_a_run_has_curves_with_axes_labels_and_words(http: httpx.Client) -> None
         assert title in told
     charts = re.findall(r"(?s)<svg viewBox=\"0 0 360 220\".*?</svg>", page.text)
     assert len(charts) == 14
-    for one in charts:
-        assert one.count("<polyline") >= 1 and ">update</text>" in one
-        assert one.count('class="grid"') >= 2 and one.count('class="mark"') >= 1
-        assert "<title" in one and "at update" in one
+    assert sum("<polyline" in chart for chart in charts) == 13
+    for chart in charts:
+        assert ">update</text>" in chart and chart.count('class="grid"') >= 2
+        if "<polyline" in chart:
+            assert chart.count('class="mark"') >= 1 and "at update" in chart
+        else:
+            assert "<title>Ops: add, update" in chart and chart.count("<rect") == 5 * 24
     assert "best of stage1" in told and "last of stage1" in told and "Held-out episodes" in told
     going = words(http.get("/ui/runs/one?name=going"))
     assert "not finished" in going and "Held-out episodes" not in going
@@ -164,25 +179,24 @@ def test_without_a_folder_the_page_says_how_to_name_one() -> None:
 
 
 def test_places_are_inside_the_picture_and_ticks_are_round() -> None:
-    made = chart(
-        "Loss",
-        [Curve(name="loss", points=[(1, 0.5), (2, float("nan")), (50, -2.0)])],
-        borders=[25.0, 400.0],
-    )
-    (curve,) = made.curves
-    for pair in curve.path.split():
+    points = [(1, 0.5), (2, float("nan")), (50, -2.0)]
+    axes = Axes(borders=[25.0, 400.0])
+    svg = line_chart("Loss", [Curve(name="loss", points=points)], axes).svg
+    (path,) = re.findall(r'<polyline [^>]*points="([^"]*)"', svg)
+    for pair in path.split():
         x, y = map(float, pair.split(","))
-        assert made.left <= x <= made.right <= WIDTH and made.top <= y <= made.bottom <= HEIGHT
-    assert len(curve.path.split()) == 2 and len(made.borders) == 1
-    assert [label for _, label in made.levels] == ["-2", "-1", "0"]
-    assert made.told == "loss: 0.5 at update 1, -2 at 50, between -2 and 0.5"
+        assert LEFT <= x <= RIGHT and TOP <= y <= BOTTOM
+    assert len(path.split()) == 2 and svg.count('class="border"') == 1
+    assert re.findall(r'text-anchor="end">(-?\d)</text>', svg) == ["-2", "-1", "0"]
+    assert "Loss. loss: 0.5 at update 1, -2 at 50, between -2 and 0.5" in svg
 
 
 def test_no_figures_one_figure_and_equal_figures_have_a_picture_too() -> None:
-    assert chart("Loss", [Curve(name="loss", points=[(1, float("inf"))])]).empty
+    chart = line_chart("Loss", [Curve(name="loss", points=[(1, float("inf"))])])
+    assert not chart.svg and "No figures yet" in chart.__html__()
     for points in ([(3.0, 2.0)], [(1.0, 2.0), (2.0, 2.0)], [(1.0, 0.0), (2.0, 0.0)]):
-        made = chart("Loss", [Curve(name="loss", points=points)])
-        assert not made.empty and len(made.levels) >= 2
+        svg = line_chart("Loss", [Curve(name="loss", points=points)]).svg
+        assert svg.count('class="grid"') >= 2
 
 
 def test_long_curves_are_thinned_to_means() -> None:

@@ -17,7 +17,7 @@ from ui_pages import links, send, token, words
 from memagent.core.errors import ModelTimeout
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import RejectReason
-from memagent.pages.journal_words import words_of
+from memagent.pages.journal_words import refusal_words
 from memagent.testing.models import FunctionModel
 
 FACT = "Ana has a cat called Bolt"
@@ -87,7 +87,7 @@ def the_item(http: httpx.Client) -> str:
 
 
 def test_every_refusal_has_words() -> None:
-    assert all(words_of(reason) for reason in RejectReason)
+    assert all(refusal_words(reason) for reason in RejectReason)
 
 
 def test_the_feed_tells_every_entry_newest_first(http: httpx.Client) -> None:
@@ -98,7 +98,7 @@ def test_the_feed_tells_every_entry_newest_first(http: httpx.Client) -> None:
     assert places == sorted(places)
     assert "Session stored: 2 turns by Ana and Ben" in told and "Decided about part 1 of 1" in told
     assert FACT in told and any(
-        words_of(reason) in told for reason in (RejectReason.UNKNOWN_ID, RejectReason.NOT_SHOWN)
+        refusal_words(reason) in told for reason in (RejectReason.UNKNOWN_ID, RejectReason.NOT_SHOWN)
     )
     older = words(http.get("/ui/turns?before=2"))
     assert "#1 " in older and "#2 " not in older

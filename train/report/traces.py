@@ -1,8 +1,6 @@
-"""A line of `steps.jsonl` for every step: figures, what each group earned, how anchors
-were judged, and some of what was said.
+"""The line of `steps.jsonl` for a step: figures, rewards of groups, anchors, sampled replies.
 
-Also what becomes of files of lines when a run goes on from a checkpoint: what came
-after it is taken out.
+When a run goes on from a checkpoint, `keep_lines` takes out what came after it.
 """
 
 from __future__ import annotations
@@ -12,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent.pages.run_folders import lines_of_file
+
 if TYPE_CHECKING:
     from train.rollouts.experience import Step  # which needs torch; reading a run's files does not
 
@@ -20,7 +20,7 @@ SAMPLES = 4
 
 
 def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dict[str, Any]:
-    """The step as plain JSON values."""
+    """Return the step as plain JSON values."""
     calls = {
         call.response.id: call
         for group in step.rollouts
@@ -59,8 +59,9 @@ def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dic
 
 
 def _anchors(step: Step) -> list[list[float]]:
-    """[global, local] advantage of every run of a session that was compared in both
-    ways: the anchors of the local groups.
+    """Return [global, local] advantages of the anchors of local groups.
+
+    An anchor is the run of a session that was compared in both ways.
     """
     by_branch = step.credit.by_branch
     everywhere, here = by_branch.get("global", {}), by_branch.get("local", {})
@@ -78,27 +79,12 @@ def _anchors(step: Step) -> list[list[float]]:
     ]
 
 
-def lines_of_file(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines; [] without the file.
-
-    A last line that was cut off is left out.
-    """
-    found: list[dict[str, Any]] = []
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-    return found
-
-
 def keep_lines(path: Path, keeps: Callable[[dict[str, Any]], bool]) -> None:
-    """Rewrite a file of lines with those that are kept."""
+    """Rewrite a file of lines with those that `keeps` accepts."""
     if path.is_file():
-        kept = [line for line in lines_of_file(path) if keeps(line)]
+        lines = [line for line in lines_of_file(path) if keeps(line)]
         fresh = path.with_suffix(".fresh")
         fresh.write_text(
-            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept), encoding="utf-8"
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
         )
         fresh.replace(path)

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -31,6 +31,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 import memagent
 from memagent.client.faults import plain_problem, problem_of
 from memagent.core.errors import MemAgentError
+from memagent.pages.journal_words import op_text, refusal_words
 from memagent.service.problems import tell_failure
 from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, door_of
 
@@ -182,6 +183,7 @@ def failure(request: Request, exc: Exception) -> tuple[int, str]:
     return problem.status, problem.detail or problem.title
 
 
+@router.get("/ui/graph/files/{name}")
 @router.get("/ui/assets/{name}")
 async def asset(name: str, request: Request) -> Response:
     """A file of the pages: style sheets, scripts, the icon."""
@@ -195,19 +197,19 @@ async def asset(name: str, request: Request) -> Response:
     return Response(content, headers=headers, media_type=kind)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _assets() -> Mapping[str, tuple[bytes, str, str]]:
-    """Name to (content, ETag, type) of every asset."""
-    found: dict[str, tuple[bytes, str, str]] = {}
-    for file in (files("memagent.service.ui") / "assets").iterdir():
-        kind = _TYPES.get("." + file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            found[file.name] = (content, f'"{hashlib.sha256(content).hexdigest()[:20]}"', kind)
-    return found
+    """Read (content, ETag, type) of every asset by name, those of `memagent.pages` included."""
+    folders = (files("memagent.pages") / "assets", files("memagent.service.ui") / "assets")
+    contents = {file.name: file.read_bytes() for folder in folders for file in folder.iterdir()}
+    return {
+        name: (content, f'"{hashlib.sha256(content).hexdigest()[:20]}"', kind)
+        for name, content in contents.items()
+        if (kind := _TYPES.get("." + name.rpartition(".")[2])) is not None
+    }
 
 
-@lru_cache(maxsize=1)
+@cache
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("memagent.service.ui"),
@@ -216,7 +218,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(when=when, day=day, number=number, size=size)  # pyright: ignore[reportUnknownMemberType]
+    made.filters.update(
+        when=when, day=day, number=number, size=size, refusal_words=refusal_words, op_text=op_text
+    )  # pyright: ignore[reportUnknownMemberType]
     return made
 
 

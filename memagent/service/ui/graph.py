@@ -8,16 +8,13 @@ page of a node need no script and no layout.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import cache
 from itertools import groupby
 from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -28,7 +25,7 @@ from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session,
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
-from memagent.pages.graph_page import SCRIPTS, asset, page_data, safe_json
+from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
 from memagent.service.ui.frame import page, page_router
 from memagent.service.ui.session_auth import Viewer, viewer
 from memagent.state.fold import BankState, folded
@@ -37,7 +34,6 @@ router = page_router()
 Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
 _PAGE: Final = 60
 _MOST_TURNS: Final = 20
-_FILES: Final = {**dict.fromkeys(SCRIPTS, "text/javascript"), "graph.css": "text/css"}
 _KINDS: Final = {
     NodeKind.EVENT: ("event", "Events"),
     NodeKind.ITEM: ("item", "Memories"),
@@ -81,19 +77,6 @@ async def data(seen: Reader) -> Response:
     with seen.agent() as agent:
         document = await graph_document(agent.bank, as_of=AsOf())
     return Response(await run_in_threadpool(_written, document), media_type="application/json")
-
-
-@router.get("/ui/graph/files/{name}")
-async def file(name: str, request: Request) -> Response:
-    """A script or the style sheet of the drawing."""
-    kind = _FILES.get(name)
-    if kind is None:
-        raise HTTPException(404, "there is no such file")
-    content, tag = _file(name)
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type=kind, headers=headers)
 
 
 @router.get("/ui/graph/list")
@@ -224,13 +207,6 @@ def moment_of(node: Event) -> datetime | None:
 
 
 # -- reading ---------------------------------------------------------------------------
-
-
-@cache
-def _file(name: str) -> tuple[bytes, str]:
-    """Content and ETag of a file of the drawing."""
-    content = asset(name).encode()
-    return content, f'"{hashlib.sha256(content).hexdigest()[:20]}"'
 
 
 def _in_sight(state: BankState, expired: frozenset[str]) -> list[Event]:

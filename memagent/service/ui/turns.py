@@ -24,11 +24,11 @@ from memagent.core.snapshot import Commit, JournalRow
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.chunking import split_session
 from memagent.pages.journal_words import (
-    EntryTold,
-    SessionTold,
+    EntryView,
+    SessionView,
+    describe_entry,
+    describe_session,
     is_about,
-    session_told,
-    told,
     turns_of,
 )
 from memagent.service.routes.memories import context_of
@@ -65,7 +65,7 @@ async def feed(request: Request, seen: Reader, before: Seq = None) -> HTMLRespon
         top = min(before if before is not None else state.seq + 1, state.seq + 1)
         after = max(0, top - 1 - _FEED)
         rows = [row for row in await _rows(agent, after, top) if row.seq < top]
-        entries = [told(row, state) for row in reversed(rows)]
+        entries = [describe_entry(row, state) for row in reversed(rows)]
     older = after + 1 if after > 0 else None
     return page(
         request,
@@ -157,7 +157,7 @@ async def decision(
         rows = await _rows(agent, seq - 1, seq + 1)
         if not rows or rows[0].seq != seq:
             raise MemoryNotFound(f"no journal entry {seq} for user {seen.scope.user_id!r}")
-        entry = told(rows[0], state)
+        entry = describe_entry(rows[0], state)
         recalled = await _recalled(agent, entry) if recall else None
         cited = _quoted(state, [turn_id for op in entry.ops for turn_id in op.turn_ids])
     return page(
@@ -278,7 +278,7 @@ async def _rows(agent: AsyncAgent, after: int, before: int) -> list[JournalRow]:
 
 async def _story(
     agent: AsyncAgent, stored: Session, state: BankState, *, after: int, parts: int
-) -> tuple[SessionTold, bool]:
+) -> tuple[SessionView, bool]:
     """The session with the rows about it, and whether all were looked through that may be.
 
     What belongs to a session stands together: once every part that was decided about is
@@ -298,7 +298,7 @@ async def _story(
             part = row.entry.source.chunk_index if isinstance(row.entry, Commit) else None
             decided.update(() if part is None else (part,))
             left = min(left, _AFTER) if done and done <= decided else left
-    return session_told(stored, found, state, parts=parts), whole
+    return describe_session(stored, found, state, parts=parts), whole
 
 
 async def _job(seen: Viewer, session_id: str) -> Job | None:
@@ -306,7 +306,7 @@ async def _job(seen: Viewer, session_id: str) -> Job | None:
     return await seen.service.jobs.find(job_id, seen.scope)
 
 
-async def _recalled(agent: AsyncAgent, entry: EntryTold) -> list[tuple[str, list[Hit]]]:
+async def _recalled(agent: AsyncAgent, entry: EntryView) -> list[tuple[str, list[Hit]]]:
     """(text, hits) of an entry's first ops, searched in the memory as it was before."""
     texts = list(dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE"))[
         :_RECALLED

@@ -18,7 +18,8 @@ from training_run_kit import finished, lines
 from environments.play.rollout import play
 from memagent import Agent
 from memagent.core.snapshot import EMPTY, MemorySnapshot
-from train.report.run_data import correlation, read_run
+from memagent.pages.run_folders import read_run
+from train.report.figures import correlation, phases
 from train.run.evaluation import evaluate_policy
 from train.run.runs import Place
 from train.run.settings import RunSettings
@@ -81,8 +82,8 @@ def test_steps_say_what_was_compared_and_where_time_went(done: tuple[Path, dict[
         assert {group["branch"] for group in step["groups"]} == {"global", "local"}
         assert all(len(pair) == 2 for pair in step["anchors"])
     run = read_run(folder)
-    assert len(run.phases()) == 4
-    for _, parts in run.phases():
+    assert run is not None and len(phases(run)) == 4
+    for _, *parts in phases(run):
         assert len(parts) == 5 and all(part >= 0 for part in parts)
 
 

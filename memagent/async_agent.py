@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from memagent.core.answers import Answer, Filter, Hit, Question
+from memagent.core.answers import Answer, AsOf, Hit, Question
 from memagent.core.errors import ModelError
 from memagent.core.exchange import Message, Role, Sampling, Usage
 from memagent.core.recipes import BALANCED, Recipe
@@ -23,11 +23,12 @@ from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit, MemorySnapshot
 from memagent.designs.base import MemoryDesign, Proposal
 from memagent.llm.traced_model import traced
+from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.chunking import split_session
 from memagent.memory.facade import Memory
 from memagent.memory.incoming import as_question
-from memagent.memory.timetravel import as_of
+from memagent.memory.options import SearchArguments
 from memagent.protocols import ChatModel, Clock, Embedder
 from memagent.tracing import (
     Attributes,
@@ -47,20 +48,21 @@ _AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
-    """The agent's two compiled LangGraph graphs; give either an `AgentContext` from
-    `AsyncAgent.context`.
+    """The agent's two compiled LangGraph graphs.
+
+    Both need an `AgentContext`, which `AsyncAgent.context` gives.
     """
 
     @property
     def ingest(self) -> Any:
-        """extract -> relate -> decide -> validate -> commit -> index, for one chunk."""
+        """Extract -> relate -> decide -> validate -> commit -> index, for one chunk."""
         from memagent.graphs.ingest import INGEST
 
         return INGEST
 
     @property
     def answer(self) -> Any:
-        """retrieve -> answer (<-> tools) -> cite, for one question."""
+        """Retrieve -> answer (<-> tools) -> cite, for one question."""
         from memagent.graphs.answer import ANSWER
 
         return ANSWER
@@ -104,9 +106,7 @@ class AsyncAgent:
 
     @property
     def event_graph(self) -> FrozenEventGraph:
-        """The event graph as a frozen networkx graph over the memory as last read or
-        written; O(1), nothing is copied.
-        """
+        """The event graph, as last read or written, as a frozen networkx graph; O(1)."""
         from memagent.events.networkx_view import as_networkx
 
         return as_networkx(self.bank.state.graph)
@@ -126,15 +126,15 @@ class AsyncAgent:
         )
 
     def with_model(self, model: ChatModel) -> AsyncAgent:
-        """The same agent with another model."""
+        """Return the same agent with another model."""
         return replace(self, model=model)
 
     def at(self, snapshot: MemorySnapshot) -> AsyncAgent:
-        """The same agent on a private memory that starts from a snapshot."""
+        """Return the same agent on a private memory that starts from a snapshot."""
         return replace(self, bank=self.bank.at(snapshot))
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as last read or written; O(1)."""
+        """Return the memory as last read or written; O(1)."""
         return self.bank.snapshot()
 
     async def remember(self, session: Session) -> IngestReport:
@@ -145,12 +145,12 @@ class AsyncAgent:
         that is not done. Raises `InputError` for a session that clashes with a stored
         one.
         """
-        with operation_span("upsert_memory", capture=self.capture_content) as one:
+        with operation_span("upsert_memory", capture=self.capture_content) as span:
             report = await self._remember(session)
-            if one.recording:
-                one.put(_report_figures(report, self.design.name))
+            if span.recording:
+                span.put(_report_figures(report, self.design.name))
                 if report.failed_chunks:
-                    one.fail((report.failed_chunks[0].failure or "").partition(":")[0])
+                    span.fail((report.failed_chunks[0].failure or "").partition(":")[0])
             return report
 
     async def _remember(self, session: Session) -> IngestReport:
@@ -192,69 +192,75 @@ class AsyncAgent:
             )
         return _chunk_report(chunk, state)
 
-    async def ask(self, question: Question | str) -> Answer:
-        """Answer a question from memory, with citations; abstains when nothing fits.
+    async def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
+        """Answer a question from memory, with citations; abstain when nothing fits.
 
-        Raises `ModelError` when the model fails.
+        `as_of` asks the memory of a point in time. Raises `ModelError` when the model
+        fails.
         """
         from memagent.graphs.running import run_graph
 
-        with self._asking() as one:
-            agent, asked = await self._placed(question)
+        with self._answer_span() as span:
+            asked = as_question(question)
+            if as_of is not None:
+                asked = asked.model_copy(update={"as_of": as_of})
+            agent, asked = await self._placed(asked)
             graph = agent.graphs.answer
             state = await run_graph(
                 graph, {"question": asked}, context=agent.context, tracing=self.tracing
             )
             answer: Answer = state["answer"]
-            _tell_answer(one, asked, answer)
+            _describe_answer(span, asked, answer)
             return answer
 
     async def stream(self, question: Question | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The answer graph's steps as they finish: (node, what it put into the state);
-        the last is `cite` with the answer.
+        """Yield the answer graph's steps as they finish.
+
+        Each is (node, its update of the state); the last is `cite` with the answer.
         """
         from memagent.graphs.running import stream_graph
 
-        agent, asked = await self._placed(question)
-        one = self._asking()
+        agent, asked = await self._placed(as_question(question))
+        span = self._answer_span()
         steps = stream_graph(
             agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
         )
-        async with aclosing(within(one, steps)) as stream:
+        async with aclosing(within(span, steps)) as stream:
             async for node, values in stream:
-                if isinstance(found := values.get("answer"), Answer):
-                    _tell_answer(one, asked, found)
+                if isinstance(answer := values.get("answer"), Answer):
+                    _describe_answer(span, asked, answer)
                 yield node, values
 
-    def _asking(self) -> Span:
-        one = operation_span("invoke_agent", capture=self.capture_content)
-        if one.recording:
-            one.rename(f"invoke_agent {_AGENT_NAME}")
-            one.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
-        return one
+    def _answer_span(self) -> Span:
+        span = operation_span("invoke_agent", capture=self.capture_content)
+        if span.recording:
+            span.rename(f"invoke_agent {_AGENT_NAME}")
+            span.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
+        return span
 
-    async def _placed(self, question: Question | str) -> tuple[AsyncAgent, Question]:
-        """The agent at the question's point in time, and the question as asked there."""
-        asked = as_question(question)
+    async def _placed(self, asked: Question) -> tuple[AsyncAgent, Question]:
+        """Return the agent at the question's point in time, and the question as asked there."""
         if asked.asked_at is None:
             asked = asked.model_copy(update={"asked_at": self.clock()})
         if asked.recipe is None and self.recipe is not None:
             asked = asked.model_copy(update={"recipe": self.recipe})
         if asked.as_of.now:
             return self, asked
-        return replace(self, bank=await as_of(self.bank, asked.as_of)), asked
+        return replace(self, bank=await timetravel.as_of(self.bank, asked.as_of)), asked
 
     async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory, then remember the exchange; the answer's own words are
-        kept but never read as new facts.
+        """Answer from memory, then remember the exchange.
+
+        The answer's own words are stored but never read as new facts.
         """
         answer = await self.ask(text)
         await self.remember(exchange_session(text, answer, at=self.clock(), speaker=speaker))
         return answer
 
     async def unfinished(self) -> list[Session]:
-        """Stored sessions of which some chunk was never remembered (a crash or a model
-        failure), oldest first.
+        """Return the stored sessions with chunks that were never remembered, oldest first.
+
+        A crash or a model failure leaves such sessions.
         """
         state = await self.bank.sync()
         return [
@@ -268,21 +274,9 @@ class AsyncAgent:
         """Remember what earlier runs left unfinished."""
         return [await self.remember(session) for session in await self.unfinished()]
 
-    async def search(
-        self,
-        text: str,
-        *,
-        k: int = 10,
-        where: Filter | None = None,
-        recipe: Recipe | str | None = None,
-        max_tokens: int | None = None,
-    ) -> list[Hit]:
-        """At most k items for a text, best first; `recipe` (by name or value) and
-        `max_tokens` as in `Memory.search`.
-        """
-        return await self.memory.search(
-            text, k=k, where=where, recipe=recipe, max_tokens=max_tokens
-        )
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+        """Return at most k hits for a text, best first, as `Memory.search` does."""
+        return await self.memory.search(text, **options)
 
 
 def _report_figures(report: IngestReport, design: str) -> Attributes:
@@ -297,21 +291,21 @@ def _report_figures(report: IngestReport, design: str) -> Attributes:
     }
 
 
-def _tell_answer(one: Span, question: Question, answer: Answer) -> None:
-    if one.recording:
-        one.put(answer_figures(answer))
-        said = Message(role="assistant", content=answer.text)
+def _describe_answer(span: Span, question: Question, answer: Answer) -> None:
+    if span.recording:
+        span.put(answer_figures(answer))
         asked = Message(role="user", content=question.text)
-        one.content(
+        replied = Message(role="assistant", content=answer.text)
+        span.content(
             lambda: {
                 **messages_content("gen_ai.input.messages", [asked]),
-                **messages_content("gen_ai.output.messages", [said]),
+                **messages_content("gen_ai.output.messages", [replied]),
             }
         )
 
 
 def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:
-    """A question and its answer as a session of two turns; the second is marked as recalled."""
+    """Return a question and its answer as a session of two turns, the second one recalled."""
     session_id = content_id("ses", at.isoformat(), speaker, text)
     said = Turn(id=f"{session_id}:1", speaker=speaker, text=text)
     replied = Turn(

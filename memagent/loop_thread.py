@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, for synchronous code that calls coroutines.
 
-Calls come from any thread, `stop` waits for those that run, and none can be left
-hanging: a call that comes too late is refused.
+Calls come from any thread. `stop` waits for those that run and refuses later ones, so
+no call hangs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def refuse_own(self) -> None:
-        """Raise `StoreError` in this very thread, where waiting for it would never end."""
+        """Raise `StoreError` when called in the loop's own thread, where a wait never ends."""
         if threading.current_thread() is self._thread:
             raise StoreError(
                 "an Agent was called from its own event loop; use AsyncAgent inside coroutines"
@@ -53,7 +53,7 @@ class LoopThread:
         return future
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; Ctrl-C cancels it and is raised here."""
+        """Wait for a coroutine and return its result; Ctrl-C cancels it and is raised here."""
         try:
             self.refuse_own()
         except StoreError:
@@ -67,7 +67,7 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """Let the calls that run finish, then end the loop and its thread; harmless when repeated."""
+        """Let running calls finish, then end the loop and its thread; harmless when repeated."""
         with self._lock:
             first, self._ending = not self._ending, True
             calls = tuple(self._calls)
@@ -79,8 +79,9 @@ class LoopThread:
             self.loop.close()
 
     async def _wind_up(self) -> None:
-        """Cancel whatever else runs here (a call that Ctrl-C ended, a vendor's worker),
-        then stop the loop.
+        """Cancel the remaining tasks, then stop the loop.
+
+        Calls that Ctrl-C ended and workers of vendors' libraries remain.
         """
         rest = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
         for task in rest:

@@ -1,8 +1,8 @@
-"""Requests to the service: keys, repetitions, problems turned back into errors.
+"""Requests to the service, with keys, retries, and problems turned back into errors.
 
-Every request that writes carries an idempotency key of its own, so it may be made again
-after a lost answer without a second effect; what is made again are lost connections,
-429, 502 to 504 where the service calls it retryable, and `request_in_progress`.
+Every request that writes carries an idempotency key of its own, so a retry after a lost
+answer has no second effect. Lost connections are retried, and so are 429, 502 to 504
+where the service calls them retryable, and `request_in_progress`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,21 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 def path_of(*parts: str) -> str:
-    """A path of the API, its variable parts quoted."""
+    """Return a path of the API with its variable parts quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 class Connection:
-    """The connections to one service, on behalf of one memory.
-
-    Used from one event loop.
-    """
+    """The connections to one service, on behalf of one memory; for one event loop."""
 
     def __init__(
         self,
         url: str,
         *,
-        api_key: str | None,
         terms: Mapping[str, str],
-        timeout_s: float,
-        attempts: int,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        attempts: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         try:
@@ -70,10 +67,10 @@ class Connection:
         self.terms = terms
         """Query parameters that name the memory."""
         self.user_id = terms.get("user_id") or (None if api_key else "default")
-        """Whose memory it is, as far as that is known here."""
+        """The user whose memory it is, or None where only the service knows."""
 
     def about(self, scope: Scope) -> Connection:
-        """The same connections on behalf of another memory."""
+        """Return the same connections on behalf of another memory."""
         other = copy(self)
         other.terms = scope.model_dump(exclude_none=True)
         return other
@@ -82,35 +79,21 @@ class Connection:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: BaseModel | None = None,
-        content: bytes | None = None,
-        params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """A good response.
+    async def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Return a good response; `request` has the keywords of `_request`.
 
-        Raises the library's errors, and `ServiceError` for what is none of them.
+        Raises the library's errors, and `ServiceError` for anything else.
         """
         import httpx
 
-        request = self._request(
-            method, path, body=body, content=content, params=params, headers=headers
-        )
+        prepared = self._request(method, path, **request)
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._attempts + 1):
             wait_s: float | None = None
             try:
-                response = await self._http.send(request)
+                response = await self._http.send(prepared)
             except (httpx.TransportError, httpx.InvalidURL) as exc:
-                error: Exception = ServiceError(
-                    f"the service at {self._http.base_url} cannot be reached: {exc!r}",
-                    retryable=True,
-                )
+                error: Exception = self._unreachable(exc)
                 error.__cause__ = exc
             else:
                 if response.status_code < 400:
@@ -125,21 +108,22 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
-    async def read(self, model: type[M], method: str, path: str, **given: Any) -> M:
-        """The record that a response holds."""
-        response = await self.send(method, path, **given)
+    async def read(self, model: type[M], method: str, path: str, **request: Any) -> M:
+        """Return the record that a response holds."""
+        response = await self.send(method, path, **request)
         try:
             return model.model_validate_json(response.content)
         except ValidationError as exc:
             raise ServiceError(
-                f"the service's answer to {method} {path} is no {model.__name__}; it may be of another version",
+                f"the service's answer to {method} {path} is no {model.__name__}; "
+                "it may be of another version",
                 code="wrong_answer",
             ) from exc
 
     async def events(self, path: str, body: BaseModel) -> AsyncGenerator[tuple[str, str]]:
-        """(name, data) of server-sent events as they come.
+        """Yield (name, data) of server-sent events as they come.
 
-        Raises the error that a `problem` event tells of.
+        Raises the error that a `problem` event describes.
         """
         import httpx
 
@@ -162,9 +146,12 @@ class Connection:
             finally:
                 await response.aclose()
         except httpx.TransportError as exc:
-            raise ServiceError(
-                f"the service at {self._http.base_url} cannot be reached: {exc!r}", retryable=True
-            ) from exc
+            raise self._unreachable(exc) from exc
+
+    def _unreachable(self, exc: Exception) -> ServiceError:
+        return ServiceError(
+            f"the service at {self._http.base_url} cannot be reached: {exc!r}", retryable=True
+        )
 
     def _request(
         self,
@@ -182,16 +169,13 @@ class Connection:
             sent["Content-Type"] = "application/json"
         if method != "GET":
             sent.setdefault("Idempotency-Key", uuid.uuid4().hex)
-        terms = {
-            name: value
-            for name, value in {**self.terms, **(params or {})}.items()
-            if value is not None
-        }
+        terms = {**self.terms, **(params or {})}
+        terms = {name: value for name, value in terms.items() if value is not None}
         return self._http.build_request(method, path, params=terms, content=content, headers=sent)
 
     @staticmethod
     def _failure(response: httpx.Response) -> tuple[Exception, bool]:
-        """The error that a response tells of, and whether making the request again may help."""
+        """Return the error that a response describes, and whether a retry may help."""
         try:
             problem = Problem.model_validate_json(response.content)
         except ValidationError:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import ValidationError
 
@@ -34,11 +34,19 @@ from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.graph_export import GraphExport, export_graph
+from memagent.memory.options import (
+    AddArguments,
+    SearchArguments,
+    SearchOptions,
+    check_add,
+)
+from memagent.memory.options import (
+    Scalar as Scalar,
+)
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
 from memagent.tracing import operation_span, tell_search, verb
 
-Scalar = str | int | float | bool | None
 _NO_FILTER = Filter()
 MAX_TEXT_CHARS = 20_000
 """Longest text of a directly added item, in characters."""
@@ -49,9 +57,9 @@ MAX_ITEM_ID_CHARS = 200
 
 
 class Memory:
-    """The verbs.
+    """The verbs of one memory.
 
-    Cheap to make; holds nothing but its bank and how it searches unless told otherwise.
+    Cheap to make: it holds a bank and the recipe of searches that name none.
     """
 
     def __init__(
@@ -63,50 +71,15 @@ class Memory:
         """Whether OpenTelemetry spans may tell texts."""
 
     @verb("create_memory")
-    async def add(
-        self,
-        text: str,
-        *,
-        id: str | None = None,
-        kind: str = "fact",
-        subject: str | None = None,
-        speaker: str | None = None,
-        valid: TimeSpan | None = None,
-        said_at: datetime | None = None,
-        source_turn_ids: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        metadata: Mapping[str, Scalar] | None = None,
-        ttl: timedelta | None = None,
-        expires_at: datetime | None = None,
-    ) -> MemoryItem:
-        """Remember a text as it is; with a time to live from now, or a moment of
-        expiry, only until then.
+    async def add(self, text: str, **options: Unpack[AddArguments]) -> MemoryItem:
+        """Remember a text as it is, for good or until it expires.
 
-        Raises `InputError` for text or metadata that cannot be stored, and for an
-        expiry that has passed already.
+        The keywords are those of `AddArguments`. Raises `InputError` for text or
+        metadata that cannot be stored, and for an expiry that has passed already.
         """
         with _input():
-            expires_at = _checked_expiry(ttl, expires_at, now=self.bank.now())
-            fact = Fact(
-                text=_checked_text(text),
-                kind=kind,
-                subject=subject,
-                speaker=speaker,
-                valid=valid,
-                said_at=said_at,
-                source_turn_ids=tuple(source_turn_ids),
-                expires_at=expires_at,
-            )
-            op = Add(
-                fact=fact,
-                id=_checked_id(id),
-                tags=_checked_tags(tags),
-                metadata=_checked_metadata(metadata),
-            )
-        commit = await self._write(op)
-        item = commit.changes[0].after
-        assert item is not None
-        return item
+            op = _new_item(text, options, now=self.bank.now())
+        return _written(await self._write(op))
 
     @verb("create_memory")
     async def add_many(
@@ -121,32 +94,21 @@ class Memory:
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 
-    async def search(
-        self,
-        text: str,
-        *,
-        k: int = 10,
-        where: Filter | None = None,
-        as_of: AsOf | None = None,
-        recipe: Recipe | str | None = None,
-        max_tokens: int | None = None,
-    ) -> list[Hit]:
-        """At most k items for a text, best first; [] when nothing matches or the text is empty.
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+        """Return at most k hits for a text, best first; [] when nothing matches or it is empty.
 
-        `recipe` is a `Recipe` or the name of one; `max_tokens` bounds the (estimated)
-        tokens of all texts together. Raises `ConfigError`.
+        The keywords are those of `SearchArguments`. Raises `ConfigError`.
         """
-        with operation_span("search_memory", capture=self.capture_content) as one:
-            asked = await _asked(
-                self, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens
-            )
-            hits = await asked[0].search(asked[1], k=k) if asked is not None else []
-            if one.recording and asked is not None:
-                tell_search(one, asked[1], hits, k=k)
+        chosen = SearchOptions(**options)
+        with operation_span("search_memory", capture=self.capture_content) as span:
+            bank, query = await _resolved(self, text, chosen)
+            hits = await bank.search(query, k=chosen.k) if query is not None else []
+            if span.recording and query is not None:
+                tell_search(span, query, hits, k=chosen.k)
             return hits
 
     async def get(self, item_id: str) -> MemoryItem:
-        """An item. Raises `MemoryNotFound`."""
+        """Return an item. Raises `MemoryNotFound`."""
         return await self.bank.get(item_id)
 
     async def get_all(
@@ -156,8 +118,7 @@ class Memory:
         include_deleted: bool = False,
         limit: int | None = None,
     ) -> list[MemoryItem]:
-        """Items that pass the filter, oldest said first, those of one session in the
-        order of their turns, ties by id.
+        """Return the items that pass the filter, oldest said first, ties by turn, then by id.
 
         `include_deleted` shows the deleted and the expired ones too.
         """
@@ -172,22 +133,15 @@ class Memory:
             and (where is None or matches(item, where))
         ]
 
-        def place(item: MemoryItem) -> tuple[float, str, int, str]:
-            session_id, position = state.turns.get(
-                item.source_turn_ids[-1] if item.source_turn_ids else "", ("", 0)
-            )
-            return (
-                item.said_at.timestamp() if item.said_at else 0.0,
-                session_id,
-                position,
-                item.id,
-            )
+        def age(item: MemoryItem) -> tuple[float, str, int, str]:
+            turn_id = item.source_turn_ids[-1] if item.source_turn_ids else ""
+            said = item.said_at.timestamp() if item.said_at else 0.0
+            return said, *state.turns.get(turn_id, ("", 0)), item.id
 
-        items.sort(key=place)
-        return items[:limit]
+        return sorted(items, key=age)[:limit]
 
     async def sessions(self) -> list[Session]:
-        """Stored sessions with their raw turns, oldest first."""
+        """Return the stored sessions with their raw turns, oldest first."""
         state = await self.bank.sync()
         return sorted(
             state.sessions.values(),
@@ -209,10 +163,7 @@ class Memory:
             op = Update(
                 id=item_id, text=_checked_text(text), version=version, valid=valid or old.valid
             )
-        commit = await self._write(op)
-        item = commit.changes[0].after
-        assert item is not None
-        return item
+        return _written(await self._write(op))
 
     @verb("delete_memory")
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
@@ -226,9 +177,9 @@ class Memory:
 
     @verb("delete_memory")
     async def delete_all(self, *, user_id: str) -> int:
-        """Delete every item of this memory in one commit; `user_id` must name it.
+        """Delete every item of this memory in one commit that can be undone.
 
-        Gives the number of items; undoable.
+        `user_id` must name the memory's user. Returns the number of items.
         """
         self._own(user_id)
         state = await self.bank.sync()
@@ -239,17 +190,18 @@ class Memory:
 
     @verb("delete_memory_store")
     async def reset(self, *, user_id: str) -> None:
-        """Erase this memory with its history and turns, beyond recovery; `user_id` must name it.
+        """Erase this memory with its history and turns, beyond recovery.
 
-        Raises `StoreUnavailable` when a networked index could not be emptied; it is
-        before its next use, and the rest is erased.
+        `user_id` must name the memory's user. Raises `StoreUnavailable` when a networked
+        index could not be emptied; the rest is erased then, and the index is emptied
+        before its next use.
         """
         self._own(user_id)
         await self.bank.append(lambda _: Erased(reason="reset"))
         await self.bank.settle()
 
     async def history(self, item_id: str) -> tuple[HistoryEntry, ...]:
-        """Every change of an item, oldest first. Raises `MemoryNotFound`."""
+        """Return every change of an item, oldest first. Raises `MemoryNotFound`."""
         return await timetravel.history(self.bank, item_id)
 
     @verb("update_memory")
@@ -261,20 +213,20 @@ class Memory:
         return await timetravel.undo(self.bank, commit_id)
 
     async def as_of(self, when: AsOf) -> Memory:
-        """A read-only view of the memory at a point in time."""
+        """Return a read-only view of the memory at a point in time."""
         return self._of(await timetravel.as_of(self.bank, when))
 
     async def graph_stats(self) -> GraphStats:
-        """Figures of the event graph as it stands."""
+        """Return figures of the event graph as it stands."""
         return graph_stats(await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
-        """The memory as an immutable value."""
+        """Return the memory as an immutable value."""
         await self.bank.sync()
         return self.bank.snapshot()
 
     async def fork(self) -> Memory:
-        """A private copy in memory."""
+        """Return a private copy in memory; its writes never reach this one."""
         await self.bank.sync()
         return self._of(self.bank.fork())
 
@@ -289,7 +241,7 @@ class Memory:
     async def diff(
         self, before: MemorySnapshot, after: MemorySnapshot | None = None
     ) -> SnapshotDiff:
-        """What changed between two snapshots; `after` defaults to now."""
+        """Return the changes between two snapshots; `after` defaults to now."""
         return timetravel.diff(before, after if after is not None else await self.snapshot())
 
     async def export(self, path: str | Path) -> ExportReport:
@@ -304,11 +256,11 @@ class Memory:
         as_of: AsOf | None = None,
         include_hidden: bool = True,
     ) -> GraphExport:
-        """The event graph with the turns it rests on, as a self-contained page,
-        node-link JSON or GraphML; also written to `path`.
+        """Export the event graph as a self-contained page, node-link JSON or GraphML.
 
-        Without `include_hidden`, what was deleted or rewritten is left out. Raises
-        `ConfigError`, `InputError`.
+        The export holds the turns that the graph rests on, and is also written to `path`
+        if one is given. Without `include_hidden`, deleted and rewritten events are left
+        out. Raises `ConfigError`, `InputError`.
         """
         place = Path(path) if path is not None else None
         return await export_graph(
@@ -328,7 +280,8 @@ class Memory:
     def _own(self, user_id: str) -> None:
         if user_id != self.bank.scope.user_id:
             raise ConfigError(
-                f"this memory belongs to user {self.bank.scope.user_id!r}, not to {user_id!r}; nothing was deleted"
+                f"this memory belongs to user {self.bank.scope.user_id!r}, not to {user_id!r}; "
+                "nothing was deleted"
             )
 
     async def _write(self, op: MemoryOp) -> Commit:
@@ -339,51 +292,44 @@ class Memory:
 
 
 async def ranked(
-    memory: Memory,
-    text: str,
-    *,
-    k: int = 10,
-    where: Filter | None = None,
-    as_of: AsOf | None = None,
-    recipe: Recipe | str | None = None,
-    max_tokens: int | None = None,
+    memory: Memory, text: str, **options: Unpack[SearchArguments]
 ) -> list[tuple[MemoryItem, float]]:
-    """The items and scores that `Memory.search` finds, without the reasons and in less time.
+    """Return the items and scores of `Memory.search`, without the reasons and in less time.
 
     Raises `ConfigError`.
     """
-    with operation_span("search_memory", capture=memory.capture_content) as one:
-        asked = await _asked(
-            memory, text, k=k, where=where, as_of=as_of, recipe=recipe, max_tokens=max_tokens
-        )
-        found = await asked[0].ranked(asked[1], k=k) if asked is not None else []
-        if one.recording and asked is not None:
-            tell_search(one, asked[1], [item for item, _ in found], k=k)
-        return found
+    chosen = SearchOptions(**options)
+    with operation_span("search_memory", capture=memory.capture_content) as span:
+        bank, query = await _resolved(memory, text, chosen)
+        scored = await bank.ranked(query, k=chosen.k) if query is not None else []
+        if span.recording and query is not None:
+            tell_search(span, query, [item for item, _ in scored], k=chosen.k)
+        return scored
 
 
-async def _asked(
-    memory: Memory,
-    text: str,
-    *,
-    k: int,
-    where: Filter | None,
-    as_of: AsOf | None,
-    recipe: Recipe | str | None,
-    max_tokens: int | None,
-) -> tuple[MemoryBank, Query] | None:
-    """Whom to ask what; None for an empty text. Raises `ConfigError`."""
-    if k < 1:
-        raise ConfigError(f"k is {k}; ask for at least 1 item")
-    if max_tokens is not None and max_tokens < 1:
-        raise ConfigError(f"max_tokens is {max_tokens}; allow at least 1 token")
-    chosen = recipe_of(recipe) if recipe is not None else memory.recipe
-    if max_tokens is not None:
-        chosen = chosen.model_copy(update={"max_tokens": max_tokens})
-    bank = memory.bank if as_of is None or as_of.now else await timetravel.as_of(memory.bank, as_of)
+async def _resolved(
+    memory: Memory, text: str, options: SearchOptions
+) -> tuple[MemoryBank, Query | None]:
+    """Return the bank to search and the query; no query for an empty text."""
+    if options.k < 1:
+        raise ConfigError(f"k is {options.k}; ask for at least 1 item")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise ConfigError(f"max_tokens is {options.max_tokens}; allow at least 1 token")
+    recipe = memory.recipe if options.recipe is None else recipe_of(options.recipe)
+    if options.max_tokens is not None:
+        recipe = recipe.model_copy(update={"max_tokens": options.max_tokens})
+    bank, when = memory.bank, options.as_of
+    if when is not None and not when.now:
+        bank = await timetravel.as_of(bank, when)
     if not text.strip():
-        return None
-    return bank, Query(text=text, where=where or _NO_FILTER, recipe=chosen)
+        return bank, None
+    return bank, Query(text=text, where=options.where or _NO_FILTER, recipe=recipe)
+
+
+def _written(commit: Commit) -> MemoryItem:
+    item = commit.changes[0].after
+    assert item is not None
+    return item
 
 
 def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:
@@ -400,11 +346,31 @@ def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:
 
 @contextmanager
 def _input() -> Generator[None]:
-    """Tell in one line what a record refuses."""
+    """Turn a record's refusal into an `InputError` of one line."""
     try:
         yield
     except ValidationError as exc:
         raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
+
+
+def _new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
+    check_add(options)
+    fact = Fact(
+        text=_checked_text(text),
+        kind=options.get("kind", "fact"),
+        subject=options.get("subject"),
+        speaker=options.get("speaker"),
+        valid=options.get("valid"),
+        said_at=options.get("said_at"),
+        source_turn_ids=tuple(options.get("source_turn_ids", ())),
+        expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
+    )
+    return Add(
+        fact=fact,
+        id=_checked_id(options.get("id")),
+        tags=_checked_tags(options.get("tags", ())),
+        metadata=_checked_metadata(options.get("metadata")),
+    )
 
 
 def _checked_text(text: object) -> str:
@@ -414,7 +380,8 @@ def _checked_text(text: object) -> str:
         raise InputError("the text is empty; there is nothing to remember")
     if len(text) > MAX_TEXT_CHARS:
         raise InputError(
-            f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; split it, or remember it as a session"
+            f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; "
+            "split it, or remember it as a session"
         )
     return text
 
@@ -433,7 +400,8 @@ def _checked_expiry(
             return now + ttl
         except OverflowError:
             raise InputError(
-                f"the ttl of {ttl.days:,} days ends after the year 9999; leave it out to keep the memory"
+                f"the ttl of {ttl.days:,} days ends after the year 9999; "
+                "leave it out to keep the memory"
             ) from None
     if expires_at is not None and as_utc(expires_at) <= now:
         raise InputError(
@@ -465,7 +433,8 @@ def _checked_metadata(metadata: object) -> dict[str, Any]:
             raise InputError(f"metadata key {key!r}: keys are strings")
         if key.startswith("_"):
             raise InputError(
-                f"metadata key {key!r}: keys that start with an underscore are reserved for the system"
+                f"metadata key {key!r}: "
+                "keys that start with an underscore are reserved for the system"
             )
         checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
     size = sum(len(key) + len(str(value)) for key, value in checked.items())
@@ -485,6 +454,7 @@ def _checked_value(key: str, value: object) -> object:
         )
     if value is not None and not isinstance(value, str | int | float):
         raise InputError(
-            f"metadata {key!r} is a {type(value).__name__}; values are texts, numbers, booleans or None"
+            f"metadata {key!r} is a {type(value).__name__}; "
+            "values are texts, numbers, booleans or None"
         )
     return value

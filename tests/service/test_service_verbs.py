@@ -15,7 +15,7 @@ import pytest
 from service_kit import DATABASES, Served, place_on, serving
 
 from memagent import Agent, AsOf, AsyncClient, Client, ConfigError, Filter, Session, Turn
-from memagent.agent import SyncMemory
+from memagent.blocking import SyncMemory
 from memagent.client.remote_memory import RemoteMemory
 from memagent.core.errors import (
     InputError,
@@ -81,10 +81,12 @@ def test_lists_come_page_by_page_and_filtered(
     assert len(memory.get_all(limit=9)) == 9
 
 
-def test_pages_neither_skip_nor_repeat_while_others_write(client: Client, served: Served) -> None:
+def test_pages_neither_skip_nor_repeat_while_others_write(
+    client: Client, served: Served, request: pytest.FixtureRequest
+) -> None:
     ids = [item.id for item in client.memory.add_many([f"fact {number}" for number in range(30)])]
     order = [item.id for item in client.memory.get_all()]
-    user = {"user_id": client.memory._memory._connection.user_id or ""}  # pyright: ignore[reportPrivateUsage]
+    user = {"user_id": request.function.__name__[:100]}
     seen: list[str] = []
     cursor = None
     with served.http() as http:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -19,7 +20,10 @@ import pytest
 from places import ROOT
 
 import memagent
+from memagent import Agent, AsyncAgent, AsyncClient, Client
+from memagent.blocking import SyncMemory
 from memagent.core.errors import MissingExtra
+from memagent.memory.facade import Memory
 from memagent.plugins import GROUPS, load
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -101,6 +105,38 @@ def test_what_type_checkers_see_is_what_python_gives() -> None:
     assert sorted([*seen, "__version__"]) == memagent.__all__
     for name, module in seen.items():
         assert getattr(memagent, name) is getattr(importlib.import_module(str(module)), name)
+
+
+@pytest.mark.parametrize(
+    ("face", "verbs", "own"),
+    [
+        (SyncMemory, Memory, {"as_of", "fork"}),
+        (Agent, AsyncAgent, {"remember", "chat", "snapshot", "with_model"}),
+        (Client, AsyncClient, {"stream", "close"}),
+    ],
+)
+def test_a_synchronous_verb_has_the_signature_of_the_asynchronous_one(
+    face: type, verbs: type, own: set[str]
+) -> None:
+    public = {name for name in vars(face) if not name.startswith("_")}
+    shared = {name for name in public & vars(verbs).keys() if callable(getattr(verbs, name))}
+    assert own < shared
+    for name in shared - own:
+        ours, theirs = getattr(face, name), getattr(verbs, name)
+        assert inspect.signature(ours) == inspect.signature(theirs), name
+        assert inspect.getdoc(ours) == inspect.getdoc(theirs) != "", name
+        assert not inspect.iscoroutinefunction(ours), name
+
+
+def test_a_bound_synchronous_verb_shows_its_parameters_without_self() -> None:
+    with Agent(path=":memory:", embedder="hashing") as agent:
+        bound = inspect.signature(agent.memory.update)
+        assert list(bound.parameters) == ["item_id", "text", "version", "valid"]
+        assert agent.memory.update.__name__ == "update"
+        with pytest.raises(TypeError, match="unexpected keyword argument 'kinds'"):
+            agent.memory.add("tea", kinds="fact")  # pyright: ignore[reportCallIssue]
+        with pytest.raises(TypeError, match="unexpected keyword argument 'limit'"):
+            agent.memory.search("tea", limit=3)  # pyright: ignore[reportCallIssue]
 
 
 def test_an_unknown_attribute_is_an_ordinary_attribute_error() -> None:

@@ -1,11 +1,10 @@
 """The slots of a memory design, as protocols, and the design itself, as a value.
 
-A design is a filling of seven slots; a new paper is a new filling, never a new branch.
-Slots are plain async callables: they get records and a `SlotContext`, and give records
-back. They never write: only the bank commits, after `validate_ops`. Called once a
-chunk: extractor, then manager. Called once a session after its last chunk: indexer.
-Called once a question: retriever, then answerer. An empty proposal is a legal answer
-("nothing worth keeping").
+A design fills six slots; a new paper is a new filling, never a new branch. Slots are
+plain async callables: they take records and a `SlotContext` and return records. They
+never write: only the bank commits, after `validate_ops`. Extractor and manager are
+called once a chunk, the indexer once a session after its last chunk, retriever and
+answerer once a question. An empty proposal is a legal answer ("nothing worth keeping").
 """
 
 from __future__ import annotations
@@ -38,19 +37,18 @@ T = TypeVar("T")
 
 
 class Proposal(Record, Generic[T]):
-    """What a slot proposes: values in order, entries that could not be read, and the
-    model calls behind them.
-    """
+    """Values that a slot proposes, in order, with the entries that could not be read."""
 
     values: tuple[T, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     parse: tuple[ParseStatus, ...] = ()
     """Parse status of each model call; empty for a slot that asked no model."""
     responses: tuple[ModelResponse, ...] = ()
+    """The model calls behind the proposal."""
 
 
 class ToolsWanted(Exception):
-    """Not a failure: the answerer's model asks for tools before it answers."""
+    """The answerer's model asks for tools before it answers; no failure."""
 
     def __init__(self, response: ModelResponse) -> None:
         super().__init__(", ".join(call.name for call in response.tool_calls))
@@ -58,8 +56,9 @@ class ToolsWanted(Exception):
 
 
 class Related(Record):
-    """What memory already holds that bears on one fact: vector and lexical hits, then
-    their one-hop graph neighbours.
+    """A fact with the memories that bear on it.
+
+    Vector and lexical hits come first, then their one-hop graph neighbours.
     """
 
     fact: Fact
@@ -68,22 +67,22 @@ class Related(Record):
 
 @dataclass(slots=True)
 class Trail:
-    """What a slot leaves behind besides its result; the graphs put it into reports and answers."""
+    """Calls and notes that a slot leaves beside its result, for reports and answers."""
 
     responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
     """Every model call made through the context, in order of completion."""
     notes: list[str] = field(default_factory=list[str])
-    """What the reader of the answer should know."""
+    """Remarks for the reader of the answer."""
 
     @property
     def usage(self) -> Usage:
-        """What the calls cost."""
+        """The cost of all calls."""
         return sum((response.usage for response in self.responses), Usage())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotContext:
-    """What a slot may use."""
+    """The model, the memory and the surroundings that a slot may use."""
 
     model: ChatModel
     bank: MemoryBank
@@ -108,19 +107,18 @@ class SlotContext:
         call: int = 0,
         prompt_digest: str = "",
     ) -> ModelResponse:
-        """Ask the model in a role; the step names session, chunk and `call` (0 for the
-        first call of a role in a chunk).
+        """Ask the model in a role.
 
-        The answerer's calls carry the context's tools and transcript; when the model
-        asks for tools, `ToolsWanted` hands them to the answer graph, which runs them
-        and calls the answerer again.
+        The step names session, chunk and `call` (0 for the first call of a role in a
+        chunk). The answerer's calls carry the context's tools and transcript; when the
+        model asks for tools, `ToolsWanted` hands them to the answer graph, which runs
+        them and calls the answerer again.
         """
         answering = role is Role.ANSWERER
+        chunk, session = self.chunk, self.session
         step = StepRef(
-            session_id=self.chunk.session_id
-            if self.chunk
-            else (self.session.id if self.session else None),
-            chunk_index=self.chunk.index if self.chunk else None,
+            session_id=chunk.session_id if chunk else session.id if session else None,
+            chunk_index=chunk.index if chunk else None,
             question_id=question_id,
             call=call,
         )
@@ -143,13 +141,13 @@ class SlotContext:
 
 
 class Extractor(Protocol):
-    """Chunk to facts."""
+    """Turns a chunk into facts."""
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]: ...
 
 
 class Manager(Protocol):
-    """Facts, with what memory holds about each, to ops."""
+    """Turns facts, each with the memories about it, into ops."""
 
     async def __call__(
         self, related: Sequence[Related], ctx: SlotContext, /
@@ -157,23 +155,21 @@ class Manager(Protocol):
 
 
 class Indexer(Protocol):
-    """A session's commits to what its own calls add to the event graph; called once,
-    after the last chunk.
-    """
+    """Turns a session's commits into its additions to the event graph."""
 
     async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta: ...
 
 
 class Retriever(Protocol):
-    """Question to hits, best first; [] when nothing fits."""
+    """Finds the hits for a question, best first; [] when nothing fits."""
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]: ...
 
 
 class Answerer(Protocol):
-    """Question and hits to an answer.
+    """Answers a question from hits.
 
-    Citations to hits that were not given are dropped by the `cite` step.
+    The `cite` step drops citations of hits that were not shown.
     """
 
     async def __call__(
@@ -182,8 +178,9 @@ class Answerer(Protocol):
 
 
 class Feedback(Protocol):
-    """Hits used for an answer and its reward to new item statistics; () for designs
-    that do not learn from use.
+    """Turns the hits behind an answer and its reward into new item statistics.
+
+    Designs that do not learn from use return ().
     """
 
     def __call__(
@@ -193,24 +190,24 @@ class Feedback(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RelateSettings:
-    """What the manager is shown for each fact."""
+    """Limits on the memories shown to the manager for each fact."""
 
     k: int = 5
-    """Items a fact by vector and by keyword, each."""
+    """Most items a fact by vector, and as many by keyword."""
     min_cosine: float = 0.1
     same_subject: bool = True
-    """Only items of the same speaker or subject, when the fact has one."""
+    """Show only items of the fact's speaker or subject, when it has one."""
     cap: int = 25
-    """Items shown a chunk."""
+    """Most items a chunk."""
     graph: bool = True
-    """Whether one-hop graph neighbours of the hits are shown too."""
+    """Show one-hop graph neighbours of the hits too."""
     graph_cap: int = 10
-    """Neighbours shown a chunk."""
+    """Most neighbours a chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDesign:
-    """A memory design: the fillings of its slots and their limits."""
+    """A memory design: the callables that fill its slots, and their limits."""
 
     name: str
     extractor: Extractor
@@ -222,14 +219,14 @@ class MemoryDesign:
     limits: OpLimits = OpLimits()
     relate: RelateSettings = RelateSettings()
     chunk_turns: int = 8
-    """Most turns a chunk; sessions are cut into balanced chunks of at most this many."""
+    """Most turns a chunk; sessions are cut into balanced chunks."""
     needs_model: bool = True
-    """Whether any slot asks a model."""
 
     @property
     def prompt_digests(self) -> dict[str, str]:
-        """SHA-256 (64 hex digits) of every prompt file the slots use, by prompt name in
-        order; {} when none asks a model.
+        """SHA-256 (64 hex digits) of every prompt file the slots use, by prompt name.
+
+        Names are in order; {} when no slot asks a model.
         """
         slots = (
             self.extractor,

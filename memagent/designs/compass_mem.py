@@ -1,5 +1,4 @@
-"""CompassMem (arXiv 2601.04726): experience as a graph of events and logical relations,
-searched by walking what leads to what.
+"""CompassMem (arXiv 2601.04726): a graph of events and logical relations, searched by walks.
 
 Claimed: events segmented from dialogue and related by cause, motive and time, explored
 along several paths under a check-list of subgoals, answer multi-hop and temporal
@@ -38,7 +37,6 @@ DESIGN: Final = replace(
     answerer=ModelAnswerer(),
     needs_model=True,
 )
-"""CompassMem over verbatim memories."""
 
 MODEL_FREE: Final = replace(
     VERBATIM, name="compass_rules", indexer=RuleIndexer(), retriever=GraphExpansionRetriever()

@@ -1,5 +1,4 @@
-"""Memory-R1 (arXiv 2508.19828): a memory manager and an answer agent that learn their
-work by outcome rewards.
+"""Memory-R1 (arXiv 2508.19828): a memory manager and an answer agent, trained by outcome rewards.
 
 Claimed: a manager that chooses ADD, UPDATE, DELETE or NOOP for each new fact against
 the memories retrieved for it, and an answer agent that first distils about 60 retrieved
@@ -36,4 +35,3 @@ DESIGN: Final = MemoryDesign(
     feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.0, same_subject=False, cap=200, graph=False),
 )
-"""Memory-R1 as a filling of the slots."""

@@ -1,5 +1,4 @@
-"""Memory-R2 (arXiv 2605.21768): one chunk, two manager calls, and fair credit for both
-through shared memory snapshots.
+"""Memory-R2 (arXiv 2605.21768): one chunk, two calls, fair credit by shared snapshots.
 
 Claimed: extracting atomic facts and then deciding about all of them in one call, in a
 fixed order of decision, trained with local reruns from one shared snapshot beside the
@@ -37,4 +36,3 @@ DESIGN: Final = MemoryDesign(
     feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=25, graph=True),
 )
-"""Memory-R2 as a filling of the slots."""

@@ -1,11 +1,9 @@
-"""Memory-R2's flow with prompts for small models: numbers for ids, a few dozen words of
-instruction, one try a call.
+"""Memory-R2's flow with prompts for small models: numbers for ids, few words, one try a call.
 
-What differs from `memory_r2`: the wording, and that an unreadable reply is not asked
-for again (a policy in the making often writes some, and each would cost a second
-round). A tokenizer of its own may even drop the instructions, as that of the models
-which `memagent-train init-model` makes does: they learn the form of a reply from
-demonstrations.
+Two things differ from `memory_r2`: the wording, and that an unreadable reply is not
+asked for again (a policy in training often writes some, and each would cost a second
+round). A model's own tokenizer may even drop the instructions, as in models made by
+`memagent-train init-model`: these learn the form of a reply from demonstrations.
 
     Agent(design="memory_r2_brief", model="hf:runs/first/best")
 """
@@ -32,8 +30,5 @@ DESIGN: Final = replace(
     limits=OpLimits(),
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=12, graph=False),
 )
-"""Memory-R2 for small models."""
 ADD_ONLY: Final = replace(DESIGN, name="add_only_brief", manager=ADDS.manager, limits=ADDS.limits)
-"""Its ADD-only control: the same model takes the same facts down, and all of them are
-kept.
-"""
+"""The ADD-only control: the same model notes the same facts, and all are kept."""

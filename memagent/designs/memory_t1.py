@@ -1,5 +1,4 @@
-"""Memory-T1 (arXiv 2512.20092): first the time and the sessions, then the evidence,
-then the answer.
+"""Memory-T1 (arXiv 2512.20092): time and sessions first, then evidence, then the answer.
 
 Claimed: over long multi-session dialogues, pruning candidate sessions by the question's
 time window and by relevance, and then having the model name the sessions it rests on
@@ -34,4 +33,3 @@ DESIGN: Final = replace(
     answerer=SessionAnswerer(),
     needs_model=True,
 )
-"""Memory-T1 over verbatim memories."""

@@ -1,10 +1,9 @@
-"""Prompts as versioned text files, and the fences that keep what they quote from being
-taken for orders.
+"""Prompts as versioned text files, and fences around the texts that they quote.
 
 A prompt file has a header (name, version, role), the system message, a line `=== user
-===`, and the user message. `{{slot}}` marks what is filled in; values are put in once
-and never searched for slots again. Its digest goes with every request, so a trace names
-the exact wording.
+===`, and the user message. `{{slot}}` marks a value to fill in; values are put in once
+and never searched for slots again. The file's digest goes with every request, so a
+trace names the exact wording.
 
 Everything quoted (turns, facts, memories, questions) passes `quoted`: one line, and no
 `<` that could open a tag, so no text can close its own fence, open another, or write a
@@ -47,11 +46,11 @@ class Prompt:
 
     @property
     def slots(self) -> frozenset[str]:
-        """Names of the slots to fill."""
+        """The names of the slots to fill."""
         return frozenset(_SLOT.findall(self.text))
 
     def messages(self, **values: str) -> tuple[Message, ...]:
-        """System and user message with every slot filled.
+        """Fill every slot and return the system and the user message.
 
         Raises `ConfigError` when names and slots differ.
         """
@@ -72,18 +71,31 @@ class Prompted(Protocol):
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """The prompts it may use, its parts' included."""
+        """The prompts that the part and its own parts may use."""
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnePrompt:
+    """Base of a part that asks with one prompt file."""
+
+    prompt: str
+    """Name of the prompt file."""
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The one prompt."""
+        return (load_prompt(self.prompt),)
+
+
 def prompts_of(*parts: object) -> tuple[Prompt, ...]:
-    """The prompts of those parts that have any, in order."""
+    """Return the prompts of those parts that have any, in order."""
     return tuple(prompt for part in parts if isinstance(part, Prompted) for prompt in part.prompts)
 
 
 @cache
 def load_prompt(name: str) -> Prompt:
-    """The prompt `name` that is shipped with the package.
+    """Load the prompt `name` that is shipped with the package.
 
     Raises `ConfigError` for an unknown name.
     """
@@ -97,7 +109,7 @@ def load_prompt(name: str) -> Prompt:
 
 
 def parse_prompt(text: str) -> Prompt:
-    """A prompt from the text of its file.
+    """Read a prompt from the text of its file.
 
     Raises `ConfigError` when the header or the user part is missing or wrong.
     """
@@ -105,14 +117,16 @@ def parse_prompt(text: str) -> Prompt:
     match = _HEADER.match(text)
     if match is None or match[2].count(_USER) != 1:
         raise ConfigError(
-            "a prompt file is a header between --- lines, a system message, one line === user === and a user message"
+            "a prompt file is a header between --- lines, a system message, "
+            "one line === user === and a user message"
         )
     header = dict(part.split(": ", 1) for part in match[1].splitlines() if ": " in part)
     try:
         name, version, role = header["name"], int(header["version"]), Role(header["role"])
     except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"a prompt's header needs name, version (a number) and role (one of {', '.join(Role)}): {error}"
+            "a prompt's header needs name, version (a number) and role "
+            f"(one of {', '.join(Role)}): {error}"
         ) from error
     return Prompt(
         name=name,
@@ -124,14 +138,12 @@ def parse_prompt(text: str) -> Prompt:
 
 
 def render(template: str, values: dict[str, str]) -> str:
-    """The template with its slots filled, in one pass: a value that looks like a slot
-    stays as it is.
-    """
+    """Fill the slots of a template in one pass; a value that looks like a slot stays as it is."""
     return _SLOT.sub(lambda match: values[match[1]], template)
 
 
 def quoted(text: str) -> str:
-    """A text made safe to quote: on one line, and without marks that could open or close a tag."""
+    """Make a text safe to quote: one line, without marks that could open or close a tag."""
     line = " ".join(text.split())
     if "<" in line:
         line = _TAG.sub("\u2039", line)
@@ -139,8 +151,5 @@ def quoted(text: str) -> str:
 
 
 def fence(tag: str, lines: Iterable[str]) -> str:
-    """Lines between `<tag>` and `</tag>`; `(none)` when there are none.
-
-    The lines must be made of `quoted` parts.
-    """
+    """Put lines, made of `quoted` parts, between `<tag>` and `</tag>`; `(none)` without lines."""
     return "\n".join((f"<{tag}>", *(list(lines) or ["(none)"]), f"</{tag}>"))

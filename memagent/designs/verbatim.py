@@ -1,11 +1,10 @@
-"""Verbatim, the default that needs no language model: turns are kept as they were said
-and quoted as they were said.
+"""Verbatim, the default that needs no language model: turns are kept and quoted as said.
 
-Each informative turn becomes an item with its speaker and the dates it tells; exact and
-near repeats are passed over, and a plain self-correction ("I've moved to Lisbon")
-updates what the same speaker said before. A question is answered by quoting the best
-evidence with speaker, date and turn, by rules alone, and not at all when nothing fits;
-every answer says that no language model is configured.
+Each informative turn becomes an item with its speaker and the dates it tells. Exact and
+near repeats are dropped, and a plain self-correction ("I've moved to Lisbon") updates
+what the same speaker said before. An answer quotes the best evidence with speaker, date
+and turn, by rules alone; it abstains when nothing fits. Every answer says that no
+language model is configured.
 
     Agent()            # design="verbatim" is the default without a model
 """
@@ -16,7 +15,7 @@ from typing import Final
 
 from memagent.core.ops import OpLimits
 from memagent.designs.base import MemoryDesign, RelateSettings
-from memagent.designs.parts.retrieval.timed import TimedRetriever
+from memagent.designs.parts.retrieval.hybrid import TimedRetriever
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
 from memagent.designs.parts.rules.extractor import VerbatimExtractor
 from memagent.designs.parts.rules.manager import VerbatimManager
@@ -34,4 +33,3 @@ DESIGN: Final = MemoryDesign(
     relate=RelateSettings(k=8, cap=128, graph=False),
     needs_model=False,
 )
-"""Verbatim as a filling of the slots."""

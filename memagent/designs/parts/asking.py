@@ -1,62 +1,129 @@
-"""One model call whose reply is read as JSON, with one more try when nothing could be read.
+"""Model calls with a prompt file, and the JSON schemas of the replies.
 
-The second try is a call of its own, with its own response and parse status: nothing is
-hidden from traces, budgets or credit.
+A reply that cannot be read is asked for once more where the slot says so. The second
+try is a call of its own, with its own response and parse status: nothing is hidden from
+traces, budgets or credit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from memagent.core.answers import Question
 from memagent.core.exchange import JsonSchema, Message, ModelResponse, Role
-from memagent.core.ops import Parsed, ParseStatus
-from memagent.designs.base import SlotContext
-from memagent.designs.prompting import Prompt
+from memagent.core.ops import Parsed, ParseStatus, Rejected
+from memagent.designs.base import Proposal, SlotContext
+from memagent.designs.parts.lines import weekday_text
+from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
 
 T = TypeVar("T")
+V = TypeVar("V")
 
+TEXT: Final[JsonSchema] = {"type": "string"}
+TEXT_OR_NULL: Final[JsonSchema] = {"type": ["string", "null"]}
+TEXTS: Final[JsonSchema] = {"type": "array", "items": TEXT}
+INTEGER: Final[JsonSchema] = {"type": "integer"}
 _ECHO_CHARS = 2_000
-_AGAIN = "That reply could not be read. Reply once more, with the JSON object described above and nothing else."
+_AGAIN = (
+    "That reply could not be read. Reply once more, with the JSON object described above "
+    "and nothing else."
+)
+
+
+def object_schema(properties: JsonSchema) -> JsonSchema:
+    """Describe a closed JSON object that must have all these properties, in this order."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def list_schema(key: str, entry: JsonSchema) -> JsonSchema:
+    """Describe a JSON object with one property, a list of entries."""
+    return object_schema({key: {"type": "array", "items": entry}})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonCall(Generic[T]):
+    """A prompt, the JSON that it asks for, and the function that reads the reply."""
+
+    role: Role
+    prompt: Prompt
+    schema: JsonSchema
+    parse: Callable[[str], Parsed[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class JsonReply(Generic[T]):
     """The last reply as read, and every call made for it with its parse status, in order."""
 
     parsed: Parsed[T]
     statuses: tuple[ParseStatus, ...]
     responses: tuple[ModelResponse, ...]
 
+    def proposal(self, values: Iterable[V], rejected: Iterable[Rejected] = ()) -> Proposal[V]:
+        """Propose `values`; `rejected` follows the entries that could not be read."""
+        return Proposal(
+            values=tuple(values),
+            rejected=(*self.parsed.rejected, *rejected),
+            parse=self.statuses,
+            responses=self.responses,
+        )
 
-async def ask(
+
+async def ask_for_json(
+    ctx: SlotContext, json_call: JsonCall[T], values: dict[str, str], *, ordinal: int, retry: bool
+) -> JsonReply[T]:
+    """Fill the prompt with `values`, ask the model and read its reply.
+
+    Ask once more when the reply is empty or unreadable and `retry` is set. `ordinal`
+    counts this call among the role's calls for the chunk, from 0.
+    """
+    role, schema, digest = json_call.role, json_call.schema, json_call.prompt.digest
+    messages = json_call.prompt.messages(**values)
+    first = await ctx.call(role, messages, schema=schema, call=ordinal, prompt_digest=digest)
+    parsed = json_call.parse(first.text)
+    if not retry or parsed.status not in (ParseStatus.FAILED, ParseStatus.EMPTY):
+        return JsonReply(parsed, (parsed.status,), (first,))
+    if first.text.strip():
+        messages = (*messages, Message(role="assistant", content=first.text[:_ECHO_CHARS]))
+    messages = (*messages, Message(role="user", content=_AGAIN))
+    second = await ctx.call(role, messages, schema=schema, call=ordinal + 1, prompt_digest=digest)
+    reread = json_call.parse(second.text)
+    return JsonReply(reread, (parsed.status, reread.status), (first, second))
+
+
+async def ask_about(
+    question: Question,
     ctx: SlotContext,
     role: Role,
-    prompt: Prompt,
-    *,
-    values: dict[str, str],
+    prompt_name: str,
     schema: JsonSchema,
-    parse: Callable[[str], Parsed[T]],
-    call: int,
-    retry: bool,
-) -> Asked[T]:
-    """Fill the prompt, ask, read; when the reply is empty or unreadable and `retry` is
-    set, ask once more.
-
-    `call` is the ordinal of this call among the role's calls for the chunk.
-    """
-    messages = prompt.messages(**values)
-    response = await ctx.call(role, messages, schema=schema, call=call, prompt_digest=prompt.digest)
-    parsed = parse(response.text)
-    if not retry or parsed.status not in (ParseStatus.FAILED, ParseStatus.EMPTY):
-        return Asked(parsed, (parsed.status,), (response,))
-    echo = (
-        (Message(role="assistant", content=response.text[:_ECHO_CHARS]),)
-        if response.text.strip()
-        else ()
+    /,
+    *,
+    ordinal: int = 0,
+    **values: str,
+) -> ModelResponse:
+    """Fill a prompt with `values` and ask the model once, in the course of a question."""
+    prompt = load_prompt(prompt_name)
+    return await ctx.call(
+        role,
+        prompt.messages(**values),
+        schema=schema,
+        question_id=question.id,
+        call=ordinal,
+        prompt_digest=prompt.digest,
     )
-    again = (*messages, *echo, Message(role="user", content=_AGAIN))
-    second = await ctx.call(role, again, schema=schema, call=call + 1, prompt_digest=prompt.digest)
-    reread = parse(second.text)
-    return Asked(reread, (parsed.status, reread.status), (response, second))
+
+
+def question_values(question: Question) -> dict[str, str]:
+    """Return the prompt slots `asked` (the day, "" when unknown) and `question`."""
+    asked_at = question.asked_at
+    return {
+        "asked": f"The question is asked on {weekday_text(asked_at)}." if asked_at else "",
+        "question": fence("question", [quoted(question.text)]),
+    }

@@ -2,15 +2,15 @@
 
 Pure; every part passes `quoted`.
 
-Dates are written out ("8 May 2023"), since that is how facts and answers are to be
-worded; ids and versions stand in brackets before all else, so that a text cannot
-pretend to be another memory.
+Dates are written out ("8 May 2023"), since facts and answers are to be worded so. Ids
+and versions stand in brackets before all else, so that a text cannot pretend to be
+another memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from memagent.core.answers import Hit
@@ -22,18 +22,39 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 _MAX_TURN_IDS = 8
 
 
-def day_of(moment: datetime) -> str:
-    """The UTC day in words, with its weekday: "Monday, 8 May 2023"."""
-    return f"{_WEEKDAYS[moment.weekday()]}, {_day(moment)}"
+def day_span(moment: datetime) -> TimeSpan:
+    """Return the UTC day of a moment."""
+    start = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return TimeSpan(start=start, end=start + timedelta(days=1), granularity=Granularity.DAY)
+
+
+def day_text(moment: datetime) -> str:
+    """Write the UTC day in words: "8 May 2023"."""
+    return _midnight_text(moment.replace(hour=0, minute=0, second=0, microsecond=0))
+
+
+@lru_cache(maxsize=4_096)
+def _midnight_text(midnight: datetime) -> str:
+    return format_span(day_span(midnight))
+
+
+def weekday_text(moment: datetime) -> str:
+    """Write the UTC day in words, with its weekday: "Monday, 8 May 2023"."""
+    return f"{_WEEKDAYS[moment.weekday()]}, {day_text(moment)}"
+
+
+def date_text(at: datetime | None) -> str:
+    """Write the day of a conversation for a prompt that resolves relative time by it."""
+    return weekday_text(at) if at else "unknown, so leave relative time as it was told"
 
 
 def turn_line(turn: Turn) -> str:
-    """A turn: id, speaker, words, picture."""
+    """Write a turn: id, speaker, words, picture."""
     return f"[{quoted(turn.id)}] {quoted(turn.speaker)}: {quoted(turn.said)}"
 
 
 def fact_line(index: int, fact: Fact) -> str:
-    """A fact under its number."""
+    """Write a fact under its number."""
     notes = _notes(
         said=fact.said_at,
         by=fact.speaker,
@@ -44,39 +65,36 @@ def fact_line(index: int, fact: Fact) -> str:
     return f"{index}. {notes}{quoted(fact.text)}"
 
 
-def hit_line(hit: Hit, *, version: bool) -> str:
-    """A memory or event: id (and version), dates, speaker, source turns, how a walk
-    reached it, text.
+def hit_line(hit: Hit, *, version: bool = False) -> str:
+    """Write a memory or an event.
+
+    The line gives its id (with `version` also its version), dates, speaker, source
+    turns, the path by which a walk reached it, and its text.
     """
-    known = hit.item or hit.event
+    record = hit.item or hit.event
     by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
     about = hit.item.subject if hit.item else None
     notes = _notes(
-        said=known.said_at if known else None,
+        said=record.said_at if record else None,
         by=by,
         about=about if about != by else None,
         turns=hit.source_turn_ids,
-        valid=known.valid if known else None,
-        path=path_of(hit),
+        valid=record.valid if record else None,
+        path=path_text(hit),
     )
-    shown = f"{quoted(hit.id)} v{hit.item.version}" if version and hit.item else quoted(hit.id)
-    return f"[{shown}] {notes}{quoted(hit.text)}"
+    name = f"{quoted(hit.id)} v{hit.item.version}" if version and hit.item else quoted(hit.id)
+    return f"[{name}] {notes}{quoted(hit.text)}"
 
 
 def event_notes(event: Event) -> str:
-    """What is known about an event, in parentheses: day, people, time; "" when nothing is."""
-    return _notes(
-        said=event.said_at,
-        by=", ".join(event.people) or None,
-        about=None,
-        turns=(),
-        valid=event.valid,
-    )
+    """Write day, people and time of an event, in parentheses; "" when it has none."""
+    return _notes(said=event.said_at, by=", ".join(event.people), valid=event.valid)
 
 
-def path_of(hit: Hit) -> str:
-    """How a walk reached the hit, seed first: "mem_a -supersedes-> this"; "" when it
-    was found by search.
+def path_text(hit: Hit) -> str:
+    """Write the path of a walk to the hit, seed first: "mem_a -supersedes-> this".
+
+    Return "" when the hit was found by search.
     """
     steps = (
         f"{quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}"
@@ -89,32 +107,20 @@ def _notes(
     *,
     said: datetime | None,
     by: str | None,
-    about: str | None,
-    turns: Iterable[str],
     valid: TimeSpan | None,
+    about: str | None = None,
+    turns: Iterable[str] = (),
     path: str = "",
 ) -> str:
-    """What is known about a statement, in parentheses; "" when nothing is."""
-    ids = list(turns)
-    shown = ", ".join(map(quoted, ids[-_MAX_TURN_IDS:]))
-    parts = (
-        f"said {_day(said)}" if said else "",
+    """Write the notes on a statement in parentheses; "" when there are none."""
+    turn_ids = ", ".join(map(quoted, list(turns)[-_MAX_TURN_IDS:]))
+    notes = (
+        f"said {day_text(said)}" if said else "",
         f"by {quoted(by)}" if by else "",
         f"about {quoted(about)}" if about else "",
-        f"turns {shown}" if ids else "",
+        f"turns {turn_ids}" if turn_ids else "",
         f"time {format_span(valid)}" if valid else "",
         f"reached {path}" if path else "",
     )
-    known = "; ".join(part for part in parts if part)
+    known = "; ".join(note for note in notes if note)
     return f"({known}) " if known else ""
-
-
-def _day(moment: datetime) -> str:
-    return _day_from(moment.replace(hour=0, minute=0, second=0, microsecond=0))
-
-
-@lru_cache(maxsize=4_096)
-def _day_from(start: datetime) -> str:
-    return format_span(
-        TimeSpan(start=start, end=start + timedelta(days=1), granularity=Granularity.DAY)
-    )

@@ -1,6 +1,4 @@
-"""Fillings that do nothing, for designs without an event graph of their own making or
-without learning from use.
-"""
+"""Slots that do nothing: no event graph of their own, no learning from use."""
 
 from __future__ import annotations
 
@@ -12,13 +10,20 @@ from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import SlotContext
 
 
-async def no_indexer(commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta:
+async def no_indexer(
+    commits: Sequence[Commit],  # noqa: ARG001 - interface
+    ctx: SlotContext,
+    /,
+) -> GraphDelta:
     """Add nothing to the event graph beyond the edges that follow from the ops."""
     return GraphDelta(session_id=ctx.session.id if ctx.session else None)
 
 
 def no_feedback(
-    hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
+    hits: Sequence[Hit],  # noqa: ARG001 - interface
+    reward: float,  # noqa: ARG001 - interface
+    stats: Mapping[str, ItemStats],  # noqa: ARG001 - interface
+    /,
 ) -> tuple[tuple[str, ItemStats], ...]:
     """Learn nothing from use."""
     return ()

@@ -36,7 +36,7 @@ from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext, 
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.parts.model.answerer import NO_ANSWER, ModelAnswerer
-from memagent.designs.parts.model.append_manager import AppendManager
+from memagent.designs.add_only import AppendManager
 from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.model.manager import ModelManager
 from memagent.designs.parts.retrieval.hybrid import HybridRetriever, SpeakerRetriever

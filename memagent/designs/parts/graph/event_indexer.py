@@ -1,13 +1,12 @@
-"""An indexer that asks a model twice a session: which events it tells, and how these
-hang together; at times a third time.
+"""An indexer that asks a model which events a session tells and how they hang together.
 
 The first call divides the dialogue into a few whole events; the second sees dialogue
-and events and considers all pairs. What follows from the turns is the system's: date,
-resolved time, ids; links to items, people and the time line are added by rules, and new
-events are merged with those told before. Where a new event is near to one told before
+and events and considers all pairs. What follows from the turns is the system's work:
+date, resolved time, ids. Links to items, people and the time line are added by rules,
+and new events are merged with earlier ones. Where a new event is near to an earlier one
 but not so near as to be plainly the same, a third call judges all such pairs together.
 Entries that cannot be read, events that name no turn of the session and relations that
-break a rule of the graph are told in `rejected` and stay out.
+break a rule of the graph are listed in `rejected` and stay out.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Event, EventEdge, Session, content_id
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.asking import ask
-from memagent.designs.parts.graph.event_links import linked
-from memagent.designs.parts.graph.merge_judge import MergeJudge
-from memagent.designs.parts.lines import day_of, turn_line
-from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
-from memagent.events.merge import (
-    EventJudge,
-    MergeSettings,
-    event_texts,
-    merge_events,
-    near_pairs,
-    open_events,
+from memagent.designs.parts.asking import (
+    INTEGER,
+    TEXT,
+    TEXT_OR_NULL,
+    TEXTS,
+    JsonCall,
+    ask_for_json,
+    list_schema,
+    object_schema,
 )
-from memagent.memory.event_vectors import text_vectors
+from memagent.designs.parts.graph.event_links import link_events
+from memagent.designs.parts.graph.merge_judge import MergeJudge
+from memagent.designs.parts.lines import date_text, turn_line
+from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
+from memagent.events.merge import EventJudge, MergeSettings, merge_events, near_pairs
 from memagent.replies.events import (
     MODEL_RELATIONS,
     EventDraft,
@@ -45,48 +45,33 @@ from memagent.replies.events import (
 from memagent.state.fold import folded
 from memagent.timex.resolve import resolve_time
 
-_TEXT: Final[JsonSchema] = {"type": "string"}
-_TEXTS: Final[JsonSchema] = {"type": "array", "items": _TEXT}
-
-
-def _list_of(key: str, properties: JsonSchema) -> JsonSchema:
-    entry = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": [key],
-        "properties": {key: {"type": "array", "items": entry}},
-    }
-
-
-EVENTS_SCHEMA: Final = _list_of(
+EVENTS_SCHEMA: Final[JsonSchema] = list_schema(
     "events",
-    {"summary": _TEXT, "people": _TEXTS, "turns": _TEXTS, "when": {"type": ["string", "null"]}},
+    object_schema({"summary": TEXT, "people": TEXTS, "turns": TEXTS, "when": TEXT_OR_NULL}),
 )
-"""What the reply to `segment` should look like."""
-RELATIONS_SCHEMA: Final = _list_of(
+RELATIONS_SCHEMA: Final[JsonSchema] = list_schema(
     "relations",
-    {
-        "source": {"type": "integer"},
-        "target": {"type": "integer"},
-        "relation": {"type": "string", "enum": sorted(one.value for one in MODEL_RELATIONS)},
-        "label": _TEXT,
-        "turns": _TEXTS,
-        "confidence": {"type": "number"},
-    },
+    object_schema(
+        {
+            "source": INTEGER,
+            "target": INTEGER,
+            "relation": {
+                "type": "string",
+                "enum": sorted(relation.value for relation in MODEL_RELATIONS),
+            },
+            "label": TEXT,
+            "turns": TEXTS,
+            "confidence": {"type": "number"},
+        }
+    ),
 )
-"""What the reply to `relate_events` should look like."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventIndexer:
-    """A session to merged events and edges, with two or three model calls; one more for
-    each reply that cannot be read.
+    """Turns a session into merged events and edges, with two or three model calls.
+
+    Each reply that cannot be read costs one more call.
     """
 
     judge: MergeJudge | None = MergeJudge()
@@ -96,132 +81,137 @@ class EventIndexer:
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """Those of the two calls, and the judge's."""
+        """The prompts of the two calls and of the judge."""
         return (load_prompt("segment"), load_prompt("relate_events"), *prompts_of(self.judge))
 
-    async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta:
-        """What the session adds; only `rejected` is filled when it tells of no event."""
+    async def __call__(
+        self,
+        commits: Sequence[Commit],  # noqa: ARG002 - interface
+        ctx: SlotContext,
+        /,
+    ) -> GraphDelta:
+        """Return the session's additions; only `rejected` is filled when it tells no event."""
         session = ctx.session
         if session is None:
             return GraphDelta()
-        events, refused = await self._segment(session, ctx)
+        events, rejected = await self._segment(session, ctx)
         edges: list[EventEdge] = []
         if len(events) > 1:
-            edges, more = await self._relate(session, events, ctx)
-            refused += more
-        state = await ctx.bank.sync()
-        proposal = linked(state, events)
-        texts = [
-            text for event in (*open_events(state.graph), *events) for text in event_texts(event)
-        ]
-        vectors = await text_vectors(ctx.bank, texts)
+            edges, bad_edges = await self._relate(session, events, ctx)
+            rejected += bad_edges
+        linked = await link_events(ctx.bank, events)
+        graph = linked.state.graph
         judge: EventJudge | None = None
         if self.judge is not None:
-            pairs = near_pairs(state.graph, events, vectors=vectors, settings=self.merge)
-            judge, more = await self.judge(pairs, ctx, settings=self.merge, call=4)
-            refused += more
-        proposal = proposal.model_copy(
+            pairs = near_pairs(graph, events, vectors=linked.vectors, settings=self.merge)
+            judge, bad_verdicts = await self.judge(pairs, ctx, settings=self.merge, ordinal=4)
+            rejected += bad_verdicts
+        proposal = linked.delta.model_copy(
             update={
-                "edges": (*edges, *proposal.edges),
+                "edges": (*edges, *linked.delta.edges),
                 "session_id": session.id,
                 "rejected": tuple(
-                    f"{bad.detail}: {bad.raw}" if bad.raw else bad.detail for bad in refused
+                    f"{entry.detail}: {entry.raw}" if entry.raw else entry.detail
+                    for entry in rejected
                 ),
             }
         )
         return await merge_events(
-            state.graph, proposal, vectors=vectors, judge=judge, settings=self.merge
+            graph, proposal, vectors=linked.vectors, judge=judge, settings=self.merge
         )
 
     async def _segment(
         self, session: Session, ctx: SlotContext
     ) -> tuple[list[Event], list[Rejected]]:
-        asked = await ask(
+        """Ask for the events of a session."""
+        reply = await ask_for_json(
             ctx,
-            Role.INDEXER,
-            load_prompt("segment"),
-            values={
-                "date": _date(session),
+            JsonCall(
+                role=Role.INDEXER,
+                prompt=load_prompt("segment"),
+                schema=EVENTS_SCHEMA,
+                parse=parse_events,
+            ),
+            {
+                "date": date_text(session.at),
                 "speakers": ", ".join(map(quoted, session.speakers)),
                 "dialogue": _dialogue(session),
             },
-            schema=EVENTS_SCHEMA,
-            parse=parse_events,
-            call=0,
+            ordinal=0,
             retry=self.retry,
         )
-        read = [grounded(draft, session, order) for order, draft in enumerate(asked.parsed.values)]
-        events = {one.id: one for one in read if isinstance(one, Event)}
-        refused = [one for one in read if isinstance(one, Rejected)]
-        return list(events.values()), [*asked.parsed.rejected, *refused]
+        results = [_ground(draft, session, at) for at, draft in enumerate(reply.parsed.values)]
+        events = {event.id: event for event in results if isinstance(event, Event)}
+        rejected = [entry for entry in results if isinstance(entry, Rejected)]
+        return list(events.values()), [*reply.parsed.rejected, *rejected]
 
     async def _relate(
         self, session: Session, events: Sequence[Event], ctx: SlotContext
     ) -> tuple[list[EventEdge], list[Rejected]]:
-        asked = await ask(
+        """Ask for the relations between events."""
+        reply = await ask_for_json(
             ctx,
-            Role.INDEXER,
-            load_prompt("relate_events"),
-            values={
-                "date": _date(session),
+            JsonCall(
+                role=Role.INDEXER,
+                prompt=load_prompt("relate_events"),
+                schema=RELATIONS_SCHEMA,
+                parse=lambda text: parse_relations(text, events=len(events)),
+            ),
+            {
+                "date": date_text(session.at),
                 "dialogue": _dialogue(session),
                 "events": fence(
                     "events", (_event_line(i, event) for i, event in enumerate(events))
                 ),
             },
-            schema=RELATIONS_SCHEMA,
-            parse=lambda text: parse_relations(text, events=len(events)),
-            call=2,
+            ordinal=2,
             retry=self.retry,
         )
-        edges = [_edge(draft, events, session) for draft in asked.parsed.values]
-        return edges, list(asked.parsed.rejected)
+        edges = [_edge(draft, events, session) for draft in reply.parsed.values]
+        return edges, list(reply.parsed.rejected)
 
 
-def grounded(draft: EventDraft, session: Session, order: int) -> Event | Rejected:
-    """The event with what its turns tell; rejected when it names no turn of the session.
+def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected:
+    """Fill date, time and people of an event from its turns.
 
-    Turns of other sessions are left out.
+    Reject it when it names no turn of the session; turns of other sessions are left
+    out.
     """
-    turns = _turns_of(draft.turn_ids, session)
-    if not turns:
+    turn_ids = _turns_of(draft.turn_ids, session)
+    if not turn_ids:
         detail = f"the event names no turn of session {session.id!r}"
         return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.summary[:120])
-    chosen = [turn for turn in session.turns if turn.id in turns]
-    said_at = session.date_of(chosen[0])
-    valid = resolve_time(draft.when, anchor=said_at) if draft.when else None
+    turns = [turn for turn in session.turns if turn.id in turn_ids]
+    said_at = session.date_of(turns[0])
     return Event(
-        id=content_id("evt", *(turn.id for turn in chosen), draft.summary),
+        id=content_id("evt", *turn_ids, draft.summary),
         summary=draft.summary,
-        people=draft.people or tuple(dict.fromkeys(turn.speaker for turn in chosen)),
-        source_turn_ids=tuple(turn.id for turn in chosen),
+        people=draft.people or tuple(dict.fromkeys(turn.speaker for turn in turns)),
+        source_turn_ids=turn_ids,
         time_text=draft.when,
-        valid=valid,
+        valid=resolve_time(draft.when, anchor=said_at) if draft.when else None,
         said_at=said_at,
         session_id=session.id,
         order=order,
     )
 
 
-def _turns_of(turn_ids: Iterable[str], session: Session) -> set[str]:
-    known = {folded(turn.id): turn.id for turn in session.turns}
-    return {known[folded(one)] for one in turn_ids if folded(one) in known}
+def _turns_of(names: Iterable[str], session: Session) -> tuple[str, ...]:
+    """Return the ids of the named turns of a session, in the session's order."""
+    last = {folded(turn.id): turn.id for turn in session.turns}
+    named = {last.get(folded(name)) for name in names}
+    return tuple(turn.id for turn in session.turns if turn.id in named)
 
 
 def _edge(draft: RelationDraft, events: Sequence[Event], session: Session) -> EventEdge:
-    found = _turns_of(draft.turn_ids, session)
     return EventEdge(
         source=events[draft.source].id,
         target=events[draft.target].id,
         relation=draft.relation,
         label=draft.label,
-        evidence_turn_ids=tuple(turn.id for turn in session.turns if turn.id in found),
+        evidence_turn_ids=_turns_of(draft.turn_ids, session),
         confidence=draft.confidence,
     )
-
-
-def _date(session: Session) -> str:
-    return day_of(session.at) if session.at else "unknown, so leave relative time as it was told"
 
 
 def _dialogue(session: Session) -> str:

@@ -1,5 +1,4 @@
-"""Edges that tie a session's new events to what memory holds: who and what they
-mention, which items they rest on, when they happened.
+"""Edges that tie a session's new events to people, names, items and the time line.
 
 Shared by both indexers. Nothing here asks a model; entity nodes that exist already are
 left as they are.
@@ -7,34 +6,53 @@ left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.core.snapshot import GraphDelta
-from memagent.events.merge import open_events
+from memagent.events.merge import event_texts, open_events
+from memagent.memory.bank import MemoryBank
+from memagent.memory.event_vectors import text_vectors
+from memagent.protocols import Vector
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import BankState, folded
 
 _MAX_MENTIONS = 8
 
 
-def linked(state: BankState, events: Sequence[Event]) -> GraphDelta:
-    """MENTIONS (event to person or name), PART_OF (item to event) and BEFORE (along the
-    time line of the people) of new events.
+@dataclass(frozen=True, slots=True)
+class LinkedEvents:
+    """New events with their edges, for a merge into the graph of `state`."""
+
+    state: BankState
+    delta: GraphDelta
+    vectors: Mapping[str, Vector]
+    """Unit vectors (D,) of the texts of open and new events, by text."""
+
+
+async def link_events(bank: MemoryBank, events: Sequence[Event]) -> LinkedEvents:
+    """Link new events to the memory.
+
+    Edges are MENTIONS (event to person or name), PART_OF (item to event) and BEFORE
+    (along the time line of the people).
     """
+    state = await bank.sync()
     entities, mentions = _mentions(state, events)
-    edges = (*mentions, *_parts(state, events), *_times(state, events))
-    return GraphDelta(nodes=(*events, *entities), edges=edges)
+    edges = (*mentions, *_parts(state, events), *_time_edges(state, events))
+    present = (*open_events(state.graph), *events)
+    vectors = await text_vectors(bank, [text for event in present for text in event_texts(event)])
+    return LinkedEvents(state, GraphDelta(nodes=(*events, *entities), edges=edges), vectors)
 
 
 def _mentions(state: BankState, events: Sequence[Event]) -> tuple[list[Event], list[EventEdge]]:
+    """Return new entities, and edges from events to the people and names they mention."""
     entities: dict[str, Event] = {}
     edges: list[EventEdge] = []
     for event in events:
-        named = {
-            entity_id(name): name for name in reversed((*event.people, *names_in(event.summary)))
-        }
-        for node_id, name in list(reversed(named.items()))[:_MAX_MENTIONS]:
+        mentioned = (*event.people, *names_in(event.summary))
+        names = {entity_id(name): name for name in reversed(mentioned)}
+        for node_id, name in list(reversed(names.items()))[:_MAX_MENTIONS]:
             if state.graph.node(node_id) is None:
                 entities.setdefault(
                     node_id, Event(id=node_id, kind=NodeKind.ENTITY, summary=name[:240])
@@ -44,13 +62,13 @@ def _mentions(state: BankState, events: Sequence[Event]) -> tuple[list[Event], l
 
 
 def _parts(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
-    """From each active item that rests on a turn of an event to that event."""
+    """Return edges from active items to the events that share turns with them."""
     by_turn: dict[str, list[Event]] = {}
     for event in events:
         for turn_id in event.source_turn_ids:
             by_turn.setdefault(turn_id, []).append(event)
     edges: list[EventEdge] = []
-    for item in sorted(state.active(), key=lambda one: one.id):
+    for item in sorted(state.active(), key=lambda item: item.id):
         if state.graph.node(item.id) is None:
             continue
         shared: dict[str, list[str]] = {}
@@ -63,33 +81,25 @@ def _parts(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
     return edges
 
 
-def _times(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
-    """BEFORE from the nearest event that was over when this one began, and to the
-    nearest that began when it was over.
+def _time_edges(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
+    """Return BEFORE edges from the nearest earlier event and to the nearest later one.
+
+    Only events with closed times that share people count.
     """
-    timed = [one for one in (*open_events(state.graph), *events) if _bounded(one)]
+    timed = [event for event in (*open_events(state.graph), *events) if _bounded(event)]
     edges: dict[tuple[str, str], EventEdge] = {}
-    for event in events:
-        near = (
-            [one for one in timed if one.id != event.id and _meet(one, event)]
-            if _bounded(event)
-            else []
-        )
-        before = [
-            one for one in near if one.valid and event.valid and one.valid.precedes(event.valid)
-        ]
-        after = [
-            one for one in near if one.valid and event.valid and event.valid.precedes(one.valid)
-        ]
+    for event in filter(_bounded, events):
+        near = [other for other in timed if other.id != event.id and _share_people(other, event)]
+        before = [other for other in near if _precedes(other, event)]
+        after = [other for other in near if _precedes(event, other)]
+        pairs: list[tuple[Event, Event]] = []
         if before:
-            last = max(before, key=lambda one: (_end(one), one.id))
-            edges[last.id, event.id] = _edge(
-                last.id, event.id, Relation.BEFORE, event.source_turn_ids
-            )
+            pairs.append((max(before, key=lambda other: (_end(other), other.id)), event))
         if after:
-            first = min(after, key=lambda one: (_start(one), one.id))
-            edges[event.id, first.id] = _edge(
-                event.id, first.id, Relation.BEFORE, event.source_turn_ids
+            pairs.append((event, min(after, key=lambda other: (_start(other), other.id))))
+        for first, second in pairs:
+            edges[first.id, second.id] = _edge(
+                first.id, second.id, Relation.BEFORE, event.source_turn_ids
             )
     return list(edges.values())
 
@@ -98,8 +108,12 @@ def _bounded(event: Event) -> bool:
     return event.valid is not None and event.valid.start is not None and event.valid.end is not None
 
 
-def _meet(one: Event, other: Event) -> bool:
-    return bool({folded(name) for name in one.people} & {folded(name) for name in other.people})
+def _precedes(first: Event, second: Event) -> bool:
+    return bool(first.valid and second.valid and first.valid.precedes(second.valid))
+
+
+def _share_people(first: Event, second: Event) -> bool:
+    return not set(map(folded, first.people)).isdisjoint(map(folded, second.people))
 
 
 def _start(event: Event) -> float:

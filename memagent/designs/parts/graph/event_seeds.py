@@ -1,5 +1,4 @@
-"""Where a walk starts: events found by meaning and through the memories told by their
-turns, spread over topics.
+"""Start events of a walk, found by meaning and by keyword, spread over topics.
 
 A pool of events is fused from two arms: cosine of the query with summaries and aliases,
 and the bank's hybrid search, whose hits count for the events that rest on their turns
@@ -32,7 +31,7 @@ flattens the difference between first and tenth.
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSettings:
-    """How start events are chosen."""
+    """Limits on the choice of start events."""
 
     min_pool: int = 50
     starts: int = 5
@@ -44,7 +43,10 @@ class SeedSettings:
 
 @dataclass(slots=True, kw_only=True)
 class EventSeeds:
-    """The events that may be shown for one question, with their vectors; make it with `open_seeds`."""
+    """The events that may be shown for one question, with their vectors.
+
+    Make it with `open_seeds`.
+    """
 
     bank: MemoryBank
     question: Question
@@ -58,79 +60,80 @@ class EventSeeds:
 
     @classmethod
     async def open_seeds(cls, bank: MemoryBank, question: Question, settings: SeedSettings) -> Self:
-        """Embeds what is new among the events."""
+        """Collect the visible events, and embed the new ones among them."""
         events = events_in_sight((await bank.sync()), question.where, expired=bank.expired)
         known = await text_vectors(
             bank, [text for event in events.values() for text in event_texts(event)]
         )
-        vectors: dict[str, Matrix] = {}
-        for event in events.values():
-            rows = [known[text] for text in event_texts(event) if text in known]
-            if rows:
-                vectors[event.id] = np.stack(rows)
+        rows = {
+            event.id: [known[text] for text in event_texts(event) if text in known]
+            for event in events.values()
+        }
+        vectors = {event_id: np.stack(found) for event_id, found in rows.items() if found}
         return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors)
 
     async def closeness(self, goal: str, event_ids: Sequence[str]) -> dict[str, float]:
-        """Cosine of a text with each event, its nearest text counting; events without a
-        vector are left out.
+        """Return the cosine of a text with the nearest text of each event.
+
+        Events without a vector are left out.
         """
-        vector = await self._query(goal)
+        if goal not in self.queries:
+            self.queries[goal] = (await query_vectors(self.bank, [goal])).get(goal)
+        vector = self.queries[goal]
         if vector is None:
             return {}
         return {
-            one: float(np.max(self.vectors[one] @ vector))
-            for one in event_ids
-            if one in self.vectors
+            event_id: float(np.max(self.vectors[event_id] @ vector))
+            for event_id in event_ids
+            if event_id in self.vectors
         }
 
     async def pool(self, query: str, visited: Collection[str] = ()) -> list[tuple[str, float]]:
-        """(event id, fused score) of the events that bear on the query, best first, ties by id."""
+        """Return (event id, fused score) of the events that bear on the query.
+
+        Best first, ties by id.
+        """
         size = max(self.settings.min_pool, 10 * self.question.k)
-        left = [one for one in self.events if one not in visited]
-        cosines = await self.closeness(query, left)
-        dense = sorted(cosines, key=lambda one: (-round(cosines[one], 6), one))[:size]
+        candidates = [event_id for event_id in self.events if event_id not in visited]
+        cosines = await self.closeness(query, candidates)
+        dense = sorted(cosines, key=lambda event_id: (-round(cosines[event_id], 6), event_id))
         hits = await self.bank.search(Query(text=query, where=self.question.where), k=size)
         scores: dict[str, float] = {}
-        for ranking in (dense, self._told(hits, set(left))[:size]):
-            for rank, one in enumerate(ranking, 1):
-                scores[one] = scores.get(one, 0.0) + 1.0 / (RRF_K + rank)
+        for ranking in (dense, self._events_of(hits, candidates)):
+            for rank, event_id in enumerate(ranking[:size], 1):
+                scores[event_id] = scores.get(event_id, 0.0) + 1.0 / (RRF_K + rank)
         return sorted(scores.items(), key=lambda pair: (-round(pair[1], 9), pair[0]))[:size]
 
     async def locate(
         self, query: str, goals: Sequence[str], visited: Collection[str]
     ) -> list[list[str]]:
-        """Start events by topic, best topic first."""
+        """Return start events by topic, best topic first."""
         if not self.topics and self.vectors:
             labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
             self.topics.update(zip(self.vectors, labels, strict=True))
-        pool = [one for one, _ in await self.pool(query, visited)]
-        near: dict[str, float] = dict.fromkeys(pool, -1.0)
+        nearness = {event_id: -1.0 for event_id, _ in await self.pool(query, visited)}
+        pool = list(nearness)
         for goal in goals or [query]:
-            for one, cosine in (await self.closeness(goal, pool)).items():
-                near[one] = max(near[one], round(cosine, 6))
-        order = sorted(pool, key=lambda one: -near[one])
-        chosen = list(dict.fromkeys(self._topic(one) for one in order[: self.settings.starts]))
+            for event_id, cosine in (await self.closeness(goal, pool)).items():
+                nearness[event_id] = max(nearness[event_id], round(cosine, 6))
+        order = sorted(pool, key=lambda event_id: -nearness[event_id])
+        topics = dict.fromkeys(map(self._topic, order[: self.settings.starts]))
         groups = [
-            [one for one in order if self._topic(one) == topic]
-            for topic in chosen[: self.settings.topics]
+            [event_id for event_id in order if self._topic(event_id) == topic]
+            for topic in list(topics)[: self.settings.topics]
         ]
         return [group[: self.settings.members] for group in groups]
 
     def _topic(self, event_id: str) -> int | str:
         return self.topics.get(event_id, event_id)
 
-    def _told(self, hits: Sequence[Hit], left: Collection[str]) -> list[str]:
-        """Events that rest on the turns of the hits, in the order of the hits."""
+    def _events_of(self, hits: Sequence[Hit], candidates: Sequence[str]) -> list[str]:
+        """Return candidates that rest on the turns of the hits, in the order of the hits."""
         by_turn: dict[str, list[str]] = {}
-        for one in left:
-            for turn_id in self.events[one].source_turn_ids:
-                by_turn.setdefault(turn_id, []).append(one)
+        for event_id in sorted(candidates):
+            for turn_id in self.events[event_id].source_turn_ids:
+                by_turn.setdefault(turn_id, []).append(event_id)
         turns = (turn_id for hit in hits for turn_id in hit.source_turn_ids)
         return list(
-            dict.fromkeys(one for turn_id in turns for one in sorted(by_turn.get(turn_id, ())))
+            dict.fromkeys(event_id for turn_id in turns for event_id in by_turn.get(turn_id, ()))
         )
-
-    async def _query(self, text: str) -> Vector | None:
-        if text not in self.queries:
-            self.queries[text] = (await query_vectors(self.bank, [text])).get(text)
-        return self.queries[text]

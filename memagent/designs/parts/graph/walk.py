@@ -1,11 +1,10 @@
-"""Retrievers over the event graph: the compass walk, steered by a model, and scored
-expansion, which asks none.
+"""Retrievers over the event graph: the compass walk and scored expansion.
 
-Both add to ordinary search: what was kept or reached comes with the path that led to it
-(`why.via`), and hits of the search fill up the rest, so a walk that goes astray costs
-its calls and no evidence. Every model reply is read tolerantly: one that cannot be read
-skips the event it was about, a plan that cannot be read leaves the question as its only
-subgoal.
+A model steers the walk; the expansion asks none. Both add to ordinary search: a kept or
+reached node comes with the path that led to it (`why.via`), and hits of the search fill
+up the rest, so a walk that goes astray costs its calls and no evidence. Every model
+reply is read tolerantly: an unreadable one skips the event it was about, an unreadable
+plan leaves the question as its only subgoal.
 """
 
 from __future__ import annotations
@@ -17,12 +16,18 @@ from typing import Final
 
 from memagent.core.answers import Hit, Question, Relevance
 from memagent.core.exchange import JsonSchema, Role
-from memagent.core.records import NodeKind
+from memagent.core.records import Event, NodeKind
 from memagent.designs.base import Retriever, SlotContext
+from memagent.designs.parts.asking import (
+    INTEGER,
+    TEXTS,
+    ask_about,
+    object_schema,
+    question_values,
+)
 from memagent.designs.parts.graph.event_seeds import EventSeeds, SeedSettings
-from memagent.designs.parts.lines import day_of, hit_line, turn_line
-from memagent.designs.parts.retrieval.hybrid import query_for
-from memagent.designs.parts.retrieval.timed import TimedRetriever
+from memagent.designs.parts.lines import hit_line, turn_line
+from memagent.designs.parts.retrieval.hybrid import TimedRetriever, query_for
 from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
 from memagent.designs.relating import graph_hit
 from memagent.events.expansion import expand
@@ -30,25 +35,14 @@ from memagent.events.visibility import OutOfSight
 from memagent.events.walk import Action, Move, Neighbour, Walk, WalkSettings, WalkView, compass_walk
 from memagent.replies.tolerant_json import JsonValue, extract_json
 
-_TEXTS: Final[JsonSchema] = {"type": "array", "items": {"type": "string"}}
-PLAN_SCHEMA: Final[JsonSchema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["subgoals"],
-    "properties": {"subgoals": _TEXTS},
-}
-"""What the planner's reply should look like."""
-EXPLORE_SCHEMA: Final[JsonSchema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["action", "next", "proven"],
-    "properties": {
+PLAN_SCHEMA: Final[JsonSchema] = object_schema({"subgoals": TEXTS})
+EXPLORE_SCHEMA: Final[JsonSchema] = object_schema(
+    {
         "action": {"type": "string", "enum": ["SKIP", "EXPAND", "ANSWER"]},
-        "next": _TEXTS,
-        "proven": {"type": "array", "items": {"type": "integer"}},
-    },
-}
-"""What the explorer's reply should look like."""
+        "next": TEXTS,
+        "proven": {"type": "array", "items": INTEGER},
+    }
+)
 _MAX_SUBGOALS = 5
 _MAX_GOAL_CHARS = 400
 _MAX_TURNS = 12
@@ -56,7 +50,7 @@ _MAX_TURNS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class GraphWalkRetriever:
-    """Plan, walk, and give the kept events, then search hits."""
+    """Plans, walks the graph, and returns the kept events, then search hits."""
 
     settings: WalkSettings = WalkSettings()
     seeds: SeedSettings = SeedSettings()
@@ -67,14 +61,15 @@ class GraphWalkRetriever:
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """Planner's and explorer's."""
+        """The prompts of planner and explorer."""
         return (load_prompt("plan"), load_prompt("explore"))
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """Kept events in the order found, then search hits; scores fall from 2 and are
-        comparable within this list only.
+        """Return the kept events in the order visited, then search hits.
+
+        Scores fall from 2 and are comparable within this list only.
         """
-        found = await ctx.bank.search(query_for(question), k=min(self.fill, question.k))
+        hits = await ctx.bank.search(query_for(question), k=min(self.fill, question.k))
         walk = await self.walk(question, ctx)
         kept = [
             Hit(
@@ -88,16 +83,19 @@ class GraphWalkRetriever:
             )
             for rank, event in enumerate(walk.kept, 1)
         ]
-        return [*kept, *found][: question.k]
+        return [*kept, *hits][: question.k]
 
     async def walk(self, question: Question, ctx: SlotContext) -> Walk:
-        """The walk behind the hits, with every visit and the ids of the model
-        responses; an empty one when there are no events.
+        """Walk the graph; the result holds every visit and the ids of the responses.
+
+        Without events the walk is empty.
         """
         seeds = await EventSeeds.open_seeds(ctx.bank, question, self.seeds)
         if not seeds.events:
             return Walk()
-        subgoals, planned_by = await _plan(question, ctx)
+        plan = await ask_about(
+            question, ctx, Role.PLANNER, "plan", PLAN_SCHEMA, **question_values(question)
+        )
         ordinal = count()
 
         async def explore(view: WalkView) -> Move:
@@ -106,19 +104,19 @@ class GraphWalkRetriever:
         walk = await compass_walk(
             question.text,
             ctx.bank.state.graph,
-            subgoals,
+            parse_plan(plan.text) or [question.text],
             events=seeds.events,
             locate=seeds.locate,
             explore=explore,
             closeness=seeds.closeness,
             settings=self.settings,
         )
-        return replace(walk, response_ids=(planned_by, *walk.response_ids))
+        return replace(walk, response_ids=(plan.id, *walk.response_ids))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphExpansionRetriever:
-    """Hits of another retriever, then what the event graph links to them.
+    """Returns the hits of another retriever, then the nodes that the event graph links to them.
 
     Asks no model.
     """
@@ -132,24 +130,22 @@ class GraphExpansionRetriever:
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """Those of the base."""
+        """The prompts of the base."""
         return prompts_of(self.base)
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """The base's hits as they are, then up to `more` items and events with lower
-        scores, nearest in the graph first.
+        """Return the base's hits as they are, then up to `more` items and events.
+
+        The added hits have lower scores and come nearest in the graph first.
         """
-        found = await self.base(question, ctx)
-        pool = await (await EventSeeds.open_seeds(ctx.bank, question, self.seeds)).pool(
-            question.text
-        )
-        weights = {hit.id: 1.0 / rank for rank, hit in enumerate(found[: self.starts], 1)}
-        weights |= {
-            event_id: 1.0 / rank for rank, (event_id, _) in enumerate(pool[: self.starts], 1)
-        }
+        hits = await self.base(question, ctx)
+        seeds = await EventSeeds.open_seeds(ctx.bank, question, self.seeds)
+        pool = await seeds.pool(question.text)
+        weights = {hit.id: 1.0 / rank for rank, hit in enumerate(hits[: self.starts], 1)}
+        weights |= {event: 1.0 / rank for rank, (event, _) in enumerate(pool[: self.starts], 1)}
         hidden = OutOfSight(ctx.bank.state, question.where, ctx.bank.expired)
-        known = {hit.id for hit in found}
-        floor = min((hit.score for hit in found), default=1.0)
+        known = {hit.id for hit in hits}
+        floor = min((hit.score for hit in hits), default=1.0)
         added: list[Hit] = []
         for node in expand(
             ctx.bank.state.graph, weights, without=hidden, limit=8 * (self.starts + self.more)
@@ -162,104 +158,77 @@ class GraphExpansionRetriever:
                     arms={"graph": node.score}, ranks={"graph": len(added) + 1}, via=node.via
                 )
                 added.append(hit.model_copy(update={"score": floor * node.score, "why": why}))
-        return [*found, *added]
+        return [*hits, *added]
 
 
-async def _plan(question: Question, ctx: SlotContext) -> tuple[list[str], str]:
-    """Subgoals and the response they came from; the question itself when nothing could be read."""
-    prompt = load_prompt("plan")
-    messages = prompt.messages(
-        asked=f"The question is asked on {day_of(question.asked_at)}." if question.asked_at else "",
-        question=fence("question", [quoted(question.text)]),
-    )
-    response = await ctx.call(
-        Role.PLANNER,
-        messages,
-        schema=PLAN_SCHEMA,
-        question_id=question.id,
-        prompt_digest=prompt.digest,
-    )
-    return parse_plan(response.text) or [question.text], response.id
-
-
-async def _explore(view: WalkView, question: Question, ctx: SlotContext, call: int) -> Move:
-    prompt = load_prompt("explore")
+async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
+    """Ask the model where to go from an event."""
     goals = [
         f"{i}. [{'x' if met else ' '}] {quoted(goal)}"
         for i, (goal, met) in enumerate(view.subgoals)
     ]
-    turns = [
-        turn
-        for one in view.event.source_turn_ids[:_MAX_TURNS]
-        if (turn := ctx.bank.turn(one)) is not None
-    ]
-    messages = prompt.messages(
+    turn_ids = view.event.source_turn_ids[:_MAX_TURNS]
+    turns = [turn for turn_id in turn_ids if (turn := ctx.bank.turn(turn_id)) is not None]
+    response = await ask_about(
+        question,
+        ctx,
+        Role.EXPLORER,
+        "explore",
+        EXPLORE_SCHEMA,
+        ordinal=ordinal,
         question=fence("question", [quoted(view.question)]),
         subgoals=fence("subgoals", goals),
-        kept=fence(
-            "kept", (_event_line(Hit(id=one.id, score=0.0, event=one)) for one in view.kept)
-        ),
-        event=fence("event", [_event_line(Hit(id=view.event.id, score=0.0, event=view.event))]),
+        kept=fence("kept", map(_event_line, view.kept)),
+        event=fence("event", [_event_line(view.event)]),
         turns=fence("turns", map(turn_line, turns)),
         neighbours=fence("neighbours", map(_neighbour_line, view.neighbours)),
-    )
-    response = await ctx.call(
-        Role.EXPLORER,
-        messages,
-        schema=EXPLORE_SCHEMA,
-        question_id=question.id,
-        call=call,
-        prompt_digest=prompt.digest,
     )
     return replace(parse_move(response.text), response_id=response.id)
 
 
-def _event_line(hit: Hit) -> str:
-    return hit_line(hit, version=False)
+def _event_line(event: Event) -> str:
+    return hit_line(Hit(id=event.id, score=0.0, event=event))
 
 
 def _neighbour_line(near: Neighbour) -> str:
-    word = (
-        near.relation.value if not near.label else f"{near.relation.value} ({quoted(near.label)})"
-    )
-    arrow = f"this event -{word}-> it" if near.leaving else f"it -{word}-> this event"
+    label = f" ({quoted(near.label)})" if near.label else ""
+    edge = f"-{near.relation.value}{label}->"
+    arrow = f"this event {edge} it" if near.leaving else f"it {edge} this event"
     return f"[{quoted(near.event.id)}] ({arrow}) {quoted(near.event.summary)}"
 
 
 def parse_plan(text: str) -> list[str]:
-    """At most five subgoals of a planner's reply, each once; [] when it holds none."""
+    """Read at most five subgoals of a planner's reply, each once; [] when it holds none."""
     value = extract_json(text).value
     listed: JsonValue = value.get("subgoals") if isinstance(value, dict) else value
     goals = [
-        one.strip()[:_MAX_GOAL_CHARS]
-        for one in _list(listed)
-        if isinstance(one, str) and one.strip()
+        goal.strip()[:_MAX_GOAL_CHARS]
+        for goal in _list(listed)
+        if isinstance(goal, str) and goal.strip()
     ]
     return list(dict.fromkeys(goals))[:_MAX_SUBGOALS]
 
 
 def parse_move(text: str) -> Move:
-    """An explorer's reply as a move; SKIP with nothing to follow when it cannot be read."""
+    """Read an explorer's reply; an unreadable one skips the event and follows nothing."""
     value = extract_json(text).value
     if not isinstance(value, dict):
         return Move(action=Action.SKIP)
-    said = str(value.get("action", "")).strip().lower()
-    action = next((one for one in Action if one.value == said), Action.SKIP)
+    word = str(value.get("action", "")).strip().lower()
     follow = [
-        str(one).strip().strip("[]") for one in _list(value.get("next")) if isinstance(one, str)
+        name.strip().strip("[]") for name in _list(value.get("next")) if isinstance(name, str)
     ]
     proven = [
-        int(one)
-        for one in _list(value.get("proven"))
-        if isinstance(one, int | str) and _small(str(one))
+        int(number)
+        for number in _list(value.get("proven"))
+        if isinstance(number, int | str) and str(number).isdecimal() and len(str(number)) <= 3
     ]
-    return Move(action=action, follow=tuple(follow), proven=tuple(proven))
+    return Move(
+        action=next((action for action in Action if action.value == word), Action.SKIP),
+        follow=tuple(follow),
+        proven=tuple(proven),
+    )
 
 
 def _list(value: JsonValue) -> Sequence[JsonValue]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _small(text: str) -> bool:
-    """Whether a text is a whole number that can be an index."""
-    return text.isdecimal() and len(text) <= 3

@@ -1,122 +1,128 @@
-"""An answerer that shows the memories in order of time, lets the model select, then
-answer from what it selected.
+"""An answerer that shows the memories in order of time and has the model select first.
 
-The selection is the reply's first key, so the answer is written with it in view; it
-also is the list of citations, which the `cite` step checks against what was shown.
-Nothing found and no tools to ask: it abstains without a call. Where one memory shown
-replaced another or contradicts it, the prompt names both with their dates, and so do
-the answer's notes, by rule and whatever the model wrote.
+The selection is the reply's first key, so the answer is written with it in view. It is
+also the list of citations, which the `cite` step checks against what was shown. Without
+hits and without tools it abstains without a call. Where one memory shown replaced
+another or contradicts it, the prompt names both with their dates, and so do the
+answer's notes, by rule and whatever the model wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from memagent.core.answers import Answer, Citation, Hit, Question, Verdict
 from memagent.core.exchange import JsonSchema, ModelResponse, Role
 from memagent.designs.base import SlotContext
+from memagent.designs.parts.asking import TEXT, TEXTS, ask_about, object_schema, question_values
 from memagent.designs.parts.changes import change_lines, change_notes
-from memagent.designs.parts.lines import day_of, hit_line
-from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
+from memagent.designs.parts.lines import hit_line
+from memagent.designs.prompting import OnePrompt, fence
 from memagent.replies.answers import AnswerDraft, parse_answer
 from memagent.state.versions import clashes
 
-ANSWER_SCHEMA: Final[JsonSchema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["citations", "answer", "abstain"],
-    "properties": {
-        "citations": {"type": "array", "items": {"type": "string"}},
-        "answer": {"type": "string"},
-        "abstain": {"type": "boolean"},
-    },
-}
-"""What the answerer's reply should look like."""
-
+ANSWER_SCHEMA: Final[JsonSchema] = object_schema(
+    {"citations": TEXTS, "answer": TEXT, "abstain": {"type": "boolean"}}
+)
 NO_ANSWER: Final = "I don't know."
 """The text of an answer that abstains without words of its own."""
 UNREADABLE: Final = "the model's reply could not be read"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelAnswerer:
-    """Question and hits to an answer with one model call."""
+class ModelAnswerer(OnePrompt):
+    """Answers a question from its hits with one model call."""
 
     prompt: str = "answer"
-
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """The one prompt."""
-        return (load_prompt(self.prompt),)
 
     async def __call__(
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
-        """The answer with the citations the model gave, unchecked.
+        """Return the answer with the citations the model gave, unchecked.
 
-        UNSUPPORTED when it gave none; ABSTAINED when it says so, when its reply cannot
-        be read, and when there is nothing to show.
+        It is UNSUPPORTED without citations, and ABSTAINED when the model says so, when
+        its reply cannot be read, and when there is nothing to show.
         """
-        if not hits and not ctx.tools and not ctx.transcript:
-            return nothing_found(question)
+        if nothing_to_show(hits, ctx):
+            return no_evidence(question)
         shown = in_time_order(hits)
-        found = clashes(shown, ctx.bank.state)
-        response, draft = await asked_for(
+        changes = clashes(shown, ctx.bank.state)
+        reply = await ask_for_answer(
             question,
             ctx,
-            load_prompt(self.prompt),
-            schema=ANSWER_SCHEMA,
-            memories=fence("memories", (hit_line(hit, version=False) for hit in shown)),
-            changes=fence("changes", change_lines(found)) if found else "",
+            self.prompt,
+            ANSWER_SCHEMA,
+            memories=fence("memories", map(hit_line, shown)),
+            changes=fence("changes", change_lines(changes)) if changes else "",
+            **question_values(question),
         )
-        abstained = draft is None or draft.abstain
-        citations = (
-            ()
-            if draft is None or abstained
-            else tuple(Citation(hit_id=cited) for cited in draft.citations)
+        return reply.answer(
+            question,
+            shown,
+            [Citation(hit_id=cited) for cited in reply.cited],
+            notes=change_notes(changes, reply.draft.citations if reply.draft else ()),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReply:
+    """A reply of the answerer's model; `draft` is None when it cannot be read."""
+
+    response: ModelResponse
+    draft: AnswerDraft | None
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the model gives no answer."""
+        return self.draft is None or self.draft.abstain
+
+    @property
+    def cited(self) -> tuple[str, ...]:
+        """The ids cited; () for an abstention."""
+        return () if self.draft is None or self.draft.abstain else self.draft.citations
+
+    def answer(
+        self,
+        question: Question,
+        shown: Sequence[Hit],
+        citations: Sequence[Citation],
+        *,
+        notes: Iterable[str] = (),
+        sessions: tuple[str, ...] = (),
+    ) -> Answer:
+        """Return the answer; an abstention drops citations and evidence sessions."""
+        supported = Verdict.SUPPORTED if citations else Verdict.UNSUPPORTED
         return Answer(
-            text=(draft.text if draft else "") or NO_ANSWER,
-            citations=citations,
-            verdict=Verdict.ABSTAINED
-            if abstained
-            else Verdict.SUPPORTED
-            if citations
-            else Verdict.UNSUPPORTED,
-            notes=(
-                *((UNREADABLE,) if draft is None else ()),
-                *change_notes(found, draft.citations if draft else ()),
-            ),
+            text=(self.draft.text if self.draft else "") or NO_ANSWER,
+            citations=() if self.abstained else tuple(citations),
+            verdict=Verdict.ABSTAINED if self.abstained else supported,
+            notes=(*((UNREADABLE,) if self.draft is None else ()), *notes),
             hits=tuple(shown),
-            usage=response.usage,
-            response_ids=(response.id,),
+            evidence_sessions=() if self.abstained else sessions,
+            usage=self.response.usage,
+            response_ids=(self.response.id,),
             question=question,
         )
 
 
-async def asked_for(
-    question: Question, ctx: SlotContext, prompt: Prompt, *, schema: JsonSchema, **values: str
-) -> tuple[ModelResponse, AnswerDraft | None]:
-    """One answerer call, with the day and the words of the question filled in beside
-    `values`; None for an unreadable reply.
-    """
-    messages = prompt.messages(
-        asked=f"The question is asked on {day_of(question.asked_at)}." if question.asked_at else "",
-        question=fence("question", [quoted(question.text)]),
-        **values,
-    )
-    response = await ctx.call(
-        Role.ANSWERER, messages, schema=schema, question_id=question.id, prompt_digest=prompt.digest
-    )
+async def ask_for_answer(
+    question: Question, ctx: SlotContext, prompt: str, schema: JsonSchema, /, **values: str
+) -> AnswerReply:
+    """Fill the prompt with `values`, ask the answerer's model once and read its reply."""
+    response = await ask_about(question, ctx, Role.ANSWERER, prompt, schema, **values)
     parsed = parse_answer(response.text)
-    return response, parsed.values[0] if parsed.values else None
+    return AnswerReply(response, parsed.values[0] if parsed.values else None)
 
 
-def nothing_found(question: Question) -> Answer:
-    """The abstention where there was nothing to show."""
+def nothing_to_show(hits: Sequence[Hit], ctx: SlotContext) -> bool:
+    """Say whether there are neither hits nor tools that could find some."""
+    return not (hits or ctx.tools or ctx.transcript)
+
+
+def no_evidence(question: Question) -> Answer:
+    """Abstain because memory holds nothing to show."""
     return Answer(
         text=NO_ANSWER,
         verdict=Verdict.ABSTAINED,
@@ -126,13 +132,13 @@ def nothing_found(question: Question) -> Answer:
 
 
 def in_time_order(hits: Sequence[Hit]) -> list[Hit]:
-    """Hits by the day they were said, undated ones first; as given within a moment."""
+    """Sort hits by the time they were said, undated ones first; ties keep their order."""
     return sorted(hits, key=_moment)
 
 
 def _moment(hit: Hit) -> float:
-    known = hit.item or hit.event
-    when: datetime | None = (
-        (known.said_at or (known.valid.start if known.valid else None)) if known else None
-    )
-    return when.timestamp() if when else float("-inf")
+    record = hit.item or hit.event
+    if record is None:
+        return float("-inf")
+    moment = record.said_at or (record.valid.start if record.valid else None)
+    return moment.timestamp() if moment else float("-inf")

@@ -1,13 +1,14 @@
-"""An extractor that asks a model for the facts of a chunk, and anchors each in its turn
-and on the calendar.
+"""An extractor that asks a model for the facts of a chunk.
 
-The model says what was told and by which turn; everything that follows from the turn is
-the system's: who said it, when, how far it is trusted. A fact whose turn is not part of
-the chunk is rejected, and relative time is resolved against the day the turn was said.
+The model says what was told and by which turn. Everything that follows from the turn is
+the system's work: who said it, when, how far it is trusted. A fact whose turn is not
+part of the chunk is rejected, and relative time is resolved against the day the turn
+was said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -17,124 +18,111 @@ from memagent.core.exchange import JsonSchema, Role
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn, lowest_trust
 from memagent.designs.base import Proposal, SlotContext
-from memagent.designs.parts.asking import ask
-from memagent.designs.parts.lines import day_of, turn_line
-from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
+from memagent.designs.parts.asking import (
+    TEXT,
+    TEXT_OR_NULL,
+    JsonCall,
+    JsonReply,
+    ask_for_json,
+    list_schema,
+    object_schema,
+)
+from memagent.designs.parts.lines import date_text, turn_line
+from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
 from memagent.replies.facts import FactDraft, parse_facts
 from memagent.state.fold import folded
 from memagent.timex.resolve import find_times, resolve_time
 
-_TEXT: Final[JsonSchema] = {"type": "string"}
-_TEXT_OR_NULL: Final[JsonSchema] = {"type": ["string", "null"]}
-FACTS_SCHEMA: Final[JsonSchema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["facts"],
-    "properties": {
-        "facts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["text", "subject", "source", "when", "kind"],
-                "properties": {
-                    "text": _TEXT,
-                    "subject": _TEXT_OR_NULL,
-                    "source": _TEXT,
-                    "when": _TEXT_OR_NULL,
-                    "kind": {"type": "string", "enum": ["event", "preference", "plan", "fact"]},
-                },
-            },
+FACTS_SCHEMA: Final[JsonSchema] = list_schema(
+    "facts",
+    object_schema(
+        {
+            "text": TEXT,
+            "subject": TEXT_OR_NULL,
+            "source": TEXT,
+            "when": TEXT_OR_NULL,
+            "kind": {"type": "string", "enum": ["event", "preference", "plan", "fact"]},
         }
-    },
-}
-"""What the extractor's reply should look like."""
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelExtractor:
-    """Chunk to facts with one model call; a second one only when the first reply cannot be read."""
+class ModelExtractor(OnePrompt):
+    """Turns a chunk into facts with one model call, or two if the first reply is unreadable."""
 
     prompt: str = "extract"
     context_turns: int = 4
-    """Turns before the chunk that are shown for understanding; what only they say is not
-    noted again.
+    """Turns before the chunk that are shown for understanding; facts that only they tell
+    are not noted again.
     """
     retry: bool = True
 
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """The one prompt."""
-        return (load_prompt(self.prompt),)
-
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
-        """Facts in the order the model wrote them; entries that name no turn of the
-        chunk are rejected.
+        """Return facts in the order the model wrote them.
+
+        Entries that name no turn of the chunk are rejected.
         """
+        earlier = _turns_before(chunk, ctx.session, self.context_turns)
         values = {
-            "date": day_of(chunk.at)
-            if chunk.at
-            else "unknown, so leave relative time as it was told",
+            "date": date_text(chunk.at),
             "speakers": ", ".join(dict.fromkeys(quoted(turn.speaker) for turn in chunk.turns)),
-            "earlier": fence(
-                "earlier", map(turn_line, _turns_before(chunk, ctx.session, self.context_turns))
-            ),
+            "earlier": fence("earlier", map(turn_line, earlier)),
             "dialogue": fence("dialogue", map(turn_line, chunk.turns)),
         }
-        asked = await ask(
-            ctx,
-            Role.EXTRACTOR,
-            load_prompt(self.prompt),
-            values=values,
-            schema=FACTS_SCHEMA,
-            parse=parse_facts,
-            call=0,
-            retry=self.retry,
-        )
-        read = [ground(draft, chunk) for draft in asked.parsed.values]
-        return Proposal(
-            values=tuple(fact for fact in read if isinstance(fact, Fact)),
-            rejected=(*asked.parsed.rejected, *(bad for bad in read if isinstance(bad, Rejected))),
-            parse=asked.statuses,
-            responses=asked.responses,
-        )
+        json_call = facts_call(self.prompt, FACTS_SCHEMA)
+        reply = await ask_for_json(ctx, json_call, values, ordinal=0, retry=self.retry)
+        return grounded(reply, reply.parsed.values, chunk)
 
 
-def ground(draft: FactDraft, chunk: Chunk) -> Fact | Rejected:
-    """The fact with what its turns tell: speaker, date, trust and resolved time.
+def facts_call(prompt: str, schema: JsonSchema) -> JsonCall[FactDraft]:
+    """Return the call by which an extractor asks for facts."""
+    return JsonCall(
+        role=Role.EXTRACTOR, prompt=load_prompt(prompt), schema=schema, parse=parse_facts
+    )
+
+
+def grounded(
+    reply: JsonReply[FactDraft], drafts: Iterable[FactDraft], chunk: Chunk
+) -> Proposal[Fact]:
+    """Propose the drafts that name turns of the chunk, and reject the others."""
+    results = [_ground(draft, chunk) for draft in drafts]
+    return reply.proposal(
+        (fact for fact in results if isinstance(fact, Fact)),
+        (rejected for rejected in results if isinstance(rejected, Rejected)),
+    )
+
+
+def _ground(draft: FactDraft, chunk: Chunk) -> Fact | Rejected:
+    """Fill speaker, date, trust and resolved time of a fact from its turns.
 
     A missing source is filled only when one turn can be meant.
     """
     by_id = {folded(turn.id): turn for turn in chunk.turns}
-    foreign = [turn_id for turn_id in draft.source_turn_ids if folded(turn_id) not in by_id]
-    turns = list(
-        {
-            turn.id: turn
-            for turn_id in draft.source_turn_ids
-            if (turn := by_id.get(folded(turn_id)))
-        }.values()
-    )
-    if not foreign and not turns:
+    sources = draft.source_turn_ids
+    foreign = next((turn_id for turn_id in sources if folded(turn_id) not in by_id), None)
+    turns = [by_id[key] for key in dict.fromkeys(map(folded, sources)) if key in by_id]
+    if not sources:
         turns = [
             turn
             for turn in chunk.turns
             if draft.speaker is None or folded(turn.speaker) == folded(draft.speaker)
         ]
-    if foreign or (not draft.source_turn_ids and len(turns) != 1):
+    if foreign is not None or (not sources and len(turns) != 1):
         detail = (
-            f"turn {foreign[0]!r} is not part of the chunk"
-            if foreign
+            f"turn {foreign!r} is not part of the chunk"
+            if foreign is not None
             else "the fact names no turn, and several could be meant"
         )
         return Rejected(
             reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.model_dump_json()[:500]
         )
-    speakers = dict.fromkeys(turn.speaker for turn in turns)
+    speakers = {turn.speaker for turn in turns}
     said_at = max((date for turn in turns if (date := turn.at or chunk.at)), default=None)
     return Fact(
         text=draft.text,
         subject=draft.subject,
-        speaker=next(iter(speakers)) if len(speakers) == 1 else None,
+        speaker=turns[0].speaker if len(speakers) == 1 else None,
         source_turn_ids=tuple(turn.id for turn in turns),
         valid=_time_of(draft, said_at),
         said_at=said_at,
@@ -144,7 +132,7 @@ def ground(draft: FactDraft, chunk: Chunk) -> Fact | Rejected:
 
 
 def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
-    """The time the draft names; without one that can be read, the only time its text mentions."""
+    """Resolve the time the draft names, or else the only time its text mentions."""
     named = resolve_time(draft.when, anchor=said_at) if draft.when else None
     if named is not None:
         return named
@@ -156,8 +144,8 @@ def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
 
 
 def _turns_before(chunk: Chunk, session: Session | None, count: int) -> list[Turn]:
-    """The last turns of the session before the chunk, without those of tools and strangers."""
+    """Return the last turns of the session before the chunk, without untrusted ones."""
     if session is None or not count:
         return []
-    before = list(takewhile(lambda turn: turn.id != chunk.turns[0].id, session.turns))
+    before = takewhile(lambda turn: turn.id != chunk.turns[0].id, session.turns)
     return [turn for turn in before if turn.trust.rank <= Trust.ASSISTANT.rank][-count:]

@@ -1,7 +1,7 @@
-"""A manager that asks a model what each fact does to memory, for all facts of a chunk
-at once or for a few at a time.
+"""A manager that asks a model what each fact does to memory.
 
-With `facts_per_call` the calls follow one another, and each sees what the earlier ones
+It decides about all facts of a chunk at once, or about a few at a time. With
+`facts_per_call` the calls follow one another, and each sees what the earlier ones
 decided: changed texts in place of the old, deleted memories gone, added facts listed
 without an id. Two changes of one memory become one op, the later wording on both
 sources, so that the batch still holds at most one op an item.
@@ -17,67 +17,52 @@ from memagent.core.answers import Hit
 from memagent.core.exchange import JsonSchema, ModelResponse, Role
 from memagent.core.ops import Add, Delete, MemoryOp, ParseStatus, Rejected, Update
 from memagent.designs.base import Proposal, Related, SlotContext
-from memagent.designs.parts.asking import ask
+from memagent.designs.parts.asking import (
+    INTEGER,
+    TEXT,
+    TEXT_OR_NULL,
+    JsonCall,
+    ask_for_json,
+    list_schema,
+    object_schema,
+)
 from memagent.designs.parts.lines import fact_line, hit_line
-from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
+from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
 from memagent.replies.ops import parse_ops
 
 
-def op_form(op: str, **fields: JsonSchema) -> JsonSchema:
-    """One kind of op in a reply: its name and the fields it must have, in this order."""
-    properties = {"op": {"type": "string", "const": op}, **fields}
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
+def op_schema(op: str) -> JsonSchema:
+    """Describe the name of an op."""
+    return {"type": "string", "const": op}
 
 
-_FACT: Final[JsonSchema] = {"type": "integer"}
-_ID: Final[JsonSchema] = {"type": "string"}
-OPS_SCHEMA: Final[JsonSchema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["ops"],
-    "properties": {
-        "ops": {
-            "type": "array",
-            "items": {
-                "anyOf": [
-                    op_form("ADD", fact=_FACT),
-                    op_form("UPDATE", id=_ID, text={"type": "string"}, fact=_FACT),
-                    op_form("DELETE", id=_ID, fact=_FACT),
-                    op_form("NOOP", fact=_FACT, id={"type": ["string", "null"]}),
-                ]
-            },
-        }
+OPS_SCHEMA: Final[JsonSchema] = list_schema(
+    "ops",
+    {
+        "anyOf": [
+            object_schema({"op": op_schema("ADD"), "fact": INTEGER}),
+            object_schema({"op": op_schema("UPDATE"), "id": TEXT, "text": TEXT, "fact": INTEGER}),
+            object_schema({"op": op_schema("DELETE"), "id": TEXT, "fact": INTEGER}),
+            object_schema({"op": op_schema("NOOP"), "fact": INTEGER, "id": TEXT_OR_NULL}),
+        ]
     },
-}
-"""What the manager's reply should look like."""
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelManager:
-    """Facts and what memory holds about them to ops. No facts, no call."""
+class ModelManager(OnePrompt):
+    """Turns facts, and the memories that bear on them, into ops. Without facts, no call.
 
-    prompt: str
-    """Prompt file. Slots it may use: `facts`, `memories`, `graph` (linked events),
+    The prompt may use the slots `facts`, `memories`, `graph` (linked events) and
     `recent` (facts added by earlier calls).
     """
+
     facts_per_call: int | None = None
     """Facts decided by one call; None for all facts of the chunk."""
     retry: bool = True
 
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """The one prompt."""
-        return (load_prompt(self.prompt),)
-
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
-        """Ops in the order decided, ids unchecked; a reply that cannot be read is asked
-        for once more.
-        """
+        """Return ops in the order decided, ids unchecked."""
         plan = _Plan()
         size = self.facts_per_call or max(1, len(related))
         for start in range(0, len(related), size):
@@ -90,41 +75,39 @@ class ModelManager:
         )
 
     async def _decide(self, related: Sequence[Related], ctx: SlotContext, plan: _Plan) -> None:
+        """Ask about some facts and add the answer to the plan."""
         prompt = load_prompt(self.prompt)
         facts = [entry.fact for entry in related]
         hits = {hit.id: hit for entry in related for hit in entry.hits}.values()
-        parts = {
-            "facts": fence("facts", (fact_line(index, fact) for index, fact in enumerate(facts))),
-            "memories": fence(
-                "memories", (hit_line(hit, version=True) for hit in plan.as_it_stands(hits))
-            ),
-            "graph": fence(
-                "graph", (hit_line(hit, version=False) for hit in hits if hit.item is None)
-            ),
-            "recent": fence(
-                "recent", (f"- {quoted(op.fact.text)}" for op in plan.ops if isinstance(op, Add))
-            ),
+        current = plan.start_call(hits)
+        lines = {
+            "facts": (fact_line(index, fact) for index, fact in enumerate(facts)),
+            "memories": (hit_line(hit, version=True) for hit in current),
+            "graph": (hit_line(hit) for hit in hits if hit.item is None),
+            "recent": (f"- {quoted(op.fact.text)}" for op in plan.ops if isinstance(op, Add)),
         }
-        asked = await ask(
+        reply = await ask_for_json(
             ctx,
-            Role.MANAGER,
-            prompt,
-            values={name: text for name, text in parts.items() if name in prompt.slots},
-            schema=OPS_SCHEMA,
-            parse=lambda text: parse_ops(text, facts=facts),
-            call=len(plan.responses),
+            JsonCall(
+                role=Role.MANAGER,
+                prompt=prompt,
+                schema=OPS_SCHEMA,
+                parse=lambda text: parse_ops(text, facts=facts),
+            ),
+            {name: fence(name, lines[name]) for name in lines if name in prompt.slots},
+            ordinal=len(plan.responses),
             retry=self.retry,
         )
-        for op in asked.parsed.values:
-            plan.take(op)
-        plan.rejected += asked.parsed.rejected
-        plan.statuses += asked.statuses
-        plan.responses += asked.responses
+        for op in reply.parsed.values:
+            plan.add(op)
+        plan.rejected += reply.parsed.rejected
+        plan.statuses += reply.statuses
+        plan.responses += reply.responses
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What the calls of one chunk have decided so far."""
+    """The decisions of a chunk's calls so far."""
 
     ops: list[MemoryOp] = field(default_factory=list[MemoryOp])
     changed: dict[str, int] = field(default_factory=dict[str, int])
@@ -133,43 +116,40 @@ class _Plan:
     statuses: list[ParseStatus] = field(default_factory=list[ParseStatus])
     responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
     settled: int = 0
+    """Number of ops that earlier calls decided."""
 
-    def take(self, op: MemoryOp) -> None:
-        """Note an op; a change of an item that an earlier call updated takes that op's place."""
-        at = self.changed.get(op.id) if isinstance(op, Update | Delete) else None
-        if at is not None and at < self.settled and isinstance(op, Update | Delete):
-            self.ops[at] = _merged(self.ops[at], op)
-            return
+    def add(self, op: MemoryOp) -> None:
+        """Add an op; it replaces an earlier call's op on the same item."""
         if isinstance(op, Update | Delete):
-            self.changed.setdefault(op.id, len(self.ops))
+            place = self.changed.setdefault(op.id, len(self.ops))
+            if place < self.settled:
+                self.ops[place] = _merged(self.ops[place], op)
+                return
         self.ops.append(op)
 
-    def as_it_stands(self, hits: Iterable[Hit]) -> list[Hit]:
-        """The active items among the hits as the decided ops leave them; starts a new call."""
+    def start_call(self, hits: Iterable[Hit]) -> list[Hit]:
+        """Settle the ops so far and return the active items as these ops leave them."""
         self.settled = len(self.ops)
-        shown: list[Hit] = []
+        current: list[Hit] = []
         for hit in hits:
             if hit.item is None or not hit.item.active:
                 continue
             op = self.ops[self.changed[hit.id]] if hit.id in self.changed else None
             if isinstance(op, Update):
-                shown.append(
-                    hit.model_copy(
-                        update={
-                            "item": hit.item.model_copy(update={"text": op.text, "valid": op.valid})
-                        }
-                    )
-                )
+                item = hit.item.model_copy(update={"text": op.text, "valid": op.valid})
+                current.append(hit.model_copy(update={"item": item}))
             elif op is None:
-                shown.append(hit)
-        return shown
+                current.append(hit)
+        return current
 
 
 def _merged(old: MemoryOp, new: Update | Delete) -> MemoryOp:
-    """The later change of an item, resting on the turns of both; a deletion is not taken back."""
+    """Return the later change of an item on the turns of both; a deletion stays."""
     if not isinstance(old, Update):
         return old
-    sources = tuple(dict.fromkeys((*old.source_turn_ids, *new.source_turn_ids)))
-    if isinstance(new, Delete):
-        return new.model_copy(update={"source_turn_ids": sources})
-    return new.model_copy(update={"source_turn_ids": sources, "valid": new.valid or old.valid})
+    update: dict[str, object] = {
+        "source_turn_ids": tuple(dict.fromkeys((*old.source_turn_ids, *new.source_turn_ids)))
+    }
+    if isinstance(new, Update):
+        update["valid"] = new.valid or old.valid
+    return new.model_copy(update=update)

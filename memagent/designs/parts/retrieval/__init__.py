@@ -1,1 +1,1 @@
-"""Retrievers over the search of a memory bank."""
+"""Retrievers that search the memories; those of the event graph are in `parts.graph`."""

@@ -81,7 +81,7 @@ def test_an_evaluation_has_the_same_help_as_the_training(tmp_path: Path) -> None
             place.env,
             episodes,
             answering=place.answering(episodes, split="validation"),
-            helped=place.listening(split="validation"),
+            episode_model=place.listening(split="validation"),
         )
     )
     replies = [reply for one in found.episodes for reply in one.replies]

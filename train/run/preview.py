@@ -19,7 +19,7 @@ from environments.records import Episode
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.snapshot import EMPTY
 from memagent.testing import FunctionModel
-from train.rollouts.grading import MANAGER_ROLES
+from train.rollouts.comparisons import MANAGER_ROLES
 from train.run.runs import Place, stage_config
 from train.run.settings import RunSettings
 

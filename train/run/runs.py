@@ -47,7 +47,7 @@ from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
 from memagent.testing import FunctionModel
 from train.report.traces import keep_lines, lines_of_file
-from train.rollouts.collect import Collector, Helped, alone
+from train.rollouts.collect import Collector, EpisodeModel, policy_only
 from train.rollouts.experience import Experience
 from train.run.config import ROLE_SETS, LoGoGRPOConfig
 from train.run.curriculum import Stage
@@ -56,7 +56,6 @@ from train.run.logs import LogFile, StepLines, quiet, versions
 from train.run.plans import credit_plan, rollout_plan
 from train.run.settings import RunSettings, claim
 from train.run.trainer import LoGoGRPOTrainer
-from train.run.waiting import waited_for
 from train.run.warmup import WarmUpPlan, bf16_works, warm_up
 from train.sampling.checkpoints import save_adapters
 from train.sampling.policy import PolicyModel
@@ -67,6 +66,7 @@ from train.sampling.small_models import (
     word_tokenizer,
     words_of,
 )
+from train.sync import run_sync
 
 TRACKERS = frozenset({"wandb", "trackio"})
 """What `report_to` may name besides TensorBoard; each is an extra."""
@@ -134,10 +134,10 @@ class Place:
         reader = WorldReader(base=self.agent, language=NoteLanguage(self.env.lexicon(split)))  # type: ignore[arg-type]
         return reader.knowing(*(self._truth(self.env, episode) for episode in episodes))
 
-    def listening(self, *, split: str) -> Helped:
+    def listening(self, *, split: str) -> EpisodeModel:
         """What stands beside the policy: the oracle that takes down the facts, or nobody."""
         if self.settings.agent.listening == "policy" or not isinstance(self.env, Synthetic):
-            return alone
+            return policy_only
         env, lexicon = self.env, self.env.lexicon(split)  # type: ignore[arg-type]
 
         def helped(episode: Episode, policy: ChatModel) -> ChatModel:
@@ -151,14 +151,14 @@ class Place:
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
         """Play the episodes of a split with the policy, helped and judged as the settings say."""
         episodes = self.episodes(split, count, skip=skip)
-        return waited_for(
+        return run_sync(
             evaluate_policy(
                 policy,
                 self.agent,
                 self.env,
                 episodes,
                 answering=self.answering(episodes, split=split),
-                helped=self.listening(split=split),
+                episode_model=self.listening(split=split),
             )
         )
 
@@ -485,7 +485,7 @@ def experience_of(
             agent=place.agent,
             policy=policy,
             plan=rollout_plan(args),
-            helped=place.listening(split="train"),
+            episode_model=place.listening(split="train"),
         ),
         plan=credit_plan(args),
         answering=answering,

@@ -39,11 +39,11 @@ from train.credit.rows import RowBatch, build_rows, padded_count, rows_of
 from train.errors import TrainFault
 from train.rollouts.experience import Experience, Step
 from train.run.config import LoGoGRPOConfig
-from train.run.waiting import waited_for
 from train.sampling.adapters import reading
 from train.sampling.checkpoints import STATE_FILE
 from train.sampling.generation import Engine, TransformersEngine
 from train.sampling.policy import PolicyModel
+from train.sync import run_sync
 from train.techniques.echo import echo_loss
 from train.techniques.gradient_gate import GateCallback, GradientGate, output_norm
 
@@ -161,7 +161,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         episodes = [self._episodes[place] for place in mine]
         self.policy.version = self.state.global_step
         generated_s = self.policy.generation_s
-        step = waited_for(self.experience.gather(episodes, step=self.state.global_step))
+        step = run_sync(self.experience.gather(episodes, step=self.state.global_step))
         self.last_step = step
         self._gathered_at = self.state.global_step
         batch = self._rows(step)

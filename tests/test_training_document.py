@@ -14,13 +14,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from train.run.curriculum import Gate, Stage
 from train.run.settings import (
     AgentPart,
     EnvironmentPart,
+    Gate,
     LoRASettings,
     ModelPart,
     RunSettings,
+    Stage,
     ValidationPart,
     WarmUpPart,
 )

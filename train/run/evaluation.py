@@ -96,7 +96,9 @@ async def evaluate_policy(
             else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
         )
         player = (
-            agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(episode_model(episode, view))
+            agent.at(EMPTY)
+            if view is None
+            else agent.at(EMPTY).with_model(episode_model(episode, view))
         )
         with policy.participant() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)

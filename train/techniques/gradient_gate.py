@@ -74,11 +74,16 @@ class GateCallback(TrainerCallback):
     def __init__(self, gate: GradientGate) -> None:
         self.gate = gate
         self.norm = 0.0
-        """Norm of the output layer's gradient in this optimizer step, before clipping; the
-        trainer sets it after the last backward pass.
-        """
+        """Norm of the output layer's gradient in this optimizer step, before clipping."""
         self.first_use = True
         """Whether this optimizer step is in the first pass over its batch."""
+
+    def look(self, model: Any, *, first_use: bool) -> None:
+        """Read the gradients after the last backward pass of an optimizer step.
+
+        Raises `ConfigError` when the output layer is not trained in this process.
+        """
+        self.norm, self.first_use = output_norm(model), first_use
 
     def on_pre_optimizer_step(
         self,

@@ -42,9 +42,9 @@ import train.sampling.policy
 from environments.datasets.synthetic import Synthetic, synthetic
 from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.records import Episode
+from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
-from environments.worlds.language.vocabulary import tiny_vocabulary
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope
@@ -54,10 +54,10 @@ from train.rollouts.experience import Experience
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan, rollout_plan
 from train.run.trainer import LoGoGRPOTrainer
-from train.run.waiting import waited_for
 from train.sampling.generation import Job, Sampled, TransformersEngine
 from train.sampling.policy import PolicyModel
 from train.sampling.small_models import small_model, word_tokenizer, words_of
+from train.sync import run_sync
 
 SESSIONS = 2
 _LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
@@ -163,7 +163,7 @@ def rollout_speed(
     plan = RolloutPlan(members=rollouts, local_probability=0.0)
     collector = Collector(agent=playing, policy=policy, plan=plan)
     episode = next(iter(world(SESSIONS).episodes("train")))
-    seconds, (group,) = cpu_of(lambda: waited_for(collector.collect([episode], step=0)))
+    seconds, (group,) = cpu_of(lambda: run_sync(collector.collect([episode], step=0)))
     assert not any(one.trajectory.failure for one in group.rollouts), group.rollouts[
         0
     ].trajectory.failure

@@ -169,7 +169,7 @@ def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
-    from train.run.runs import first_model
+    from train.run.models import first_model
     from train.run.settings import checked_run
 
     settings = checked_run({**values, "folder": str(folder)})

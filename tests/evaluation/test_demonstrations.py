@@ -26,8 +26,8 @@ from environments.demonstrations.locomo import locomo_demonstrations
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from environments.play.rollout import ask_probe, play
-from environments.worlds.language.loading import grammar_of
 from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.language.loading import grammar_of
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Held

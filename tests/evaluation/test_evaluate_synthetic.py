@@ -537,7 +537,12 @@ def test_only_designs_that_write_notes_are_read_by_the_reader() -> None:
 
 def test_worlds_are_plain_data() -> None:
     worlds = Worlds(
-        level="tiny", split="test", seed=1, episodes=2, knobs=open_world("tiny").config, asks=ASKS[:2]
+        level="tiny",
+        split="test",
+        seed=1,
+        episodes=2,
+        knobs=open_world("tiny").config,
+        asks=ASKS[:2],
     )
     again = Worlds.model_validate_json(worlds.model_dump_json())
     assert again == worlds and list(again.played()) == list(worlds.played())

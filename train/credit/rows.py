@@ -7,7 +7,7 @@ micro-batches, so rows are filled up with ones that have a single attended promp
 no completion and no advantage, and the real advantages are multiplied by rows_padded /
 rows_real: the mean over all rows is then the mean over the real ones, for any number of
 micro-batches and for ranks of unequal numbers of rows. *Left-out rows*: a row whose
-advantage is zero pulls at nothing; with `skip_zero` it is not built, but still counts
+advantage is zero has no gradient; with `skip_zero` it is not built, but still counts
 in the mean.
 
 The surprise: a KL or entropy term sees padding rows as zeros, so it is weaker by
@@ -34,11 +34,9 @@ class Row:
     trace: TokenTrace
     advantage: float
     adapter: int = 0
-    """Which adapter spoke, by its place in the trainer's list; 0 when there is one or
-    none.
-    """
+    """Place in the trainer's list of the adapter that spoke; 0 when there is one or none."""
     echo: bool = False
-    """Whether part of it is repeated (`train.techniques.echo`)."""
+    """Whether part of it is repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ class RowBatch:
     rows: int
     """Real rows built."""
     counted: int
-    """Real rows that the mean is over, those left out included."""
+    """Real rows that the mean is over, including those left out."""
     tokens: int
     """Completion tokens of the rows built."""
 
@@ -77,16 +75,18 @@ def rows_of(
     echo: Collection[str] = (),
     skip_zero: bool = False,
 ) -> list[Row]:
-    """The rows of the responses that have an advantage, in the order of `advantages`.
+    """Return the rows of the responses that have an advantage, in that order.
 
-    Raises `TrainFault` where no trace was kept.
+    `skip_zero` leaves out rows whose advantage is zero, unless they are in `echo`.
+    Raises `TrainFault` for a response without a usable trace.
     """
     rows: list[Row] = []
     for response_id, advantage in advantages.items():
         trace = traces.get(response_id)
         if trace is None:
             raise TrainFault(
-                f"response {response_id!r} has an advantage but no token trace; was it said by the policy?"
+                f"response {response_id!r} has an advantage but no token trace; "
+                "was it said by the policy?"
             )
         if (
             len(trace.completion_ids) != len(trace.logprobs)
@@ -94,8 +94,9 @@ def rows_of(
             or not trace.prompt_ids
         ):
             raise TrainFault(
-                f"the trace of response {response_id!r} has {len(trace.prompt_ids)} prompt ids, {len(trace.completion_ids)} "
-                f"completion ids and {len(trace.logprobs)} log-probabilities"
+                f"the trace of response {response_id!r} has {len(trace.prompt_ids)} prompt ids, "
+                f"{len(trace.completion_ids)} completion ids and {len(trace.logprobs)} "
+                "log-probabilities"
             )
         if advantage or response_id in echo or not skip_zero:
             adapter = (adapters or {}).get(response_id, 0)
@@ -106,8 +107,9 @@ def rows_of(
 
 
 def padded_count(rows: int, *, multiple: int) -> int:
-    """The least multiple of `multiple` that holds the rows; one `multiple` even for
-    none, since a rank must take part.
+    """Return the least multiple of `multiple` that holds the rows.
+
+    It is one `multiple` even for no rows, since every rank must take part.
     """
     return max(1, -(-rows // multiple)) * multiple
 
@@ -120,12 +122,12 @@ def build_rows(
     counted: int | None = None,
     share: float | None = None,
 ) -> RowBatch:
-    """Tensors of `size` rows, the real ones first.
+    """Build tensors of `size` rows, the real ones first.
 
-    `counted` is how many rows the mean is over on this rank (default: those given);
-    `share` replaces size / counted, for ranks that have unequal numbers: pass size *
-    ranks / (rows counted on all ranks). Raises `TrainFault` when there are more rows
-    than `size`.
+    `counted` is the number of rows that the mean is over on this rank (default: those
+    given). `share` replaces size / counted, for ranks that have unequal numbers: pass
+    size * ranks / (rows counted on all ranks). Raises `TrainFault` when there are more
+    rows than `size`.
     """
     if len(rows) > size:
         raise TrainFault(f"{len(rows)} rows do not fit a batch of {size}")

@@ -1,1 +1,1 @@
-"""Collecting a step of experience: rollouts, reruns, groups and grades."""
+"""A step of experience: rollouts and reruns collected, scored and credited."""

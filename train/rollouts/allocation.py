@@ -1,10 +1,9 @@
-"""How many runs each group of a step gets: the slot that `dars`, `knapsack` and `vade`
-fill, and the history they look at.
+"""Allocation: the number of runs that each group of a step gets.
 
-It concerns groups that share their start: reruns of a session from one memory, answers
-to one question from one memory. Any number of them may be compared, so runs can go
-where they teach most. Whole rollouts stay n for every episode, as TRL lays its batches
-out.
+The techniques `dars`, `knapsack` and `vade` fill this slot. It concerns groups that
+share their start: reruns of a session from one memory, answers to one question from one
+memory. Any number of them may be compared, so runs can go where they teach most. Whole
+rollouts stay n for every episode, as TRL lays its batches out.
 
 Rewards count as successes by their part in [0, 1], so a group need not be right or
 wrong.
@@ -20,17 +19,17 @@ from typing import Any, Protocol
 
 
 def accuracy(rewards_G: Sequence[float]) -> float:
-    """Mean success of (G,) rewards, each cut to [0, 1]; 0 without any."""
+    """Return the mean success of (G,) rewards, each cut to [0, 1]; 0 without any."""
     return fmean(min(1.0, max(0.0, reward)) for reward in rewards_G) if rewards_G else 0.0
 
 
 @dataclass(kw_only=True)
 class SuccessHistory:
-    """Beta(a, b) beliefs about the success rate of groups by name; the uniform prior is Beta(1, 1)."""
+    """Beta(a, b) beliefs about the success rate of groups by name; the prior is Beta(1, 1)."""
 
     decay: float = 0.9
-    """What is left of a belief's distance from the prior after each further visit; 1 never
-    forgets.
+    """Share of a belief's distance from the prior that is left after each further visit; 1
+    never forgets.
     """
     beliefs: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     rates: dict[str, float] = field(default_factory=dict[str, float])
@@ -49,68 +48,72 @@ class SuccessHistory:
         self.rates[name] = accuracy(rewards_G)
 
     def belief(self, name: str) -> tuple[float, float]:
-        """(a, b) of a group; the prior for one never seen."""
+        """Return (a, b) of a group; the prior for a group never seen."""
         return self.beliefs.get(name, (1.0, 1.0))
 
     def mean(self, name: str) -> float:
-        """Believed success rate."""
+        """Return the believed success rate."""
         a, b = self.belief(name)
         return a / (a + b)
 
     def last(self, name: str) -> float:
-        """Accuracy at the last visit; 0.5 for a group never seen."""
+        """Return the accuracy at the last visit; 0.5 for a group never seen."""
         return self.rates.get(name, 0.5)
 
     def state(self) -> dict[str, Any]:
-        """What to save: plain values."""
+        """Return the history as plain values."""
         return {
-            "beliefs": {name: list(one) for name, one in self.beliefs.items()},
+            "beliefs": {name: list(belief) for name, belief in self.beliefs.items()},
             "rates": dict(self.rates),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """What `state` gave."""
-        self.beliefs = {
-            name: (float(one[0]), float(one[1])) for name, one in state["beliefs"].items()
-        }
+        """Take over the values that `state` gave."""
+        self.beliefs = {name: (float(a), float(b)) for name, (a, b) in state["beliefs"].items()}
         self.rates = {name: float(rate) for name, rate in state["rates"].items()}
 
 
 class Allocator(Protocol):
-    """Decides how many runs groups get; stateless, since all it may look at is given."""
+    """Decides how many runs groups get; stateless, since it is given all it may look at."""
 
     @property
     def pool(self) -> int:
-        """How many times as many groups are drawn as are to be run."""
+        """Groups drawn for each group that is to be run."""
         ...
 
     def plan(
         self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
     ) -> Sequence[int]:
-        """Runs of each named group before any of them is run, 0 for none; together at
-        most `each` a group that is to be run.
+        """Return the runs of each named group before any of them is run, 0 for none.
+
+        Together they are at most `each` a group that is to be run.
         """
         ...
 
     def more(self, rewards_G: Sequence[float], /) -> int:
-        """Further runs of a group whose first ones earned this."""
+        """Return the number of further runs of a group whose first ones earned this."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Even:
-    """The same number for every group."""
+    """The same number for every group; the base of techniques that change one half of it."""
 
     pool: int = 1
 
     def plan(
-        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+        self,
+        names: Sequence[str],
+        *,
+        each: int,
+        history: SuccessHistory,  # noqa: ARG002 - interface
+        draws: random.Random,  # noqa: ARG002 - interface
     ) -> list[int]:
-        """`each` for all."""
+        """Return `each` for all."""
         return [each] * len(names)
 
-    def more(self, rewards_G: Sequence[float]) -> int:
-        """None."""
+    def more(self, _rewards_G: Sequence[float], /) -> int:
+        """Return 0."""
         return 0
 
 

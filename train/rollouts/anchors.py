@@ -1,8 +1,8 @@
-"""Which sessions are rerun locally, and from whose memory: drawn before the rollout begins.
+"""Anchors: the sessions that are rerun locally, and the memories that reruns start from.
 
-The draw is a function of (seed, step, episode), so a resumed run draws the same.
-Selectors see statistics of earlier steps only: choosing by what a rollout did would
-bias the comparison that the rerun is for.
+They are drawn before the rollout begins. Selectors see statistics of earlier steps
+only: choosing by the outcome of a rollout would bias the comparison that the rerun is
+for.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from train.errors import TrainFault
 
 @dataclass(kw_only=True)
 class SessionSpread:
-    """Running reward variance of local groups by the place of the session; what
-    selectors may look at.
-    """
+    """Running reward variance of local groups by the place of the session."""
 
     decay: float = 0.9
     variance: dict[int, float] = field(default_factory=dict[int, float])
 
     def see(self, session: int, rewards_G: Sequence[float]) -> None:
-        """Take in the rewards of one group."""
+        """Take in the rewards of one group; nothing changes with fewer than two."""
         if len(rewards_G) < 2:
             return
         mean = sum(rewards_G) / len(rewards_G)
@@ -36,35 +34,35 @@ class SessionSpread:
         )
 
     def state(self) -> dict[str, float]:
-        """What to save."""
+        """Return the variances as plain values."""
         return {str(session): value for session, value in self.variance.items()}
 
     def load(self, state: Mapping[str, float]) -> None:
-        """What `state` gave."""
+        """Take over the values that `state` gave."""
         self.variance = {int(session): value for session, value in state.items()}
 
 
 class AnchorSelector(Protocol):
-    """How probable each session is as an anchor."""
+    """Gives each session its probability as an anchor."""
 
     def __call__(
         self, sessions: int, probability: float, spread: SessionSpread, /
     ) -> Sequence[float]:
-        """(S,) probabilities whose mean is about `probability`."""
+        """Return (S,) probabilities whose mean is about `probability`."""
         ...
 
 
-def uniform(sessions: int, probability: float, spread: SessionSpread, /) -> list[float]:
-    """Every session alike."""
+def uniform(sessions: int, probability: float, _spread: SessionSpread, /) -> list[float]:
+    """Give every session the same probability."""
     return [probability] * sessions
 
 
 def by_variance(sessions: int, probability: float, spread: SessionSpread, /) -> list[float]:
-    """Sessions whose local rewards varied most in earlier steps come more often, none
-    less than a quarter as often as uniformly.
+    """Prefer sessions whose local rewards varied most in earlier steps.
 
-    Sessions not yet seen count as the most varied one. Ours; the mean stays at
-    `probability` up to the cap at 1.
+    No session comes less than a quarter as often as uniformly. Sessions not yet seen
+    count as the most varied one. Ours; the mean stays at `probability` up to the cap at
+    1.
     """
     if not spread.variance:
         return uniform(sessions, probability, spread)
@@ -75,22 +73,21 @@ def by_variance(sessions: int, probability: float, spread: SessionSpread, /) -> 
 
 
 def draw_anchors(
+    draws: random.Random,
     *,
-    seed: int,
-    step: int,
-    episode_id: str,
     sessions: int,
     members: int,
     probability: float,
     selector: AnchorSelector = uniform,
     spread: SessionSpread | None = None,
 ) -> dict[int, int]:
-    """Session place to the member whose memory before that session is shared by its
-    reruns. {} when nothing is to be rerun.
+    """Map the place of each session that is rerun to the member whose memory it starts from.
+
+    Return {} when nothing is to be rerun. Raises `TrainFault` for a probability outside
+    [0, 1].
     """
     if not 0.0 <= probability <= 1.0:
         raise TrainFault(f"the probability of a local group is between 0 and 1, not {probability}")
-    draws = random.Random(f"{seed}/{step}/{episode_id}")
     chances = selector(sessions, probability, spread or SessionSpread())
     drawn = [(draws.random(), draws.randrange(members)) for _ in range(sessions)]
     return {

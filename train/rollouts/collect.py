@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutPlan:
-    """How many runs of what."""
+    """Numbers of rollouts and reruns, and how they are spread."""
 
     members: int = 8
     """Whole rollouts an episode (n)."""
@@ -46,7 +46,7 @@ class RolloutPlan:
     seed: int = 0
     selector: AnchorSelector = uniform
     allocator: Allocator = even
-    """How the reruns are spread over the chosen sessions."""
+    """Spreads the reruns over the chosen sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class LocalRuns:
     session: int
     """Place of the session in the episode."""
     member: int
-    """Whose memory was shared."""
+    """The rollout whose memory was shared."""
     start: MemorySnapshot
     reruns: tuple[Rerun, ...]
 
@@ -78,16 +78,16 @@ class Rollout:
     calls: tuple[Call, ...]
 
     def calls_of(self, session_id: str) -> tuple[Call, ...]:
-        """The calls made while that session was heard."""
+        """Return the calls made while that session was heard."""
         return tuple(call for call in self.calls if call.step.session_id == session_id)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutGroup:
-    """What one episode gave in one step."""
+    """All runs of one episode in one step."""
 
     episode: Episode
-    """As it was played, shortened if the plan says so."""
+    """The episode as it was played, shortened if the plan says so."""
     step: int
     version: int
     rollouts: tuple[Rollout, ...]
@@ -95,18 +95,18 @@ class RolloutGroup:
 
     @property
     def key(self) -> str:
-        """Names the group in draws that all its members share."""
+        """Name of the group in draws that all its members share."""
         return f"{self.step}/{self.episode.id}"
 
 
-Helped = Callable[[Episode, ChatModel], ChatModel]
-"""An episode's model made of the policy's view of it: the view itself, or one that leaves
-some roles to somebody else.
+EpisodeModel = Callable[[Episode, ChatModel], ChatModel]
+"""Makes the model that plays an episode from the policy's view of it: the view itself, or
+a model that leaves some roles to another.
 """
 
 
-def alone(_: Episode, policy: ChatModel) -> ChatModel:
-    """The policy speaks in every role."""
+def policy_only(_: Episode, policy: ChatModel) -> ChatModel:
+    """Let the policy speak in every role."""
     return policy
 
 
@@ -117,45 +117,60 @@ class Collector:
     agent: AsyncAgent
     policy: PolicyModel
     plan: RolloutPlan
-    helped: Helped = alone
-    """Who speaks for the policy where it does not speak itself."""
+    episode_model: EpisodeModel = policy_only
     spread: SessionSpread = field(default_factory=SessionSpread)
+    """Reward variance of sessions in earlier steps, for anchor selectors."""
     history: SuccessHistory = field(default_factory=SuccessHistory)
-    """Success of sessions and questions in earlier steps; what allocators may look at."""
+    """Success of sessions and questions in earlier steps, for allocators."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
-        """One group an episode, all at once.
+        """Play all episodes at once and return one group for each.
 
         Failures are recorded where they happened; siblings go on.
         """
         with rare_collections():
             return list(await asyncio.gather(*(self._group(episode, step) for episode in episodes)))
 
+    def draws(self, *names: object) -> random.Random:
+        """Return a stream of draws that depends on the plan's seed and the names alone.
+
+        A resumed run therefore draws the same.
+        """
+        return random.Random("/".join(map(str, (self.plan.seed, *names))))
+
+    async def rerun(
+        self, group: RolloutGroup, place: int, memory: MemorySnapshot, numbers: Iterable[int]
+    ) -> tuple[Rerun, ...]:
+        """Rerun a session after the rollouts.
+
+        A rerun of a number says the same here as it would have said beside the
+        rollouts.
+        """
+        keys = [f"{group.key}/s{place}/{number}" for number in numbers]
+        return tuple(
+            await self.together(self._rerun(group.episode, place, memory, key) for key in keys)
+        )
+
+    async def together(self, runs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Return the results of the runs; their model calls form common batches."""
+        return list(await asyncio.gather(*[self._start(run) for run in runs]))
+
     async def _group(self, episode: Episode, step: int) -> RolloutGroup:
         plan = self.plan
         if plan.sessions is not None:
             episode = truncate(episode, plan.sessions)
         anchors = draw_anchors(
-            seed=plan.seed,
-            step=step,
-            episode_id=episode.id,
+            self.draws(step, episode.id),
             sessions=len(episode.sessions),
             members=plan.members,
             probability=min(1.0, plan.local_probability * plan.allocator.pool),
             selector=plan.selector,
             spread=self.spread,
         )
-        places = sorted(anchors)
-        numbers = plan.allocator.plan(
-            [session_name(episode, place) for place in places],
-            each=plan.reruns,
-            history=self.history,
-            draws=random.Random(f"{plan.seed}/{step}/{episode.id}/reruns"),
-        )
-        counts = {place: number for place, number in zip(places, numbers, strict=True) if number}
+        counts = self._rerun_counts(episode, step, sorted(anchors))
         begun: dict[int, tuple[MemorySnapshot, list[asyncio.Task[Rerun]]]] = {}
 
-        def rerun_from(member: int, place: int, memory: MemorySnapshot) -> None:
+        def begin_reruns(member: int, place: int, memory: MemorySnapshot) -> None:
             if place in counts and anchors[place] == member:
                 keys = [f"{step}/{episode.id}/s{place}/{number}" for number in range(counts[place])]
                 begun[place] = (
@@ -163,20 +178,19 @@ class Collector:
                     [self._start(self._rerun(episode, place, memory, key)) for key in keys],
                 )
 
-        rollouts = await asyncio.gather(
-            *(
-                self._start(
-                    self._rollout(episode, f"{step}/{episode.id}/{member}", member, rerun_from)
-                )
-                for member in range(plan.members)
-            )
+        rollouts = await self.together(
+            self._rollout(episode, f"{step}/{episode.id}/{member}", member, begin_reruns)
+            for member in range(plan.members)
         )
-        local: list[LocalRuns] = []
-        for place, (memory, tasks) in sorted(begun.items()):
-            reruns = tuple(await asyncio.gather(*tasks))
-            local.append(
-                LocalRuns(session=place, member=anchors[place], start=memory, reruns=reruns)
+        local = [
+            LocalRuns(
+                session=place,
+                member=anchors[place],
+                start=memory,
+                reruns=tuple(await asyncio.gather(*tasks)),
             )
+            for place, (memory, tasks) in sorted(begun.items())
+        ]
         group = RolloutGroup(
             episode=episode,
             step=step,
@@ -187,51 +201,53 @@ class Collector:
         check_shared_starts(group)
         return group
 
-    async def rerun(
-        self, group: RolloutGroup, place: int, memory: MemorySnapshot, numbers: Iterable[int]
-    ) -> tuple[Rerun, ...]:
-        """Reruns of a session by their numbers, after the rollouts; a number says what
-        it would have said beside them.
-        """
-        keys = [f"{group.key}/s{place}/{number}" for number in numbers]
-        return tuple(
-            await self.together(self._rerun(group.episode, place, memory, key) for key in keys)
+    def _rerun_counts(self, episode: Episode, step: int, places: Sequence[int]) -> dict[int, int]:
+        """Return the number of reruns by the place of the session, without zeros."""
+        numbers = self.plan.allocator.plan(
+            [session_name(episode, place) for place in places],
+            each=self.plan.reruns,
+            history=self.history,
+            draws=self.draws(step, episode.id, "reruns"),
         )
-
-    async def together(self, runs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """What the runs give; their model calls form common batches."""
-        return list(await asyncio.gather(*[self._start(run) for run in runs]))
+        return {place: number for place, number in zip(places, numbers, strict=True) if number}
 
     def _start(self, run: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """The run as a task that takes part in batches from this moment on, so that no
-        batch leaves without it.
+        """Start the run as a task that is a participant of batches from this moment on.
+
+        No batch leaves without it.
         """
-        party = self.policy.party()
-        party.__enter__()
+        participant = self.policy.participant()
+        participant.__enter__()
 
         async def taking_part() -> T:
             try:
                 return await run
             finally:
-                party.__exit__(None, None, None)
+                participant.__exit__(None, None, None)
 
         return asyncio.get_running_loop().create_task(taking_part())
 
-    async def _rollout(self, episode: Episode, key: str, member: int, rerun_from: Any) -> Rollout:
+    async def _rollout(
+        self,
+        episode: Episode,
+        key: str,
+        member: int,
+        begin_reruns: Callable[[int, int, MemorySnapshot], None],
+    ) -> Rollout:
         policy = self.policy.bound(key)
-        agent = self.agent.at(EMPTY).with_model(self.helped(episode, policy))
+        agent = self.agent.at(EMPTY).with_model(self.episode_model(episode, policy))
         trajectory = await play(
             agent,
             episode,
             ask=False,
-            before_session=lambda place, memory: rerun_from(member, place, memory),
+            before_session=lambda place, memory: begin_reruns(member, place, memory),
         )
         return Rollout(trajectory=trajectory, calls=tuple(policy.calls))
 
     async def _rerun(self, episode: Episode, place: int, memory: MemorySnapshot, key: str) -> Rerun:
         policy = self.policy.bound(key)
         try:
-            agent = self.agent.with_model(self.helped(episode, policy))
+            agent = self.agent.with_model(self.episode_model(episode, policy))
             trace = await replay_session(agent, episode, session=place, anchor=memory)
         except MemAgentError as error:
             return Rerun(
@@ -243,8 +259,9 @@ class Collector:
 
 
 def check_shared_starts(group: RolloutGroup) -> None:
-    """Raise `TrainFault` unless every rerun began from its anchor's memory at that
-    session, with the group's policy version.
+    """Check that every rerun began from its anchor's memory, with the group's policy.
+
+    Raises `TrainFault` when a memory or a policy version differs.
     """
     for local in group.locals:
         trajectory = group.rollouts[local.member].trajectory
@@ -252,24 +269,29 @@ def check_shared_starts(group: RolloutGroup) -> None:
             before = trajectory.traces[local.session].before
             if before.digest != local.start.digest:
                 raise TrainFault(
-                    f"session {local.session} of {group.episode.id!r} was rerun from another memory than member {local.member} had"
+                    f"session {local.session} of {group.episode.id!r} was rerun from another "
+                    f"memory than member {local.member} had"
                 )
         for rerun in local.reruns:
             if rerun.trace is not None and rerun.trace.before.digest != local.start.digest:
                 raise TrainFault(
-                    f"a rerun of session {local.session} of {group.episode.id!r} began from a changed memory"
+                    f"a rerun of session {local.session} of {group.episode.id!r} began from a "
+                    "changed memory"
                 )
-    calls = [call for rollout in group.rollouts for call in rollout.calls]
-    calls += [call for local in group.locals for rerun in local.reruns for call in rerun.calls]
+    runs = (*group.rollouts, *(rerun for local in group.locals for rerun in local.reruns))
     versions = {
-        call.response.tokens.policy_version for call in calls if call.response.tokens is not None
+        call.response.tokens.policy_version
+        for run in runs
+        for call in run.calls
+        if call.response.tokens is not None
     }
     if versions - {group.version}:
         raise TrainFault(
-            f"episode {group.episode.id!r} was played by policy versions {sorted(versions | {group.version})}"
+            f"episode {group.episode.id!r} was played by policy versions "
+            f"{sorted(versions | {group.version})}"
         )
 
 
 def session_name(episode: Episode, place: int) -> str:
-    """What a session is called in the history."""
+    """Return the name of a session in the history."""
     return f"{episode.id}/{place}"

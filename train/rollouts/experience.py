@@ -1,9 +1,8 @@
-"""One step of experience: rollouts, reruns and answers, scored, credited, and joined to
-the tokens that were said.
+"""One step of experience, in three passes over values: collect, score, credit.
 
-`Experience.gather` is what the trainer asks for; it knows the agent, the environment's
-questions and the credit rules, and nothing of torch or TRL. `grading` says what a
-memory earns, `groups` who is compared with whom.
+`Experience.gather` serves the trainer; it knows the agent, the environment's questions
+and the credit rules, and nothing of torch or TRL. `collect` plays, `groups` scores and
+compares, and the credit pass here joins advantages to the sampled tokens.
 """
 
 from __future__ import annotations
@@ -11,32 +10,68 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from time import perf_counter
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
 from environments.rewards.scoring import Scoring
 from memagent.core.exchange import Role, TokenTrace
-from train.credit.advantages import Credit, CreditGroup, logo_advantages
+from train.credit.advantages import Credit, logo_advantages
+from train.credit.groups import CreditGroup, is_flat, planned_rows
 from train.rollouts.collect import Collector, RolloutGroup
-from train.rollouts.grading import MANAGER_ROLES, CreditPlan, Grading, Made
-from train.rollouts.groups import answer_groups, global_groups, local_groups
-from train.sampling.batcher import BatchStats
+from train.rollouts.comparisons import Comparison
+from train.rollouts.figures import batch_figures, step_figures
+from train.rollouts.grading import CreditPlan, Grading
+from train.rollouts.groups import score_runs
 from train.sampling.policy import Call, PolicyModel
-from train.techniques.dynamic_sampling import is_flat, planned_rows
-from train.techniques.echo import echoed
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBatch:
+    """The credit groups of a step with the calls of all its runs."""
+
+    groups: tuple[CreditGroup, ...]
+    refills: tuple[CreditGroup, ...]
+    """Groups that were run in the place of flat ones."""
+    calls: Mapping[str, Call]
+    """Every call by its response id."""
+
+    @classmethod
+    def of(
+        cls,
+        rollouts: Sequence[RolloutGroup],
+        comparisons: Sequence[Comparison],
+        roles: frozenset[Role],
+    ) -> GroupBatch:
+        """Split the comparisons by role and gather the calls."""
+        calls = [call for group in rollouts for run in group.rollouts for call in run.calls]
+        calls += [call for each in comparisons for run in each.runs for call in run.calls]
+        groups, refills = (
+            tuple(
+                group
+                for comparison in comparisons
+                if comparison.refill == refill
+                for group in comparison.groups(roles)
+            )
+            for refill in (False, True)
+        )
+        return cls(groups=groups, refills=refills, calls={call.response.id: call for call in calls})
+
+    @property
+    def all(self) -> tuple[CreditGroup, ...]:
+        """The groups and their refills."""
+        return self.groups + self.refills
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What one step has to teach."""
+    """The rows of one step with their credit."""
 
     credit: Credit
     traces: Mapping[str, TokenTrace]
     """Token traces of the credited responses by id."""
     roles: Mapping[str, Role]
-    """Who said each of them."""
+    """Roles of the credited responses by id."""
     groups: tuple[CreditGroup, ...]
     rollouts: tuple[RolloutGroup, ...]
     metrics: Mapping[str, float]
@@ -67,134 +102,80 @@ class Experience:
 
     @property
     def policy(self) -> PolicyModel:
-        """Who is trained."""
+        """The policy that is trained."""
         return self.collector.policy
 
     async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
-        """Play, score and credit the episodes of one step."""
+        """Collect, score and credit the episodes of one step."""
         began, before = perf_counter(), replace(self.policy.stats)
         rollouts = await self.collector.collect(episodes, step=step)
         played = perf_counter()
-        made = Made()
-        grading = Grading(
-            collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring
-        )
-        for rollout in rollouts:
-            made.add(Made(calls=[call for one in rollout.rollouts for call in one.calls]))
-            if self.plan.roles & MANAGER_ROLES:
-                made.add(Made(groups=await global_groups(grading, rollout)))
-                made.add(await local_groups(grading, rollout))
-            if Role.ANSWERER in self.plan.roles:
-                made.add(await answer_groups(grading, rollout))
+        comparisons = await self._score(rollouts)
         scored = perf_counter()
-        groups, calls = (
-            [*made.groups, *made.refills],
-            list({call.response.id: call for call in made.calls}.values()),
-        )
-        credit, echo = self._credit(groups, step)
-        by_id = {call.response.id: call for call in calls if call.response.id in credit.advantages}
+        batch = GroupBatch.of(rollouts, comparisons, self.plan.roles)
+        seed = f"{self.collector.plan.seed}/{step}"
+        credit, echo = credit_groups(batch.all, self.plan, seed=seed)
+        calls = {key: call for key, call in batch.calls.items() if key in credit.advantages}
         done = perf_counter()
         return Step(
             credit=credit,
             traces={
                 key: call.response.tokens
-                for key, call in by_id.items()
+                for key, call in calls.items()
                 if call.response.tokens is not None
             },
-            roles={key: call.role for key, call in by_id.items()},
-            groups=tuple(groups),
+            roles={key: call.role for key, call in calls.items()},
+            groups=batch.all,
             rollouts=tuple(rollouts),
-            metrics=_metrics(rollouts, groups, credit, grading.parts, calls)
-            | _widths(before, self.policy.stats)
-            | {"groups/refilled": float(len(made.refills))},
+            metrics=step_figures(
+                rollouts, comparisons, batch.all, credit, list(batch.calls.values())
+            )
+            | batch_figures(before, self.policy.stats)
+            | {"groups/refilled": float(len(batch.refills))},
             echo=echo,
-            counted=planned_rows(made.groups) if self.plan.dynamic_sampling else None,
+            counted=planned_rows(batch.groups) if self.plan.dynamic_sampling else None,
             seconds={"rollout": played - began, "score": scored - played, "credit": done - scored},
         )
 
-    def _credit(self, groups: Sequence[CreditGroup], step: int) -> tuple[Credit, frozenset[str]]:
-        """Advantages, and the responses to be repeated."""
-        plan, seed = self.plan, f"{self.collector.plan.seed}/{step}"
-        credit = logo_advantages(
-            groups,
-            local_weight=plan.local_weight,
-            estimator=plan.estimator,
-            balance=plan.balance,
-            keep=plan.keep,
+    async def _score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
+        """Score the runs and take their rewards into the statistics of later steps."""
+        grading = Grading(
+            collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring
         )
-        echo = echoed(groups, seed=f"{seed}/echo") if plan.echo else frozenset[str]()
-        advantages = dict(credit.advantages)
-        if plan.control == "shuffled_advantage":
-            values = list(advantages.values())
-            random.Random(f"{seed}/shuffled_advantage").shuffle(values)
-            advantages = dict(zip(advantages, values, strict=True))
-        if plan.dynamic_sampling:
-            lively = {
-                key
-                for group in groups
-                if not is_flat(group)
-                for one in group.members
-                for key in one.response_ids
-            }
-            advantages = {
-                key: value for key, value in advantages.items() if key in lively or key in echo
-            }
-        advantages |= {key: 0.0 for key in sorted(echo) if key not in advantages}
-        return replace(credit, advantages=advantages), echo
+        comparisons = [each for group in rollouts for each in await score_runs(grading, group)]
+        for comparison in comparisons:
+            if comparison.branch == "local" and comparison.session is not None:
+                self.collector.spread.see(comparison.session, comparison.rewards_G)
+            if comparison.name is not None:
+                self.collector.history.see(comparison.name, comparison.rewards_G)
+        return comparisons
 
 
-def _metrics(
-    rollouts: Sequence[RolloutGroup],
-    groups: Sequence[CreditGroup],
-    credit: Credit,
-    parts: Mapping[str, Sequence[float]],
-    calls: Sequence[Call],
-) -> dict[str, float]:
-    """Flat figures of a step for the log."""
-    found = {f"reward/{name}": fmean(values) for name, values in parts.items() if values}
-    for branch in ("global", "local", "answer"):
-        rewards = [
-            member.reward
+def credit_groups(
+    groups: Sequence[CreditGroup], plan: CreditPlan, *, seed: str
+) -> tuple[Credit, frozenset[str]]:
+    """Return the advantages and the responses to be repeated."""
+    credit = logo_advantages(
+        groups,
+        local_weight=plan.local_weight,
+        estimator=plan.estimator,
+        balance=plan.balance,
+        select=plan.select,
+    )
+    echo = plan.echo(groups, f"{seed}/echo") if plan.echo else frozenset[str]()
+    advantages = dict(credit.advantages)
+    if plan.control == "shuffled_advantage":
+        values = list(advantages.values())
+        random.Random(f"{seed}/shuffled_advantage").shuffle(values)
+        advantages = dict(zip(advantages, values, strict=True))
+    if plan.dynamic_sampling:
+        kept = echo | {
+            response_id
             for group in groups
-            if group.key.branch == branch
+            if not is_flat(group)
             for member in group.members
-            if member.reward is not None
-        ]
-        if rewards:
-            found[f"reward/{branch}"] = fmean(rewards)
-    for branch, count in credit.groups.items():
-        found[f"groups/{branch}"] = float(count)
-        found[f"groups/{branch}_flat"] = credit.flat.get(branch, 0) / count
-        found[f"groups/{branch}_spread"] = credit.spread.get(branch, 0.0)
-    found["groups/unscored"] = float(credit.unscored)
-    reports = [
-        trace.report
-        for group in rollouts
-        for one in group.rollouts
-        for trace in one.trajectory.traces
-    ]
-    mix: dict[str, int] = {}
-    for report in reports:
-        for kind, count in report.op_counts.items():
-            mix[kind] = mix.get(kind, 0) + count
-    total = sum(mix.values()) or 1
-    found |= {f"ops/{kind.lower()}": count / total for kind, count in mix.items()}
-    found["ops/session"] = total / max(1, len(reports))
-    found["rollouts/failed"] = float(
-        sum(one.trajectory.failure is not None for group in rollouts for one in group.rollouts)
-    )
-    found["rollouts/reruns"] = float(
-        sum(len(local.reruns) for group in rollouts for local in group.locals)
-    )
-    found["tokens/completion"] = float(sum(call.response.usage.completion_tokens for call in calls))
-    found["tokens/cut"] = fmean([call.response.finish == "length" for call in calls] or [0.0])
-    return found
-
-
-def _widths(before: BatchStats, after: BatchStats) -> dict[str, float]:
-    """How a step's model calls were batched: rounds one after the other, and calls a batch."""
-    batches = after.batches - before.batches
-    return {
-        "batches/rounds": float(after.rounds - before.rounds),
-        "batches/width": (after.jobs - before.jobs) / max(1, batches),
-    }
+            for response_id in member.response_ids
+        }
+        advantages = {key: value for key, value in advantages.items() if key in kept}
+    advantages |= {key: 0.0 for key in sorted(echo) if key not in advantages}
+    return replace(credit, advantages=advantages), echo

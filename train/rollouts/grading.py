@@ -1,4 +1,4 @@
-"""How one step is graded: what is asked, who answers, and what a memory earns.
+"""Grading: who answers for a memory, and what a memory earns.
 
 Rewards of a session: *global*, what its questions earn on the memory that each rollout
 ended with (`credit="session"`) or what all questions earn there (`credit="terminal"`,
@@ -9,9 +9,8 @@ greedily.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from environments.play.rollout import MemoryAgent
@@ -20,22 +19,22 @@ from environments.rewards.scoring import Scoring
 from environments.rewards.terms import Term, Weighted, memory_r2_reward, outcome_of
 from memagent.core.exchange import Role, Sampling
 from memagent.core.snapshot import MemorySnapshot
-from train.credit.advantages import Balance, CreditGroup, Estimator, group_zscore
+from train.credit.advantages import Balance, Estimator, MemberFilter, group_zscore
+from train.credit.groups import CreditGroup
 from train.rollouts.collect import Collector
-from train.sampling.policy import Call, PolicyModel
-from train.techniques.dynamic_sampling import is_flat
+from train.rollouts.comparisons import MANAGER_ROLES, GradedRun
 
-MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
-"""Who speaks while a session is remembered."""
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
-"""How the answering agent that scores decodes."""
+"""Sampling of the answering agent that scores."""
 EpisodeTerms = Callable[[Episode], Sequence[tuple[Term, float]]]
-"""Terms of a reward, with their weights, that know the episode."""
+"""Gives the terms of a reward, with their weights, that know the episode."""
+Echo = Callable[[Sequence[CreditGroup], str], frozenset[str]]
+"""Gives the responses to repeat, from the groups of a step and a seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreditPlan:
-    """What is asked and how it becomes credit."""
+    """Which questions are asked, and how their scores become credit."""
 
     credit: Literal["terminal", "session"] = "session"
     reward: Weighted = field(default_factory=memory_r2_reward)
@@ -56,84 +55,70 @@ class CreditPlan:
     """Questions an episode when the answerer is trained."""
     episode_terms: EpisodeTerms | None = None
     """Further terms of the reward that depend on the episode."""
-    keep: int = 0
-    """Members a group to learn from, those that vary most; 0 for all."""
+    select: MemberFilter | None = None
+    """Members of a group to learn from; None for all."""
     dynamic_sampling: bool = False
     """Whether other sessions and questions are run in the place of those whose groups
     turned out flat.
     """
-    echo: bool = False
-    """Whether part of a reply of a flat group of successes is repeated."""
+    echo: Echo | None = None
+    """Replies of flat groups of successes to repeat in part; None for none."""
     control: Literal["", "random_reward", "shuffled_advantage"] = ""
-    """What takes the place of the credit, to see what a run does without it."""
-
-
-@dataclass(kw_only=True)
-class Made:
-    """Groups with the calls of their members; refills stand in for flat groups."""
-
-    groups: list[CreditGroup] = field(default_factory=list[CreditGroup])
-    refills: list[CreditGroup] = field(default_factory=list[CreditGroup])
-    calls: list[Call] = field(default_factory=list[Call])
-
-    @property
-    def flat(self) -> bool:
-        """Whether no group has anything to teach."""
-        return all(is_flat(group) for group in self.groups)
-
-    def add(self, other: Made, *, refill: bool = False) -> None:
-        """Take in what another part made."""
-        (self.refills if refill else self.groups).extend(other.groups)
-        self.refills += other.refills
-        self.calls += other.calls
+    """Replacement of the credit, to see what a run does without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """What the groups of one step share."""
+    """The values that the scoring of one step shares."""
 
     collector: Collector
     plan: CreditPlan
     answering: MemoryAgent | None
-    """Who answers when memories are scored; None for the policy itself, greedily."""
+    """Agent that answers when memories are scored; None for the policy itself, greedily."""
     scoring: Scoring
-    parts: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """Parts of every reward given so far, by branch and name."""
-
-    @property
-    def policy(self) -> PolicyModel:
-        """Who is trained."""
-        return self.collector.policy
 
     def answerer(self, key: str) -> MemoryAgent:
-        """Who answers when memories are scored."""
+        """Return the agent that answers when memories are scored."""
         if self.answering is not None:
             return self.answering
-        return self.collector.agent.with_model(self.policy.bound(key, sampling=GREEDY))
+        return self.collector.agent.with_model(self.collector.policy.bound(key, sampling=GREEDY))
 
-    def drawn(self, rewards_G: Sequence[float | None], key: str) -> list[float | None]:
-        """The rewards, or, in the control, draws in [0, 1] in their place."""
-        if self.plan.control != "random_reward":
-            return list(rewards_G)
-        draws = random.Random(f"{self.collector.plan.seed}/{key}/random_reward")
-        return [None if reward is None else draws.random() for reward in rewards_G]
-
-    def reward(
+    def grade(
         self,
+        run: GradedRun,
         episode: Episode,
         memory: MemorySnapshot,
         scores: Sequence[ProbeScore],
         reports: Sequence[Any],
-        branch: str,
-    ) -> float | None:
-        """What a memory earned by these scores and reports, its parts noted; None where
-        nothing says.
-        """
+    ) -> GradedRun:
+        """Return the run with the reward of its memory and the parts of that reward."""
         weighted, more = self.plan.reward, self.plan.episode_terms
         if more is not None:
             weighted = Weighted(*weighted.terms, *more(episode))
         reward = weighted(outcome_of(episode, memory, scores=scores, reports=reports))
-        for name, amount in reward.parts.items():
-            if amount is not None:
-                self.parts.setdefault(f"{branch}/{name}", []).append(amount)
-        return reward.total
+        parts = {name: amount for name, amount in reward.parts.items() if amount is not None}
+        return replace(run, reward=reward.total, parts=parts)
+
+    def controlled(self, runs: Sequence[GradedRun], key: str) -> list[GradedRun]:
+        """Return the runs, in the control with draws in [0, 1] for their rewards."""
+        if self.plan.control != "random_reward":
+            return list(runs)
+        draws = self.collector.draws(key, "random_reward")
+        return [run if run.reward is None else replace(run, reward=draws.random()) for run in runs]
+
+    async def extended(
+        self,
+        runs: Sequence[GradedRun],
+        further: Callable[[int], Awaitable[Sequence[GradedRun]]],
+        key: str,
+    ) -> tuple[GradedRun, ...]:
+        """Return the runs with those that the allocator adds after a look at their rewards.
+
+        `further(count)` makes and grades that many more.
+        """
+        first = self.controlled(runs, key)
+        rewards_G = [run.reward for run in first if run.reward is not None]
+        count = self.collector.plan.allocator.more(rewards_G)
+        if not count:
+            return tuple(first)
+        return (*first, *self.controlled(await further(count), f"{key}/more"))

@@ -1,17 +1,19 @@
-"""The groups of one step: whose members are compared, and what each of them earned.
+"""The score pass: from the runs of one episode to graded comparisons.
 
-*Global* groups compare whole rollouts, session by session; *local* groups compare runs
-of one session from one memory; *answer* groups compare answers to one question from one
-memory. A group whose members all earned the same is *flat*; with dynamic sampling
-another is run in its place.
+*Global* comparisons take whole rollouts, session by session; *local* ones take runs of
+one session from one memory; *answer* ones take answers to one question from one memory.
+Allocators add runs to a comparison after a first look, and with dynamic sampling (DAPO)
+a comparison whose runs all earned the same is replaced by another, until the planned
+number teaches or nothing is left to run. The mean then stays over the planned number of
+rows, so the learning rate stays what it was.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from environments.play.group_scoring import score_group
 from environments.play.rollout import ask_probe
@@ -24,109 +26,154 @@ from environments.rewards.questions import (
     questions_for,
     terminal_probes,
 )
-from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Role
 from memagent.core.snapshot import MemorySnapshot
-from train.credit.advantages import CreditGroup, GroupKey, Member
-from train.rollouts.collect import LocalRuns, RolloutGroup, session_name
-from train.rollouts.grading import MANAGER_ROLES, Grading, Made
-from train.sampling.policy import BoundPolicy, Call
+from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
+from train.rollouts.comparisons import MANAGER_ROLES, Comparison, GradedRun
+from train.rollouts.grading import Grading
+from train.sampling.policy import Call
 
-_Run = tuple[SessionTrace | None, tuple[Call, ...]]
-"""A run of a session, None where it failed, and its calls."""
-
-
-# -- memory manager --------------------------------------------------------------------
+T = TypeVar("T")
+SessionRun = tuple[SessionTrace | None, tuple[Call, ...]]
+"""A run of one session, None where it failed, and its calls."""
 
 
-async def global_groups(grading: Grading, group: RolloutGroup) -> list[CreditGroup]:
-    """A group for each role and session over the whole rollouts."""
+async def score_runs(grading: Grading, group: RolloutGroup) -> list[Comparison]:
+    """Score all comparisons of one episode that the trained roles need."""
+    comparisons: list[Comparison] = []
+    if grading.plan.roles & MANAGER_ROLES:
+        comparisons += await global_comparisons(grading, group)
+        comparisons += await local_comparisons(grading, group)
+    if Role.ANSWERER in grading.plan.roles:
+        comparisons += await answer_comparisons(grading, group)
+    return comparisons
+
+
+async def refilled(
+    grading: Grading,
+    planned: Sequence[Comparison],
+    spare: Sequence[T],
+    run: Callable[[Sequence[T]], Awaitable[Sequence[Comparison]]],
+) -> list[Comparison]:
+    """Return the planned comparisons and those run in the place of flat ones.
+
+    `run` runs some of the spare ones; as many are run at a time as are missing.
+    """
+    roles = grading.plan.roles
+    comparisons = list(planned)
+    missing = sum(not comparison.teaches(roles) for comparison in planned)
+    while missing and spare:
+        chosen, spare = spare[:missing], spare[missing:]
+        fresh = [replace(comparison, refill=True) for comparison in await run(chosen)]
+        comparisons += fresh
+        missing -= sum(comparison.teaches(roles) for comparison in fresh)
+    return comparisons
+
+
+# -- memory manager: whole rollouts ----------------------------------------------------
+
+
+async def global_comparisons(grading: Grading, group: RolloutGroup) -> list[Comparison]:
+    """Compare the whole rollouts, session by session."""
     plan, episode = grading.plan, group.episode
     questions = episode_questions(
         (group.key,), episode, own=plan.questions, rehearsal=plan.rehearsal
     )
-    whole = [one for one in group.rollouts if one.trajectory.failure is None]
-    memories = [one.trajectory.end for one in whole]
-    probes = terminal_probes(episode, questions)
+    whole = [rollout for rollout in group.rollouts if rollout.trajectory.failure is None]
     answered = await score_group(
-        grading.answerer(f"score/{group.key}"), episode, memories, probes, scoring=grading.scoring
+        grading.answerer(f"score/{group.key}"),
+        episode,
+        [rollout.trajectory.end for rollout in whole],
+        terminal_probes(episode, questions),
+        scoring=grading.scoring,
     )
-    scores = {id(one): member for one, member in zip(whole, answered.members, strict=True)}
-    groups: list[CreditGroup] = []
+    scores = {id(rollout): member for rollout, member in zip(whole, answered.members, strict=True)}
+    comparisons: list[Comparison] = []
     for place, session in enumerate(episode.sessions):
-        rewards_G: list[float | None] = []
-        for one in group.rollouts:
-            if id(one) not in scores:
-                rewards_G.append(None)
-                continue
-            asked = scores[id(one)]
-            if plan.credit == "session":
-                if terminal_credit(questions[session.id], asked) is None:
-                    rewards_G.append(None)
-                    continue
-                own = {probe.id for probe in questions[session.id].own}
-                asked = tuple(score for score in asked if score.probe_id in own)
-                reports = (one.trajectory.traces[place].report,)
-            else:
-                reports = tuple(trace.report for trace in one.trajectory.traces)
-            rewards_G.append(grading.reward(episode, one.trajectory.end, asked, reports, "global"))
-        rewards_G = grading.drawn(rewards_G, f"{group.key}/g{place}")
-        for role in sorted(plan.roles & MANAGER_ROLES):
-            members = tuple(
-                Member(
-                    reward=reward,
-                    response_ids=_ids(one.calls_of(session.id), role),
-                    version=group.version,
-                )
-                for one, reward in zip(group.rollouts, rewards_G, strict=True)
+        runs = [
+            _graded_rollout(
+                grading, episode, rollout, place, questions[session.id], scores.get(id(rollout))
             )
-            key = GroupKey(branch="global", role=role, episode_id=group.key, session=place)
-            groups.append(CreditGroup(key=key, members=members))
-    return list(filter(_spoke, groups))
+            for rollout in group.rollouts
+        ]
+        comparisons.append(
+            Comparison(
+                branch="global",
+                episode_key=group.key,
+                version=group.version,
+                session=place,
+                runs=tuple(grading.controlled(runs, f"{group.key}/g{place}")),
+            )
+        )
+    return comparisons
 
 
-async def local_groups(grading: Grading, group: RolloutGroup) -> Made:
-    """The local groups; with dynamic sampling, others in the place of flat ones while
-    there are sessions to rerun.
-    """
-    made = Made()
-    missing = 0
-    for local in group.locals:
-        one = await _local_group(grading, group, local)
-        made.add(one)
-        missing += one.flat
+def _graded_rollout(
+    grading: Grading,
+    episode: Episode,
+    rollout: Rollout,
+    place: int,
+    questions: SessionQuestions,
+    scores: Sequence[ProbeScore] | None,
+) -> GradedRun:
+    """Grade a rollout for one session; `scores` is None for a rollout that failed."""
+    run = GradedRun(calls=rollout.calls_of(episode.sessions[place].id))
+    if scores is None:
+        return run
+    traces = rollout.trajectory.traces
+    if grading.plan.credit == "session":
+        if terminal_credit(questions, scores) is None:
+            return run
+        own = {probe.id for probe in questions.own}
+        scores = tuple(score for score in scores if score.probe_id in own)
+        traces = traces[place : place + 1]
+    reports = tuple(trace.report for trace in traces)
+    return grading.grade(run, episode, rollout.trajectory.end, scores, reports)
+
+
+# -- memory manager: reruns of a session -----------------------------------------------
+
+
+async def local_comparisons(grading: Grading, group: RolloutGroup) -> list[Comparison]:
+    """Compare the reruns of each session that has some."""
+    planned = [await _local_comparison(grading, group, local) for local in group.locals]
     spare = _not_rerun(grading, group) if grading.plan.dynamic_sampling else []
-    while missing and spare:
-        chosen, spare = spare[:missing], spare[missing:]
-        for place, member in chosen:
-            start = group.rollouts[member].trajectory.traces[place].before
-            reruns = await grading.collector.rerun(
-                group, place, start, range(grading.collector.plan.reruns)
-            )
-            local = LocalRuns(session=place, member=member, start=start, reruns=reruns)
-            one = await _local_group(grading, group, local)
-            made.add(one, refill=True)
-            missing -= not one.flat
-    return made
+
+    async def run(chosen: Sequence[tuple[int, int]]) -> list[Comparison]:
+        return [await _fresh_comparison(grading, group, place, member) for place, member in chosen]
+
+    return await refilled(grading, planned, spare, run)
 
 
 def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
-    """(session, member) to begin further reruns from, in a drawn order: sessions with
-    questions due that were not rerun yet.
+    """Return (session, member) pairs to begin further reruns from, in a drawn order.
+
+    They are sessions with questions due that were not rerun yet.
     """
-    draws = random.Random(f"{grading.collector.plan.seed}/{group.key}/refill")
+    draws = grading.collector.draws(group.key, "refill")
     rerun = {local.session for local in group.locals}
-    found: list[tuple[int, int]] = []
+    spare: list[tuple[int, int]] = []
     for place in range(len(group.episode.sessions)):
-        heard = [
+        members = [
             member
-            for member, one in enumerate(group.rollouts)
-            if len(one.trajectory.traces) > place
+            for member, rollout in enumerate(group.rollouts)
+            if len(rollout.trajectory.traces) > place
         ]
-        if place not in rerun and heard and _questions(grading, group, place).due:
-            found.append((place, draws.choice(heard)))
-    draws.shuffle(found)
-    return found
+        if place not in rerun and members and _questions(grading, group, place).due:
+            spare.append((place, draws.choice(members)))
+    draws.shuffle(spare)
+    return spare
+
+
+async def _fresh_comparison(
+    grading: Grading, group: RolloutGroup, place: int, member: int
+) -> Comparison:
+    """Rerun a session from a member's memory and compare the reruns."""
+    start = group.rollouts[member].trajectory.traces[place].before
+    numbers = range(grading.collector.plan.reruns)
+    reruns = await grading.collector.rerun(group, place, start, numbers)
+    local = LocalRuns(session=place, member=member, start=start, reruns=reruns)
+    return await _local_comparison(grading, group, local)
 
 
 def _questions(grading: Grading, group: RolloutGroup, place: int) -> SessionQuestions:
@@ -136,71 +183,47 @@ def _questions(grading: Grading, group: RolloutGroup, place: int) -> SessionQues
     )
 
 
-async def _local_group(grading: Grading, group: RolloutGroup, local: LocalRuns) -> Made:
-    """A group for each role over the reruns of one session, and the anchor's own run of it."""
-    plan = grading.plan
-    questions = _questions(grading, group, local.session)
-    session_id = group.episode.sessions[local.session].id
-    runs: list[_Run] = [(one.trace, one.calls) for one in local.reruns]
-    if plan.anchor_in_group:
+async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalRuns) -> Comparison:
+    """Compare the reruns of one session and, if planned, the anchor's own run of it."""
+    runs: list[SessionRun] = [(rerun.trace, rerun.calls) for rerun in local.reruns]
+    if grading.plan.anchor_in_group:
         anchor = group.rollouts[local.member]
         traces = anchor.trajectory.traces
-        ended = traces[local.session] if local.session < len(traces) else None
-        kept = None if ended is None or ended.report.failed_chunks else ended
-        runs.append((kept, anchor.calls_of(session_id)))
-    key = f"{group.key}/s{local.session}"
-    rewards_G = grading.drawn(await _after_rewards(grading, group, local, runs, questions), key)
-    more = grading.collector.plan.allocator.more(
-        [reward for reward in rewards_G if reward is not None]
-    )
-    if more:
-        numbers = range(len(local.reruns), len(local.reruns) + more)
+        trace = traces[local.session] if local.session < len(traces) else None
+        if trace is not None and trace.report.failed_chunks:
+            trace = None
+        runs.append((trace, anchor.calls_of(group.episode.sessions[local.session].id)))
+
+    async def further(count: int) -> list[GradedRun]:
+        numbers = range(len(local.reruns), len(local.reruns) + count)
         reruns = await grading.collector.rerun(group, local.session, local.start, numbers)
-        further: list[_Run] = [(one.trace, one.calls) for one in reruns]
-        rewards = await _after_rewards(grading, group, local, further, questions)
-        rewards_G += grading.drawn(rewards, f"{key}/more")
-        runs += further
-    known = [reward for reward in rewards_G if reward is not None]
-    grading.collector.spread.see(local.session, known)
-    grading.collector.history.see(session_name(group.episode, local.session), known)
-    start = local.start.digest
-    groups = [
-        CreditGroup(
-            key=GroupKey(
-                branch="local", role=role, episode_id=group.key, session=local.session, start=start
-            ),
-            members=tuple(
-                Member(
-                    reward=reward,
-                    response_ids=_ids(calls, role),
-                    start=trace.before.digest if trace is not None else start,
-                    version=group.version,
-                )
-                for reward, (trace, calls) in zip(rewards_G, runs, strict=True)
-            ),
+        return await _graded_after(
+            grading, group, local, [(rerun.trace, rerun.calls) for rerun in reruns]
         )
-        for role in sorted(plan.roles & MANAGER_ROLES)
-    ]
-    return Made(
-        groups=list(filter(_spoke, groups)), calls=[call for _, calls in runs for call in calls]
+
+    return Comparison(
+        branch="local",
+        episode_key=group.key,
+        version=group.version,
+        session=local.session,
+        start=local.start.digest,
+        name=session_name(group.episode, local.session),
+        runs=await grading.extended(
+            await _graded_after(grading, group, local, runs),
+            further,
+            f"{group.key}/s{local.session}",
+        ),
     )
 
 
-def _spoke(group: CreditGroup) -> bool:
-    """Whether the role said anything itself."""
-    return any(member.response_ids for member in group.members)
+async def _graded_after(
+    grading: Grading, group: RolloutGroup, local: LocalRuns, runs: Sequence[SessionRun]
+) -> list[GradedRun]:
+    """Grade each run by the memory right after the session.
 
-
-async def _after_rewards(
-    grading: Grading,
-    group: RolloutGroup,
-    local: LocalRuns,
-    runs: Sequence[_Run],
-    questions: SessionQuestions,
-) -> list[float | None]:
-    """What each run earned right after the session; None for one that failed or that
-    nothing was asked of.
+    A run that failed, or of which nothing was asked, has no reward.
     """
+    questions = _questions(grading, group, local.session)
     answered = await score_group(
         grading.answerer(f"score/{group.key}/s{local.session}"),
         group.episode,
@@ -209,123 +232,107 @@ async def _after_rewards(
         scoring=grading.scoring,
     )
     scores = iter(answered.members)
-    return [_after_reward(grading, group.episode, trace, scores, questions) for trace, _ in runs]
 
+    def graded(trace: SessionTrace | None, calls: tuple[Call, ...]) -> GradedRun:
+        if trace is None:
+            return GradedRun(calls=calls, start=local.start.digest)
+        run = GradedRun(calls=calls, start=trace.before.digest)
+        earned = next(scores)
+        if after_credit(questions, earned) is None:
+            return run
+        return grading.grade(run, group.episode, trace.after, earned, (trace.report,))
 
-def _after_reward(
-    grading: Grading,
-    episode: Episode,
-    trace: SessionTrace | None,
-    scores: Any,
-    questions: SessionQuestions,
-) -> float | None:
-    if trace is None:
-        return None
-    asked: tuple[ProbeScore, ...] = next(scores)
-    if after_credit(questions, asked) is None:
-        return None
-    return grading.reward(episode, trace.after, asked, (trace.report,), "local")
+    return [graded(trace, calls) for trace, calls in runs]
 
 
 # -- answer agent ----------------------------------------------------------------------
 
 
-async def answer_groups(grading: Grading, group: RolloutGroup) -> Made:
-    """A group for each drawn question: answers from one memory, that of the first
-    rollout that did not fail.
+async def answer_comparisons(grading: Grading, group: RolloutGroup) -> list[Comparison]:
+    """Compare answers to drawn questions.
+
+    They come from one memory, that of the first rollout that did not fail.
     """
-    plan, episode, collector = grading.plan, group.episode, grading.collector
-    made = Made()
-    memory = next(
-        (one.trajectory.end for one in group.rollouts if one.trajectory.failure is None), None
-    )
+    whole = (run.trajectory for run in group.rollouts if run.trajectory.failure is None)
+    memory = next((trajectory.end for trajectory in whole), None)
     if memory is None:
-        return made
+        return []
+    plan, episode, collector = grading.plan, group.episode, grading.collector
     allocator = collector.plan.allocator
     probes = drawn((group.key, "answers"), episode.probes, plan.answer_questions * allocator.pool)
     numbers = allocator.plan(
-        [f"{episode.id}/{probe.id}" for probe in probes],
+        [_probe_name(episode, probe) for probe in probes],
         each=plan.answer_members,
         history=collector.history,
-        draws=random.Random(f"{collector.plan.seed}/{group.key}/answers"),
+        draws=collector.draws(group.key, "answers"),
     )
-    asked = [(probe, number) for probe, number in zip(probes, numbers, strict=True) if number]
-    missing = 0
-    for one in await asyncio.gather(
-        *(_answer_group(grading, group, probe, memory, n) for probe, n in asked)
-    ):
-        made.add(one)
-        missing += one.flat
+
+    async def compare(probes: Sequence[Probe], numbers: Sequence[int]) -> list[Comparison]:
+        return await asyncio.gather(
+            *(
+                _answer_comparison(grading, group, probe, memory, number)
+                for probe, number in zip(probes, numbers, strict=True)
+                if number
+            )
+        )
+
+    planned = await compare(probes, numbers)
     spare: list[Probe] = []
     if plan.dynamic_sampling:
-        spare = [probe for probe in episode.probes if probe.id not in {one.id for one in probes}]
-        random.Random(f"{collector.plan.seed}/{group.key}/refill").shuffle(spare)
-    while missing and spare:
-        chosen, spare = spare[:missing], spare[missing:]
-        for one in await asyncio.gather(
-            *(_answer_group(grading, group, probe, memory, plan.answer_members) for probe in chosen)
-        ):
-            made.add(one, refill=True)
-            missing -= not one.flat
-    return made
+        asked = {probe.id for probe in probes}
+        spare = [probe for probe in episode.probes if probe.id not in asked]
+        collector.draws(group.key, "refill").shuffle(spare)
+    return await refilled(
+        grading,
+        planned,
+        spare,
+        lambda chosen: compare(chosen, [plan.answer_members] * len(chosen)),
+    )
 
 
-async def _answer_group(
+def _probe_name(episode: Episode, probe: Probe) -> str:
+    """Return the name of a question in the history."""
+    return f"{episode.id}/{probe.id}"
+
+
+async def _answer_comparison(
     grading: Grading, group: RolloutGroup, probe: Probe, memory: MemorySnapshot, count: int
-) -> Made:
-    key = f"{group.key}/q/{probe.id}"
-    views, rewards = await _answers(grading, group, probe, memory, range(count))
-    rewards_G = grading.drawn(rewards, key)
-    more = grading.collector.plan.allocator.more(
-        [reward for reward in rewards_G if reward is not None]
-    )
-    if more:
-        further, rewards = await _answers(grading, group, probe, memory, range(count, count + more))
-        views += further
-        rewards_G += grading.drawn(rewards, f"{key}/more")
-    known = [reward for reward in rewards_G if reward is not None]
-    grading.parts.setdefault("answer/reward", []).extend(known)
-    grading.collector.history.see(f"{group.episode.id}/{probe.id}", known)
-    members = tuple(
-        Member(
-            reward=reward,
-            response_ids=_ids(view.calls, Role.ANSWERER),
-            start=memory.digest,
-            version=group.version,
-        )
-        for reward, view in zip(rewards_G, views, strict=True)
-    )
-    name = GroupKey(
+) -> Comparison:
+    async def further(more: int) -> list[GradedRun]:
+        return await _graded_answers(grading, group, probe, memory, range(count, count + more))
+
+    return Comparison(
         branch="answer",
-        role=Role.ANSWERER,
-        episode_id=group.key,
+        episode_key=group.key,
+        version=group.version,
         start=memory.digest,
         question_id=probe.id,
-    )
-    return Made(
-        groups=[CreditGroup(key=name, members=members)],
-        calls=[call for view in views for call in view.calls],
+        name=_probe_name(group.episode, probe),
+        runs=await grading.extended(
+            await _graded_answers(grading, group, probe, memory, range(count)),
+            further,
+            f"{group.key}/q/{probe.id}",
+        ),
     )
 
 
-async def _answers(
+async def _graded_answers(
     grading: Grading,
     group: RolloutGroup,
     probe: Probe,
     memory: MemorySnapshot,
-    numbers: Iterable[int],
-) -> tuple[list[BoundPolicy], list[float | None]]:
-    """Answers by their numbers, each by a view of its own, and what they earned."""
+    numbers: range,
+) -> list[GradedRun]:
+    """Answer a question by each number, with a view of the policy for each, and grade it."""
+    collector = grading.collector
     at = max((session.at for session in memory.sessions.values() if session.at), default=None)
-    views = [grading.policy.bound(f"{group.key}/q/{probe.id}/{number}") for number in numbers]
-    agents: list[AsyncAgent] = [
-        grading.collector.agent.with_model(view).at(memory) for view in views
-    ]
-    answers = await grading.collector.together(
-        ask_probe(agent, probe, memory=memory, at=at) for agent in agents
+    views = [collector.policy.bound(f"{group.key}/q/{probe.id}/{number}") for number in numbers]
+    answers = await collector.together(
+        ask_probe(collector.agent.with_model(view).at(memory), probe, memory=memory, at=at)
+        for view in views
     )
-    return views, [score.reward for score in grading.scoring.score_answers(group.episode, answers)]
-
-
-def _ids(calls: Sequence[Call], role: Role) -> tuple[str, ...]:
-    return tuple(call.response.id for call in calls if call.role is role)
+    scores = grading.scoring.score_answers(group.episode, answers)
+    return [
+        GradedRun(calls=tuple(view.calls), start=memory.digest, reward=score.reward)
+        for view, score in zip(views, scores, strict=True)
+    ]

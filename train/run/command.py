@@ -7,7 +7,7 @@
 
 `memagent-train CONFIG.toml` is short for `run`. Progress goes to standard error, one
 JSON document to standard output. Settings are read and checked before torch is loaded,
-so a mistake in them is told at once.
+so a mistake in them is reported at once.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def run(
     check_folder(settings, resume=resume)
     _need_libraries()
     if dry_run:
-        from train.run.preview import preview, told
+        from train.run.preview import lines_of, preview
 
-        found = preview(settings)
-        for line in told(found):
+        plan = preview(settings)
+        for line in lines_of(plan):
             _say(line)
-        _print(found)
+        _print(plan)
         return
     from train.run.runs import train_run
 
@@ -94,26 +94,22 @@ def init_model(
     ] = 1_024,
     seed: Annotated[int, typer.Option(help="Of the random weights.")] = 0,
 ) -> None:
-    """Make a tokenizer and a small model with random weights, for machines without a
-    model hub; a run's model.path may name it.
+    """Make a tokenizer and a small model with random weights.
+
+    They are for machines without a model hub; a run's model.path may name them.
     """
     if (folder / "config.json").exists():
         raise ConfigError(f"{folder} holds a model already; choose another folder")
     model = {"size": size, "context_tokens": context_tokens}
     settings = checked_run({"seed": seed, "model": model, "environment": {"level": level}})
     _need_libraries()
-    from train.run.runs import new_model
+    from train.run.models import new_model
     from train.sampling.small_models import save_model
 
-    made, tokenizer = new_model(settings)
-    save_model(made, tokenizer, folder)
-    _print(
-        {
-            "folder": str(folder),
-            "parameters": sum(one.numel() for one in made.parameters()),
-            "tokens": len(tokenizer),
-        }
-    )
+    fresh, tokenizer = new_model(settings)
+    save_model(fresh, tokenizer, folder)
+    parameters = sum(each.numel() for each in fresh.parameters())
+    _print({"folder": str(folder), "parameters": parameters, "tokens": len(tokenizer)})
 
 
 @app.command()
@@ -129,7 +125,7 @@ def warmup(config: Config) -> None:
     if (init / "config.json").exists():
         raise ConfigError(f"{init} holds a model already; remove it, or choose another folder")
     _need_libraries()
-    from train.run.runs import first_model
+    from train.run.models import first_model
 
     first_model(settings, Path(settings.folder), say=_say)
     note: dict[str, Any] = json.loads((init / "memagent.json").read_text(encoding="utf-8"))
@@ -146,9 +142,9 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page about a run: curves, ops, credit, timings, samples, settings.
+    """Write one self-contained HTML page about a run.
 
-    Needs no torch.
+    It shows curves, ops, credit, timings, samples and settings. Needs no torch.
     """
     from train.report.report import write_report
 
@@ -179,11 +175,11 @@ def _print(values: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Entry point: expected errors become one line and exit status 2."""
+    """Run the command; expected errors become one line and exit status 2."""
     commands = {
-        one.name or one.callback.__name__.replace("_", "-")
-        for one in app.registered_commands
-        if one.callback
+        command.name or command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+        if command.callback
     }
     first = sys.argv[1] if len(sys.argv) > 1 else ""
     if first not in commands and (first.endswith(".toml") or Path(first).is_file()):

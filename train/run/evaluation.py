@@ -19,7 +19,7 @@ from environments.records import Episode
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
 from memagent.core.snapshot import EMPTY
-from train.rollouts.collect import Helped, alone
+from train.rollouts.collect import EpisodeModel, policy_only
 from train.sampling.policy import PolicyModel
 
 GREEDY = Sampling(temperature=0.0)
@@ -79,14 +79,14 @@ async def evaluate_policy(
     episodes: Sequence[Episode],
     *,
     answering: MemoryAgent | None = None,
-    helped: Helped = alone,
+    episode_model: EpisodeModel = policy_only,
     sampling: Sampling = GREEDY,
     key: str = "eval",
 ) -> Evaluation:
     """Play and score the episodes; `policy` None plays the agent with its own model,
     `answering` None lets the played agent answer.
 
-    `helped` makes an episode's model of the policy's view of it, as it did in training.
+    `episode_model` makes an episode's model of the policy's view of it, as it did in training.
     """
 
     async def one(episode: Episode) -> EpisodeFigures:
@@ -96,9 +96,11 @@ async def evaluate_policy(
             else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
         )
         player = (
-            agent.at(EMPTY) if view is None else agent.at(EMPTY).with_model(helped(episode, view))
+            agent.at(EMPTY)
+            if view is None
+            else agent.at(EMPTY).with_model(episode_model(episode, view))
         )
-        with policy.party() if policy is not None else nullcontext():
+        with policy.participant() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)
         score = env.scoring.score(episode, replace(trajectory, answers=answers))

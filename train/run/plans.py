@@ -1,5 +1,6 @@
-"""From a configuration to what is played and how it is credited: names become objects,
-weights become terms.
+"""Plans: a configuration becomes the plans of rollouts and credit.
+
+Names become techniques, weights become terms.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from environments.records import Episode
@@ -26,14 +28,17 @@ from train.credit.advantages import Estimator
 from train.rollouts.allocation import Allocator
 from train.rollouts.anchors import AnchorSelector
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.grading import MANAGER_ROLES, CreditPlan
+from train.rollouts.comparisons import MANAGER_ROLES
+from train.rollouts.grading import CreditPlan
 from train.run.config import LoGoGRPOConfig
+from train.techniques.d3s import most_varied
+from train.techniques.echo import echoed
 
 DAY = timedelta(days=1)
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
-    """How many runs of what; one memory an episode when answers alone are trained.
+    """Return the plan of rollouts; one memory an episode when answers alone are trained.
 
     Raises `UnknownPlugin` for an unknown technique.
     """
@@ -50,7 +55,7 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
 
 
 def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
-    """What is asked and how it becomes credit.
+    """Return the plan of questions and credit.
 
     Raises `UnknownPlugin` for an estimator that is not there.
     """
@@ -76,9 +81,9 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
         roles=args.trained_roles,
         answer_members=args.answer_members,
         answer_questions=args.answer_questions,
-        keep=args.keep_members,
+        select=partial(most_varied, keep=args.keep_members) if args.keep_members else None,
         dynamic_sampling=args.dynamic_sampling,
-        echo=args.echo_weight > 0,
+        echo=echoed if args.echo_weight > 0 else None,
         control=cast(Any, args.control),
     )
 
@@ -92,16 +97,15 @@ class Temporal:
     weight: float
 
     def __call__(self, episode: Episode) -> Sequence[tuple[Term, float]]:
-        """The term and its weight; none for an episode whose evidence has no dates."""
-        asked = evidence_ranges(episode)
-        return ((TemporalTerm(episode, asked), self.weight),) if asked else ()
+        """Return the term and its weight; none for an episode whose evidence has no dates."""
+        ranges = evidence_ranges(episode)
+        return ((TemporalTerm(episode, ranges), self.weight),) if ranges else ()
 
 
 def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
-    """By probe id the stretch from the first to the last day of the sessions that hold
-    its evidence, both days included.
+    """Return by probe id the days of the sessions that hold its evidence.
 
-    The paper's data names the range that a question asks about; ours name its evidence,
+    A range goes from the first to the last of these days, both included. The paper's data names the range that a question asks about; ours name its evidence,
     so this is our reading. Probes without dated evidence are left out.
     """
     dates = {
@@ -110,11 +114,11 @@ def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
         for turn in session.turns
         if session.at is not None
     }
-    found: dict[str, TimeSpan] = {}
+    ranges: dict[str, TimeSpan] = {}
     for probe in episode.probes:
-        told = [dates[turn_id] for turn_id in probe.evidence_turn_ids if turn_id in dates]
-        if told:
-            first = min(told).replace(hour=0, minute=0, second=0, microsecond=0)
-            last = max(told).replace(hour=0, minute=0, second=0, microsecond=0)
-            found[probe.id] = TimeSpan(start=first, end=last + DAY, granularity=Granularity.RANGE)
-    return found
+        heard = [dates[turn_id] for turn_id in probe.evidence_turn_ids if turn_id in dates]
+        if heard:
+            first = min(heard).replace(hour=0, minute=0, second=0, microsecond=0)
+            last = max(heard).replace(hour=0, minute=0, second=0, microsecond=0)
+            ranges[probe.id] = TimeSpan(start=first, end=last + DAY, granularity=Granularity.RANGE)
+    return ranges

@@ -1,7 +1,6 @@
-"""What a run would do and take, said before it begins: a few episodes are played
-without a policy to count the calls.
+"""A preview of a run: its work and its disk, estimated before it begins.
 
-Figures are estimates. Generation rounds are the model calls that must follow one
+A few episodes are played without a policy to count the calls. Figures are estimates. Generation rounds are the model calls that must follow one
 another, so they do not grow with rollouts or reruns; rows are what an update learns
 from. Disk counts weights of 4 bytes and, for a checkpoint, the optimizer's two moments.
 """
@@ -9,6 +8,7 @@ from. Disk counts weights of 4 bytes and, for a checkpoint, the optimizer's two 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.ideal import demonstrations
 from environments.play.rollout import play
 from environments.records import Episode
-from memagent.core.exchange import ModelRequest, Role
+from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.snapshot import EMPTY
-from memagent.testing import FunctionModel
-from train.rollouts.grading import MANAGER_ROLES
-from train.run.runs import Place, stage_config
+from train.rollouts.comparisons import MANAGER_ROLES
 from train.run.settings import RunSettings
+from train.run.stages import stage_config, stage_folder
+from train.run.task import TrainingTask
 
 EPISODES = 8
 """Episodes that calls are counted in."""
@@ -29,43 +29,47 @@ _SIZES = {"k": 1e3, "m": 1e6}
 
 
 def preview(settings: RunSettings) -> dict[str, Any]:
-    """The run as plain values: its stages, and disk in MB where the model's size is known.
+    """Return the run as plain values: its stages, and its disk in MB.
 
-    Raises what the run itself would raise.
+    The disk is None where the model's size is not known. Raises the errors that the run
+    itself would raise.
     """
     stages = [_stage(settings, number) for number in range(len(settings.stage))]
     weights = _weights_mb(settings)
     disk = None
     if weights is not None:
-        kept = 0.05 * weights if settings.model.lora else weights
-        saved = 2 * 3 * kept + kept  # two checkpoints and the best
-        disk = round(weights + kept + sum(saved for _ in stages) + 1)
+        trained = 0.05 * weights if settings.model.lora else weights
+        saved = 2 * 3 * trained + trained  # two checkpoints and the best
+        disk = round(weights + trained + sum(saved for _ in stages) + 1)
     return {"folder": settings.folder, "stages": stages, "weights_mb": weights, "disk_mb": disk}
 
 
-def told(found: dict[str, Any]) -> list[str]:
-    """The preview for people, a line a stage."""
-    lines = [
-        f"stage {one['stage']}: {one['sessions']} sessions, {one['steps']} steps; trains {one['roles']}, credit by {one['credit']}\n"
-        f"  a step plays {one['episodes']} episodes: {one['rollouts']} whole rollouts and about {one['reruns']} local reruns,\n"
-        f"  about {one['rounds']} generation rounds and {one['rows']} rows"
-        for one in found["stages"]
-    ]
+_STAGE_LINE = """stage {stage}: {sessions} sessions, {steps} steps; trains {roles}, credit by {credit}
+  a step plays {episodes} episodes: {rollouts} whole rollouts and about {reruns} local reruns,
+  about {rounds} generation rounds and {rows} rows"""
+
+
+def lines_of(plan: dict[str, Any]) -> list[str]:
+    """Return the preview for people, an entry a stage."""
     disk = (
         "unknown, the model is not on this machine"
-        if found["disk_mb"] is None
-        else f"about {found['disk_mb']:,} MB"
+        if plan["disk_mb"] is None
+        else f"about {plan['disk_mb']:,} MB"
     )
-    return [*lines, f"disk: {disk}, in {found['folder']}", "nothing was trained"]
+    return [
+        *(_STAGE_LINE.format(**stage) for stage in plan["stages"]),
+        f"disk: {disk}, in {plan['folder']}",
+        "nothing was trained",
+    ]
 
 
 def _stage(settings: RunSettings, number: int) -> dict[str, Any]:
     stage = settings.stage[number]
-    args = stage_config(settings, stage, Path(settings.folder) / f"stage{number}")
-    place = Place.of(settings, sessions=stage.sessions)
-    episode = place.episodes("train", 1)[0]
+    args = stage_config(settings, stage, stage_folder(settings, number))
+    task = TrainingTask.of(settings, sessions=stage.sessions)
+    episode = task.episodes("train", 1)[0]
     sessions = min(len(episode.sessions), args.sessions or len(episode.sessions))
-    calls = asyncio.run(_calls(place, episode)) * sessions / len(episode.sessions)
+    calls = asyncio.run(_calls(task, episode)) * sessions / len(episode.sessions)
     n = args.num_generations or 1
     episodes = args.per_device_train_batch_size * (args.steps_per_generation or 1) // n
     reruns = (
@@ -90,28 +94,35 @@ def _stage(settings: RunSettings, number: int) -> dict[str, Any]:
     }
 
 
-async def _calls(place: Place, episode: Episode) -> float:
-    """The manager's model calls in an episode: as its oracle makes them, or twice the
-    calls that hear a chunk.
+@dataclass(kw_only=True)
+class _CountingModel:
+    """Finds no facts and counts the chunks that it hears."""
+
+    chunks: int = 0
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        self.chunks += request.role is Role.EXTRACTOR
+        return ModelResponse(id=f"res_{self.chunks}", text='{"facts": []}')
+
+
+async def _calls(task: TrainingTask, episode: Episode) -> float:
+    """Return the manager's model calls in an episode.
+
+    They are those of the oracle of a synthetic world, or twice the calls that hear a
+    chunk.
     """
-    if isinstance(place.env, Synthetic):
+    if isinstance(task.env, Synthetic):
         shown = await demonstrations(
-            place.env, place.agent, indexes=range(EPISODES), roles=MANAGER_ROLES
+            task.env, task.agent, indexes=range(EPISODES), roles=MANAGER_ROLES
         )
         return len(shown) / EPISODES
-    heard = 0
-
-    def reply(request: ModelRequest) -> str:
-        nonlocal heard
-        heard += request.role is Role.EXTRACTOR
-        return '{"facts": []}'
-
-    await play(place.agent.with_model(FunctionModel(reply)).at(EMPTY), episode, ask=False)
-    return 2.0 * heard
+    model = _CountingModel()
+    await play(task.agent.with_model(model).at(EMPTY), episode, ask=False)
+    return 2.0 * model.chunks
 
 
 def _weights_mb(settings: RunSettings) -> float | None:
-    """Of the model's weights; None for one that is not on this machine."""
+    """Return the size of the model's weights; None for a model that is not on this machine."""
     part = settings.model
     if part.path is None:
         return round(float(part.size[:-1]) * _SIZES[part.size[-1]] * 4 / 1e6, 1)

@@ -2,11 +2,16 @@
 
 Unknown keys are errors; every error names the field.
 
-[model]        what is trained: a folder, a hub id, or the size of a model made from
-scratch [environment]  where it lives [agent]        the design that is played, and its
-embedder [warmup]       demonstrations before any comparison; leave out for none
-[trainer]      any field of `LoGoGRPOConfig` [[stage]]      the curriculum, in order
-[validation]   how often, on how many episodes
+    [model]        the trained model: a folder, a hub id, or the size of a new one
+    [environment]  the environment that it lives in
+    [agent]        the design that is played, and its embedder
+    [warmup]       demonstrations before any comparison; leave out for none
+    [trainer]      any field of `LoGoGRPOConfig`
+    [[stage]]      the curriculum: stages of longer and longer dialogues, in order
+    [validation]   how often, on how many episodes
+
+Each stage begins from the best checkpoint of the one before, and every stage's best is
+kept: on other data the model of an early stage is often the better one.
 """
 
 from __future__ import annotations
@@ -21,7 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
-from train.run.curriculum import Gate, Stage
 
 
 class Part(BaseModel):
@@ -169,6 +173,42 @@ class ValidationPart(Part):
     """Lengths of the test in sessions, besides those of the stages."""
 
 
+class Gate(Part):
+    """Conditions under which a stage ends before its steps are used up; all must hold."""
+
+    f1: float | None = None
+    """At least this mean F1."""
+    lost: float | None = None
+    """At most this share of gold evidence that no note cites (M-Fail)."""
+
+    def passed(self, figures: dict[str, float]) -> bool:
+        """Tell whether figures of a validation pass; a gate without conditions never does."""
+        if self.f1 is None and self.lost is None:
+            return False
+        return (self.f1 is None or figures.get("f1", 0.0) >= self.f1) and (
+            self.lost is None or figures.get("lost", 1.0) <= self.lost
+        )
+
+
+class Stage(Part):
+    """One stage of the curriculum."""
+
+    sessions: Annotated[int, Field(ge=1)] = 8
+    """Sessions of an episode."""
+    steps: Annotated[int, Field(ge=1)] = 100
+    """Optimizer steps at most."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Generated tokens at most, for comparisons at equal cost."""
+    gate: Gate = Gate()
+    """What validation must show for the stage to end early."""
+    patience: Annotated[int, Field(ge=1)] | None = None
+    """Validations without a new best after which the stage ends."""
+    roles: Literal["manager", "answerer", "both"] | None = None
+    """Who is trained in this stage, for alternating: manager, answerer or both; None for
+    the trainer's own setting.
+    """
+
+
 class RunSettings(Part):
     """One run."""
 
@@ -186,7 +226,7 @@ class RunSettings(Part):
 
 
 def load_run(path: Path) -> RunSettings:
-    """The settings in a TOML file.
+    """Read the settings from a TOML file.
 
     Raises `ConfigError` naming the field and what is wrong.
     """
@@ -218,7 +258,10 @@ def claim(settings: RunSettings, *, resume: bool) -> None:
 
 
 def check_folder(settings: RunSettings, *, resume: bool) -> None:
-    """Raise `ConfigError` unless the run's folder is free or, with `resume`, holds this very run."""
+    """Check that the run's folder is free or, with `resume`, holds this very run.
+
+    Raises `ConfigError` otherwise.
+    """
     folder = Path(settings.folder)
     note = folder / "settings.json"
     if not note.is_file():
@@ -232,7 +275,7 @@ def check_folder(settings: RunSettings, *, resume: bool) -> None:
 
 
 def checked_run(values: dict[str, Any], *, source: str = "training settings") -> RunSettings:
-    """The settings in plain values.
+    """Return the settings from plain values.
 
     Raises `ConfigError` naming the field and what is wrong.
     """
@@ -240,7 +283,9 @@ def checked_run(values: dict[str, Any], *, source: str = "training settings") ->
         settings = RunSettings.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(
-            _told(one) for one in error.errors() if one["type"] != "too_short" or not one["input"]
+            _problem(each)
+            for each in error.errors()
+            if each["type"] != "too_short" or not each["input"]
         )
         raise ConfigError(f"{source}: {problems}") from error
     for problem in _contradictions(settings):
@@ -249,8 +294,8 @@ def checked_run(values: dict[str, Any], *, source: str = "training settings") ->
     return settings
 
 
-def _told(error: Any) -> str:
-    """One of pydantic's errors with its field and what to do."""
+def _problem(error: Any) -> str:
+    """Describe one of pydantic's errors with its field and, for a typing error, a hint."""
     loc = error["loc"]
     name = ".".join(map(str, loc))
     if error["type"] != "extra_forbidden":
@@ -260,7 +305,7 @@ def _told(error: Any) -> str:
 
 
 def _fields_at(loc: Sequence[Any]) -> list[str]:
-    """Names of the settings of the part that a place leads to."""
+    """Return the names of the settings of the part that a location leads to."""
     parts: dict[str, type[BaseModel]] = {
         "model": ModelPart,
         "lora": LoRASettings,
@@ -271,12 +316,12 @@ def _fields_at(loc: Sequence[Any]) -> list[str]:
         "gate": Gate,
         "validation": ValidationPart,
     }
-    named = [one for one in loc if isinstance(one, str)]
-    return list((parts[named[-1]] if named else RunSettings).model_fields)
+    names = [step for step in loc if isinstance(step, str)]
+    return list((parts[names[-1]] if names else RunSettings).model_fields)
 
 
 def _contradictions(settings: RunSettings) -> Iterator[str]:
-    """What is wrong with settings that are right one by one."""
+    """Describe what is wrong with settings that are right one by one."""
     env, model = settings.environment, settings.model
     if env.kind == "locomo":
         if not env.path:
@@ -284,13 +329,20 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         elif not Path(env.path).exists():
             yield f"environment.path: there is nothing at {env.path}"
         if settings.agent.listening == "oracle":
-            yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
+            yield (
+                'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
+            )
         if settings.agent.answering == "reader":
-            yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
+            yield (
+                'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
+            )
         if settings.warmup is not None:
             yield "warmup: demonstrations come from synthetic worlds only; leave the table out"
         if model.path is None:
-            yield "model.path: a model from scratch knows the words of a synthetic world only; name a folder or a hub id"
+            yield (
+                "model.path: a model from scratch knows the words of a synthetic world only; "
+                "name a folder or a hub id"
+            )
     path = model.path
     if (
         path is not None

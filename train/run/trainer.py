@@ -3,8 +3,8 @@
 The only file that meets TRL's trainer.
 
 `_generate_and_score_completions` is where TRL turns dataset rows into rows to learn
-from. A dataset row here stands for an *episode* repeated n times; which ones a step
-plays is a function of seed and step. We play them with the real agent and give back as
+from. A dataset row here stands for an *episode* repeated n times; the episodes of a
+step are a function of seed and step. We play them with the real agent and give back as
 many (prompt, completion, advantage) rows as there were model calls. Optimizer, PEFT,
 distributed training, checkpoints and logs stay TRL's. What is *not* changed: the loss
 (unless `echo_weight` adds to it), the clip, the KL.
@@ -20,10 +20,9 @@ Shapes: B rows, P prompt, C completion.
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -35,17 +34,20 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
 from memagent.core.exchange import Role, Sampling
-from train.credit.rows import RowBatch, build_rows, padded_count, rows_of
+from train.credit.rows import RowBatch
 from train.errors import TrainFault
 from train.rollouts.experience import Experience, Step
+from train.run.batches import batch_of_step, episodes_of_batch, trace_step
 from train.run.config import LoGoGRPOConfig
-from train.run.waiting import waited_for
 from train.sampling.adapters import reading
-from train.sampling.checkpoints import STATE_FILE
+from train.sampling.checkpoints import load_state, save_state
+from train.sampling.constrained import schema_masks
 from train.sampling.generation import Engine, TransformersEngine
 from train.sampling.policy import PolicyModel
+from train.sampling.vllm_engine import open_vllm
+from train.sync import run_sync
 from train.techniques.echo import echo_loss
-from train.techniques.gradient_gate import GateCallback, GradientGate, output_norm
+from train.techniques.gradient_gate import GateCallback, GradientGate
 
 
 class LoGoGRPOTrainer(GRPOTrainer):
@@ -57,6 +59,8 @@ class LoGoGRPOTrainer(GRPOTrainer):
     """
 
     _tag_names = ["memagent", "logo-grpo"]
+    _row_adapters: torch.Tensor | None = None
+    """Adapters (B,) that read the rows of the present forward pass."""
 
     def __init__(
         self,
@@ -67,10 +71,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
         experience: Callable[[PolicyModel], Experience],
         processing_class: Any = None,
         adapters: Mapping[Role, str] | None = None,
-        context_tokens: int | None = None,
         **options: Any,
     ) -> None:
-        """`options` go to `GRPOTrainer` (callbacks, optimizers, peft_config).
+        """Set TRL's trainer up; `options` go to it (callbacks, optimizers, peft_config).
 
         Raises `TrainFault` without episodes.
         """
@@ -81,140 +84,79 @@ class LoGoGRPOTrainer(GRPOTrainer):
             {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
             for place, episode in enumerate(self._episodes)
         ]
-        by_vllm, args.use_vllm = (
-            args.use_vllm,
-            False,
-        )  # TRL would set vLLM up for calls that are not made
-        beta = args.beta
+        # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
+        # the reference; ours is the model without adapters.
+        hidden: dict[str, Any] = {"use_vllm": False}
         if hasattr(model, "peft_config"):
-            # TRL would copy an adapter "default" as the reference; ours is the model
-            # without adapters
-            args.beta = 0.0
-        super().__init__(
-            model=model,
-            reward_funcs=_no_reward,
-            args=args,
-            train_dataset=Dataset.from_list(rows),
-            processing_class=processing_class,
-            **options,
-        )
-        args.use_vllm, args.beta, self.beta = by_vllm, beta, beta
+            hidden["beta"] = 0.0
+        with _changed(args, hidden):
+            super().__init__(
+                model=model,
+                reward_funcs=_no_reward,
+                args=args,
+                train_dataset=Dataset.from_list(rows),
+                processing_class=processing_class,
+                **options,
+            )
         self.args: LoGoGRPOConfig
-        self._adapter_names = sorted(set((adapters or {}).values()))
+        self.beta = args.beta
         self.adapters = dict(adapters or {})
         """The adapter of each role; empty when all share the parameters."""
-        tokenizer: Any = self.processing_class
-        context_tokens = context_tokens or getattr(
-            self.model.config, "max_position_embeddings", None
-        )
-        self.policy = PolicyModel(
-            self._engine(context_tokens),
-            tokenizer,
-            sampling=Sampling(
-                temperature=args.temperature,
-                top_p=args.top_p,
-                max_tokens=args.max_completion_length,
-            ),
-            context_tokens=context_tokens,
-            width=args.batch_width,
-            seed=args.seed,
-            adapters=adapters,
-            constrained=args.constrained,
-        )
+        self._adapter_names = sorted(set(self.adapters.values()))
+        self.policy = _policy_of(self)
         self.experience = experience(self.policy)
         self.last_step: Step | None = None
-        """What the present update learns from; for callbacks and reports."""
-        self._gathered_at = -1
-        self._gate = (
-            GateCallback(GradientGate(k=args.gradient_gate)) if args.gradient_gate else None
-        )
-        if self._gate is not None:
+        """The step that the present update learns from; for callbacks and reports."""
+        self._gate: GateCallback | None = None
+        if args.gradient_gate:
+            self._gate = GateCallback(GradientGate(k=args.gradient_gate))
             self.add_callback(self._gate)
-        self._seen: tuple[torch.Tensor, torch.Tensor] | None = (
-            None  # log-probabilities and entropies of this loss
-        )
-
-    @property
-    def fresh_step(self) -> bool:
-        """Right after an optimizer step: whether it was the first to learn from `last_step`."""
-        return self.state.global_step == self._gathered_at + 1
-
-    @property
-    def _updates(self) -> int:
-        """Optimizer steps that learn from one generation batch."""
-        micro = (self.args.steps_per_generation or 1) * self.num_iterations
-        return max(1, micro // self.args.gradient_accumulation_steps)
+        self._seen: tuple[torch.Tensor, torch.Tensor] | None = None
+        """Log-probabilities and entropies (B, C) of the present loss, for the echo."""
 
     # -- the one override --------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         began = perf_counter()
-        accelerator = self.accelerator
-        share = len(inputs) // (self.num_generations or 1)
-        places = episodes_of_batch(
-            self.state.global_step // self._updates,
-            seed=self.args.seed,
-            episodes=len(self._episodes),
-            size=share * accelerator.num_processes,
-        )
-        mine = places[share * accelerator.process_index :][:share]
-        episodes = [self._episodes[place] for place in mine]
-        self.policy.version = self.state.global_step
+        number = self.state.global_step
+        self.policy.version = number
         generated_s = self.policy.generation_s
-        step = waited_for(self.experience.gather(episodes, step=self.state.global_step))
+        episodes = self._episodes_of_step(len(inputs) // (self.num_generations or 1))
+        step = run_sync(self.experience.gather(episodes, step=number))
         self.last_step = step
-        self._gathered_at = self.state.global_step
-        batch = self._rows(step)
+        batch = batch_of_step(
+            step,
+            args=self.args,
+            accelerator=self.accelerator,
+            adapters={role: self._adapter_names.index(at) for role, at in self.adapters.items()},
+            pad_id=self.processing_class.pad_token_id,
+        )
         packed = perf_counter()
         output = self._with_logps(batch)
-        self._report(
-            step,
-            batch,
-            generation_s=self.policy.generation_s - generated_s,
-            began=began,
-            packed=packed,
-        )
+        generation_s = self.policy.generation_s - generated_s
+        self._report(step, batch, generation_s=generation_s, began=began, packed=packed)
         return output
 
-    def _rows(self, step: Step) -> RowBatch:
-        """The step's rows, as many on every process, scaled so that all of them count alike."""
-        args = self.args
-        places = {role: self._adapter_names.index(name) for role, name in self.adapters.items()}
-        adapters = {key: places.get(role, 0) for key, role in step.roles.items()}
-        rows = rows_of(
-            step.traces,
-            step.credit.advantages,
-            adapters=adapters,
-            echo=step.echo,
-            skip_zero=args.skip_zero_rows,
+    def _episodes_of_step(self, share: int) -> list[Episode]:
+        """Return the episodes that this process plays, `share` of those of all processes."""
+        micro = (self.args.steps_per_generation or 1) * self.num_iterations
+        places = episodes_of_batch(
+            self.state.global_step // max(1, micro // self.args.gradient_accumulation_steps),
+            seed=self.args.seed,
+            episodes=len(self._episodes),
+            size=share * self.accelerator.num_processes,
         )
-        mine = torch.tensor([len(rows), step.rows], device=self.accelerator.device)
-        everyone = self.accelerator.gather(mine).view(-1, 2).tolist()
-        size = padded_count(
-            max(count for count, _ in everyone), multiple=args.steps_per_generation or 1
-        )
-        total = sum(counted for _, counted in everyone)
-        share = size * len(everyone) / max(1, total)
-        return build_rows(
-            rows,
-            size=size,
-            pad_id=self.processing_class.pad_token_id,
-            counted=step.rows,
-            share=share,
-        )
+        mine = places[share * self.accelerator.process_index :][:share]
+        return [self._episodes[place] for place in mine]
 
     def _with_logps(self, batch: RowBatch) -> dict[str, Any]:
-        """What TRL's loss takes: the rows on the device, with the log-probabilities
-        that it needs from before the update.
+        """Return the input of TRL's loss.
+
+        It is the rows on the device, with the log-probabilities from before the update.
         """
         device = self.accelerator.device
-        output: dict[str, Any] = {
-            "prompt_ids": batch.prompt_ids.to(device),
-            "prompt_mask": batch.prompt_mask.to(device),
-            "completion_ids": batch.completion_ids.to(device),
-            "completion_mask": batch.completion_mask.to(device),
-            "advantages": batch.advantages.to(device),
-        }
+        names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages")
+        output: dict[str, Any] = {name: getattr(batch, name).to(device) for name in names}
         tokens = torch.tensor(batch.tokens, device=device, dtype=torch.float32)
         output["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
         if self.args.echo_weight:
@@ -226,10 +168,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
         keep = output["completion_ids"].size(1)
         every = (self.args.steps_per_generation or 1) * self.num_iterations
         chunk = max(1, ids.size(0) // (self.args.steps_per_generation or 1))
-        kwargs = self.args.gradient_checkpointing_kwargs
         with (
             torch.no_grad(),
-            disable_gradient_checkpointing(self.model, kwargs),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             self._reading(output.get("adapters")),
         ):
             if self.args.gradient_accumulation_steps % every:
@@ -243,26 +184,27 @@ class LoGoGRPOTrainer(GRPOTrainer):
     def _reference_logps(
         self, ids: torch.Tensor, mask: torch.Tensor, keep: int, chunk: int
     ) -> torch.Tensor:
-        """(B, C) log-probabilities of the reference: a copy of the model, or the model
-        without its adapters.
+        """Return (B, C) log-probabilities of the reference.
+
+        It is a copy of the model, or the model without its adapters.
         """
+        whole = self._get_per_token_logps_and_entropies
         if self.ref_model is not None:
-            return self._get_per_token_logps_and_entropies(
-                self.ref_model, ids, mask, keep, batch_size=chunk
-            )[0]
-        model = self.accelerator.unwrap_model(self.model)
-        with model.disable_adapter(), self._reading(None):
-            return self._get_per_token_logps_and_entropies(
-                self.model, ids, mask, keep, batch_size=chunk
-            )[0]
+            return whole(self.ref_model, ids, mask, keep, batch_size=chunk)[0]
+        bare = self.accelerator.unwrap_model(self.model)
+        with bare.disable_adapter(), self._reading(None):
+            return whole(self.model, ids, mask, keep, batch_size=chunk)[0]
 
-    # -- adapters ----------------------------------------------------------------------
+    # -- loss --------------------------------------------------------------------------
 
-    _row_adapters: torch.Tensor | None = None
-
-    def _reading(self, adapters: torch.Tensor | None) -> AbstractContextManager[Any]:
-        """While open, rows are read by these adapters (B,)."""
-        return _Held(self, adapters)
+    @contextmanager
+    def _reading(self, adapters: torch.Tensor | None) -> Generator[None]:
+        """Let rows be read by these adapters (B,) while the context is open."""
+        before, self._row_adapters = self._row_adapters, adapters
+        try:
+            yield
+        finally:
+            self._row_adapters = before
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         with self._reading(inputs.get("adapters")):
@@ -277,14 +219,16 @@ class LoGoGRPOTrainer(GRPOTrainer):
         return loss
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """One micro-batch, as TRL does it; the gradient gate is shown what an optimizer
-        step is about to apply.
+        """Train on one micro-batch as TRL does.
+
+        The gradient gate is shown the gradients that an optimizer step is about to
+        apply.
         """
-        in_batch = self._step % ((self.args.steps_per_generation or 1) * self.num_iterations)
+        per_pass = self.args.steps_per_generation or 1
+        in_batch = self._step % (per_pass * self.num_iterations)
         loss = super().training_step(model, inputs, num_items_in_batch)
         if self._gate is not None and self.accelerator.sync_gradients:
-            self._gate.norm = output_norm(self.accelerator.unwrap_model(model))
-            self._gate.first_use = in_batch < (self.args.steps_per_generation or 1)
+            self._gate.look(self.accelerator.unwrap_model(model), first_use=in_batch < per_pass)
             self._metrics["train"]["gate/norm"].append(self._gate.norm)
             self._metrics["train"]["gate/refused"].append(float(self._gate.gate.refused))
         return loss
@@ -295,9 +239,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
         whole = super()._get_per_token_logps_and_entropies
         adapters = self._row_adapters
         if adapters is None or model is self.ref_model:
-            found = whole(model, input_ids, attention_mask, logits_to_keep, **options)
+            output = whole(model, input_ids, attention_mask, logits_to_keep, **options)
         else:
-            found = reading(
+            output = reading(
                 self.accelerator.unwrap_model(model),
                 self._adapter_names,
                 adapters,
@@ -305,47 +249,15 @@ class LoGoGRPOTrainer(GRPOTrainer):
                     model, input_ids[rows], attention_mask[rows], logits_to_keep, **options
                 ),
             )
-        if self.args.echo_weight and found[1] is not None and torch.is_grad_enabled():
-            self._seen = found[0], found[1]
-        return found
+        if self.args.echo_weight and output[1] is not None and torch.is_grad_enabled():
+            self._seen = output[0], output[1]
+        return output
 
-    def _send_telemetry(self) -> None:
-        """Nothing is sent to anybody; TRL would report that a run began."""
-
-    # -- accounts ----------------------------------------------------------------------
-
-    def _engine(self, context_tokens: int | None) -> Engine:
-        """What samples: this process's model, or vLLM."""
-        tokenizer: Any = self.processing_class
-        if self.args.use_vllm:
-            from train.sampling.vllm_engine import open_vllm
-
-            return open_vllm(self, eos_ids=[tokenizer.eos_token_id], context_tokens=context_tokens)
-        return TransformersEngine(
-            self.model,
-            eos_ids=[tokenizer.eos_token_id],
-            pad_id=tokenizer.pad_token_id,
-            unwrapped=self._unwrapped,
-            autocast=self.accelerator.autocast,
-            masks=_masks(tokenizer) if self.args.constrained else None,
-        )
-
-    def _unwrapped(self) -> AbstractContextManager[Any]:
-        """The bare model for sampling, with its gradient checkpointing off (it would
-        switch the cache off).
-        """
-        if not hasattr(self, "model_wrapped"):
-            return nullcontext(self.model)
-        return unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-        )
+    # -- log and checkpoints -----------------------------------------------------------
 
     def _report(
         self, step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float
     ) -> None:
-        ended = perf_counter()
         figures = dict(step.metrics) | {
             "rows/real": float(batch.rows),
             "rows/counted": float(batch.counted),
@@ -353,20 +265,24 @@ class LoGoGRPOTrainer(GRPOTrainer):
             "time/generation": generation_s,
             "time/agent": step.seconds["rollout"] + step.seconds["score"] - generation_s,
             "time/credit": step.seconds["credit"],
-            "time/logps": ended - packed,
+            "time/logps": perf_counter() - packed,
             "time/experience": packed - began,
         }
         for name, value in figures.items():
             self._metrics["train"][name].append(value)
         self.state.num_input_tokens_seen += int(step.metrics.get("tokens/completion", 0))
         if self.args.trace and self.accelerator.is_main_process:
-            from train.report.traces import step_record
+            folder = Path(self.args.output_dir or ".")
+            trace_step(folder, step, number=self.state.global_step, figures=figures)
 
-            path = Path(self.args.output_dir or ".") / "steps.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                record = step_record(step, number=self.state.global_step, figures=figures)
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    def _send_telemetry(self) -> None:
+        """Send nothing; TRL would report that a run began."""
+
+    def _stateful(self) -> dict[str, Any]:
+        """Return the parts of the experience that a checkpoint keeps, by name."""
+        collector = self.experience.collector
+        parts: dict[str, Any] = {"spread": collector.spread, "history": collector.history}
+        return parts if self._gate is None else parts | {"gate": self._gate.gate}
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -375,72 +291,79 @@ class LoGoGRPOTrainer(GRPOTrainer):
             self._save_experience(folder)
 
     def _save_experience(self, folder: Path) -> None:
-        """What the checkpoint keeps of the experience, written last and at once: a
-        checkpoint that has it is complete.
-        """
-        collector = self.experience.collector
-        state: dict[str, Any] = {
-            "spread": collector.spread.state(),
-            "history": collector.history.state(),
-        }
-        if self._gate is not None:
-            state["gate"] = self._gate.gate.state()
-        fresh = folder / f"{STATE_FILE}.part"
-        fresh.write_text(json.dumps(state), encoding="utf-8")
-        fresh.replace(folder / STATE_FILE)
+        """Write the state of the experience last: a checkpoint that has it is complete."""
+        save_state(folder, self._stateful())
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        path = Path(resume_from_checkpoint) / STATE_FILE
-        if not path.is_file():
-            raise TrainFault(
-                f"{path.parent} has no {STATE_FILE}: it was not saved to its end, go on from an earlier one"
-            )
+        state = load_state(Path(resume_from_checkpoint))
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        state = json.loads(path.read_text(encoding="utf-8"))
-        self.experience.collector.spread.load(state["spread"])
-        self.experience.collector.history.load(state["history"])
-        if self._gate is not None and "gate" in state:
-            self._gate.gate.load(state["gate"])
+        for name, part in self._stateful().items():
+            if name in state:
+                part.load(state[name])
 
 
-def episodes_of_batch(batch: int, *, seed: int, episodes: int, size: int) -> list[int]:
-    """Places of the episodes that generation batch number `batch` plays: each pass over
-    all of them is shuffled anew.
+def _policy_of(trainer: LoGoGRPOTrainer) -> PolicyModel:
+    """Return the policy over this process's model, or over vLLM."""
+    args = trainer.args
+    context_tokens = getattr(trainer.model.config, "max_position_embeddings", None)
+    return PolicyModel(
+        _engine_of(trainer, context_tokens),
+        trainer.processing_class,
+        sampling=Sampling(
+            temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_completion_length
+        ),
+        context_tokens=context_tokens,
+        width=args.batch_width,
+        seed=args.seed,
+        adapters=trainer.adapters,
+        constrained=args.constrained,
+    )
 
-    A function of its arguments alone; TRL's sampler shuffles every pass after a resume
-    as it did the first. What is left at the end of a pass and fills no batch is not
-    played in it. Raises `TrainFault` when a batch is larger than all episodes.
+
+def _engine_of(trainer: LoGoGRPOTrainer, context_tokens: int | None) -> Engine:
+    tokenizer: Any = trainer.processing_class
+    if trainer.args.use_vllm:
+        return open_vllm(trainer, eos_ids=[tokenizer.eos_token_id], context_tokens=context_tokens)
+    return TransformersEngine(
+        trainer.model,
+        eos_ids=[tokenizer.eos_token_id],
+        pad_id=tokenizer.pad_token_id,
+        unwrapped=partial(_unwrapped, trainer),
+        autocast=trainer.accelerator.autocast,
+        masks=schema_masks(tokenizer) if trainer.args.constrained else None,
+    )
+
+
+def _unwrapped(trainer: LoGoGRPOTrainer) -> AbstractContextManager[Any]:
+    """Return the bare model for sampling.
+
+    Its gradient checkpointing is off, since it would switch the cache off.
     """
-    if size > episodes:
-        raise TrainFault(
-            f"a step plays {size} episodes, and there are {episodes}; give at least as many as a step plays"
-        )
-    passed, within = divmod(batch, episodes // size)
-    order = list(range(episodes))
-    random.Random(f"{seed}/episodes/{passed}").shuffle(order)
-    return order[within * size : (within + 1) * size]
+    if not hasattr(trainer, "model_wrapped"):
+        return nullcontext(trainer.model)
+    return unwrap_model_for_generation(
+        trainer.model_wrapped,
+        trainer.accelerator,
+        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+    )
 
 
-class _Held:
-    """Keeps which adapters read the rows for the time of a forward pass."""
-
-    def __init__(self, trainer: LoGoGRPOTrainer, adapters: torch.Tensor | None) -> None:
-        self._trainer, self._adapters = trainer, adapters
-
-    def __enter__(self) -> None:
-        self._before = self._trainer._row_adapters
-        self._trainer._row_adapters = self._adapters
-
-    def __exit__(self, *_: object) -> None:
-        self._trainer._row_adapters = self._before
+@contextmanager
+def _changed(args: Any, values: Mapping[str, Any]) -> Generator[None]:
+    """Let some fields have other values while the context is open."""
+    before = {name: getattr(args, name) for name in values}
+    for name, value in values.items():
+        setattr(args, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(args, name, value)
 
 
 def _no_reward(**_: Any) -> list[float]:
-    """TRL insists on a reward function; rewards here come from playing, so this one is never asked."""
+    """Refuse to be called.
+
+    TRL insists on a reward function; rewards here come from playing.
+    """
     raise TrainFault("rewards come from the experience; this placeholder must not be called")
-
-
-def _masks(tokenizer: Any) -> Any:
-    from train.sampling.constrained import schema_masks
-
-    return schema_masks(tokenizer)

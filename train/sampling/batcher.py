@@ -1,13 +1,13 @@
-"""Many coroutines ask one thing each; the batcher answers them together.
+"""The batcher: many coroutines submit one job each and are answered together.
 
 Rollouts are written as straight sequential code, one model call after another. A
-coroutine that takes part enters `party()`; when every party waits for an answer nothing
-more can come, and what is waiting becomes one batch. Callers outside a party (an app)
-are answered after a short pause in which nobody else came. Batches are sorted by key
-and cut to `width`, so that the same run makes the same batches.
+coroutine that takes part enters `participant()`. When every participant waits for an
+answer no more jobs can come, and the waiting jobs become one batch. Callers that are no
+participants (an app) are answered after a short pause without a further job. Batches
+are sorted by key and cut to `width`, so that the same run makes the same batches.
 
-The surprise: a party must wait for nothing but its own answers. One that waits for
-another party keeps everybody waiting.
+The surprise: a participant must wait for nothing but its own answers. One that waits
+for another participant keeps all of them waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Keyed(Protocol):
-    """What can be put into an order."""
+    """A job with a place in an order."""
 
     @property
     def order(self) -> tuple[int, str]:
@@ -34,18 +34,19 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class BatchStats:
-    """What was run so far."""
+    """Counts of the batches run so far."""
 
     rounds: int = 0
-    """Times that everything waiting was taken."""
+    """Times that all waiting jobs were taken."""
     batches: int = 0
     jobs: int = 0
     widest: int = 0
 
 
 class RequestBatcher(Generic[JobT, ResultT]):
-    """Turns concurrent `submit` calls into calls of `run(jobs) -> results`, which runs
-    in a thread and never twice at once.
+    """Turns concurrent `submit` calls into calls of `run(jobs) -> results`.
+
+    `run` runs in a thread and never twice at once.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class RequestBatcher(Generic[JobT, ResultT]):
         width: int = 64,
         linger_s: float = 0.003,
     ) -> None:
-        """`width` is the most jobs a batch; `linger_s` the pause that ends the wait
-        outside parties.
+        """Prepare to batch jobs; nothing runs yet.
+
+        `width` is the most jobs a batch; `linger_s` is the pause after which jobs of
+        callers that are no participants run.
         """
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width}")
@@ -64,28 +67,25 @@ class RequestBatcher(Generic[JobT, ResultT]):
         self._width = width
         self._linger_s = linger_s
         self._waiting: list[tuple[JobT, asyncio.Future[ResultT]]] = []
-        self._parties = 0
+        self._participants = 0
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.stats = BatchStats()
 
     @contextmanager
-    def party(self) -> Generator[None]:
-        """Take part: the batch waits for this coroutine's next request.
-
-        Leaving lets the others go on.
-        """
-        self._parties += 1
+    def participant(self) -> Generator[None]:
+        """Let batches wait for this coroutine's next job until the context ends."""
+        self._participants += 1
         try:
             yield
         finally:
-            self._parties -= 1
+            self._participants -= 1
             self._flush_if_complete()
 
     async def submit(self, job: JobT) -> ResultT:
-        """The result of one job.
+        """Return the result of one job.
 
-        What `run` raises is raised to all whose jobs were in that batch.
+        An error of `run` is raised to all callers with jobs in that batch.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
@@ -97,13 +97,13 @@ class RequestBatcher(Generic[JobT, ResultT]):
         if not self._waiting or self._worker is not None:
             return
         live = [entry for entry in self._waiting if not entry[1].cancelled()]
-        if self._parties and len(live) < self._parties:
+        if self._participants and len(live) < self._participants:
             return
-        if self._parties:
+        if self._participants:
             self._start()
             return
         if self._timer is not None:
-            self._timer.cancel()  # somebody new came; more may follow
+            self._timer.cancel()  # more jobs may follow this one
         self._timer = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def _start(self) -> None:
@@ -114,7 +114,7 @@ class RequestBatcher(Generic[JobT, ResultT]):
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
-        """One round: everything waiting now, batch after batch."""
+        """Run one round: all jobs that wait now, batch after batch."""
         taken = [entry for entry in self._waiting if not entry[1].cancelled()]
         self._waiting = []
         taken.sort(key=lambda entry: entry[0].order)

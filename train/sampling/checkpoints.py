@@ -1,80 +1,59 @@
-"""Loading what training saved: a folder (or hub id) becomes a policy that an app can use."""
+"""Checkpoints: saved models become policies for apps, or models to train on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
+from train.errors import TrainFault
+from train.sampling.constrained import schema_masks
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
 
+
+class Stateful(Protocol):
+    """A part of the experience whose state a checkpoint keeps."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        ...
+
+
 NOTE = "memagent.json"
-"""What a folder says of itself: roles with adapters of their own, decoding, design."""
+"""File in which a folder describes itself: adapters of roles, decoding, figures."""
 STATE_FILE = "experience.json"
-"""What a checkpoint of the trainer keeps of the experience beside TRL's own state; written
+"""File in which a checkpoint keeps the state of the experience beside TRL's own; written
 last, so its presence means complete.
 """
 ANSWERING = Sampling(temperature=0.0, max_tokens=256)
-"""How a loaded policy decodes: as it is evaluated."""
+"""Decoding of a loaded policy: as it is evaluated."""
 
 
 def load_policy(path: str, **options: Any) -> PolicyModel:
-    """The policy in a folder, greedy unless `sampling` says otherwise, and held to JSON
-    Schemas if training was or `constrained` says so.
+    """Load the policy in a folder or behind a hub id.
 
-    Raises `ConfigError` when it cannot be loaded.
+    It is greedy unless `sampling` says otherwise, and held to JSON Schemas if training
+    was or `constrained` says so. `options` are those of `PolicyModel`. Raises
+    `ConfigError` when it cannot be loaded.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from transformers import AutoTokenizer
 
     folder = Path(path)
-    note: dict[str, Any] = {}
-    if (folder / NOTE).is_file():
-        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    bars = logging.is_progress_bar_enabled()
-    if folder.is_dir():
-        logging.disable_progress_bar()  # nothing is fetched, and an app's output is its own
+    note = _note_of(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model: Any = AutoModelForCausalLM.from_pretrained(note.get("base", path), dtype="auto")
-        model = model.to(device)
-        adapters: dict[str, str] = note.get("adapters", {})
-        if adapters:
-            from peft import PeftModel
-
-            names = sorted(set(adapters.values()))
-            model = PeftModel.from_pretrained(model, str(folder / names[0]), adapter_name=names[0])
-            for name in names[1:]:
-                model.load_adapter(str(folder / name), adapter_name=name)
-        elif (folder / "adapter_config.json").is_file():
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, path)
+        with _quiet(folder.is_dir()):
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            model = _model_of(path, note, "cuda" if torch.cuda.is_available() else "cpu")
     except (OSError, ValueError) as error:
         raise ConfigError(f"no model can be loaded from {path!r}: {error}") from error
-    finally:
-        if bars:
-            logging.enable_progress_bar()
-    model.eval()
-    eos = model.generation_config.eos_token_id if model.generation_config is not None else None
-    eos_ids = [eos] if isinstance(eos, int) else list(eos or [])
-    pad_id = (
-        tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    )
-    masks = None
     constrained = bool(options.get("constrained", note.get("constrained", False)))
-    if constrained:
-        from train.sampling.constrained import schema_masks
-
-        masks = schema_masks(tokenizer)
-    engine = TransformersEngine(
-        model, eos_ids=sorted({*eos_ids, tokenizer.eos_token_id}), pad_id=pad_id, masks=masks
-    )
     settings: dict[str, Any] = {
         "name": folder.name or path,
         "sampling": ANSWERING.model_copy(
@@ -84,41 +63,111 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
         "adapters": {Role(role): name for role, name in note.get("adapters", {}).items()},
         "constrained": constrained,
     }
+    engine = _engine_of(model, tokenizer, constrained=constrained)
     return PolicyModel(engine, tokenizer, **(settings | options))
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The latest complete `checkpoint-N` in a folder: one that was cut off while it was saved does not count.
+def _note_of(folder: Path) -> dict[str, Any]:
+    """Return the folder's description of itself; {} without one."""
+    if not (folder / NOTE).is_file():
+        return {}
+    return json.loads((folder / NOTE).read_text(encoding="utf-8"))
 
-    None without any.
+
+@contextmanager
+def _quiet(silent: bool) -> Generator[None]:
+    """Hide progress bars when nothing is fetched, since an app's output is its own."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    if silent:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _model_of(path: str, note: Mapping[str, Any], device: str) -> Any:
+    """Load the model with the adapters that its folder names or holds."""
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(path)
+    model: Any = AutoModelForCausalLM.from_pretrained(note.get("base", path), dtype="auto")
+    model = model.to(device)
+    names = sorted(set(note.get("adapters", {}).values()))
+    if names:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, str(folder / names[0]), adapter_name=names[0])
+        for name in names[1:]:
+            model.load_adapter(str(folder / name), adapter_name=name)
+    elif (folder / "adapter_config.json").is_file():
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, path)
+    return model.eval()
+
+
+def _engine_of(model: Any, tokenizer: Any, *, constrained: bool) -> TransformersEngine:
+    eos = model.generation_config.eos_token_id if model.generation_config is not None else None
+    eos_ids = [eos] if isinstance(eos, int) else list(eos or [])
+    pad_id = tokenizer.pad_token_id
+    return TransformersEngine(
+        model,
+        eos_ids=sorted({*eos_ids, tokenizer.eos_token_id}),
+        pad_id=tokenizer.eos_token_id if pad_id is None else pad_id,
+        masks=schema_masks(tokenizer) if constrained else None,
+    )
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the latest complete `checkpoint-N` in a folder; None without any.
+
+    A checkpoint that was cut off while it was saved does not count.
     """
-    found = [one for one in folder.glob("checkpoint-*") if (one / STATE_FILE).is_file()]
-    return max(found, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
+    complete = [path for path in folder.glob("checkpoint-*") if (path / STATE_FILE).is_file()]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def save_state(folder: Path, parts: Mapping[str, Stateful]) -> None:
+    """Write the states of the parts by name, at once."""
+    fresh = folder / f"{STATE_FILE}.part"
+    states = {name: part.state() for name, part in parts.items()}
+    fresh.write_text(json.dumps(states), encoding="utf-8")
+    fresh.replace(folder / STATE_FILE)
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    """Return the states that `save_state` wrote.
+
+    Raises `TrainFault` for a checkpoint that was cut off while it was saved.
+    """
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise TrainFault(
+            f"{folder} has no {STATE_FILE}: it was not saved to its end, go on from an earlier one"
+        )
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def save_adapters(model: Any, folder: Path) -> None:
-    """Each LoRA adapter where `load_policy` and `load_for_training` look for it:
-    `folder/NAME`, the only one in `folder` itself.
+    """Save each LoRA adapter where `load_policy` and `load_for_training` look for it.
+
+    That is `folder/NAME`, or `folder` itself for the only one, as PEFT makes a folder
+    for each adapter but "default".
     """
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(
-        folder, selected_adapters=list(model.peft_config)
-    )  # PEFT makes a folder for each but "default"
-
-
-def _adapters_of(folder: Path) -> dict[str, str]:
-    """Adapters by role, as the folder says of itself."""
-    if not (folder / NOTE).is_file():
-        return {}
-    return json.loads((folder / NOTE).read_text(encoding="utf-8")).get("adapters", {})
+    model.save_pretrained(folder, selected_adapters=list(model.peft_config))
 
 
 def load_for_training(
     source: Path, base: Path, *, lora: Any = None
 ) -> tuple[Any, Any, dict[Role, str]]:
-    """(model, tokenizer, adapters by role) to go on training with: from `source`, a
-    stage's best or the start.
+    """Return (model, tokenizer, adapters by role) to go on training with.
 
+    They come from `source`, a stage's best or the start, and from `base`, the start.
     With `lora` (a `LoRASettings`) the base stays as it is and adapters are trained:
     one, or one for the manager's roles and one for the answerer's; those that `source`
     holds are taken up.
@@ -128,12 +177,12 @@ def load_for_training(
     tokenizer = AutoTokenizer.from_pretrained(base)
     if lora is None:
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
-        model.config._name_or_path = str(base)  # the reference of the KL is the start
+        model.config.name_or_path = str(base)  # the reference of the KL is the start
         return model, tokenizer, {}
     from peft import LoraConfig, get_peft_model
 
     base_model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
-    base_model.config._name_or_path = str(base)
+    base_model.config.name_or_path = str(base)
     names = ("manager", "answerer") if lora.per_role else ("default",)
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     settings = LoraConfig(
@@ -146,7 +195,7 @@ def load_for_training(
         saved = source / ("" if name == "default" else name)
         if (saved / "adapter_config.json").is_file():
             model.load_adapter(str(saved), adapter_name=name, is_trainable=True)
-        elif name in _adapters_of(source).values():
+        elif name in _note_of(source).get("adapters", {}).values():
             raise ConfigError(
                 f"{source} says that it has an adapter {name!r}, but {saved} does not hold it"
             )

@@ -93,9 +93,9 @@ class PolicyModel:
         return self._batcher.stats
 
     @contextmanager
-    def party(self) -> Generator[None]:
-        """Take part in common batches; see `RequestBatcher.party`."""
-        with self._batcher.party():
+    def participant(self) -> Generator[None]:
+        """Take part in common batches; see `RequestBatcher.participant`."""
+        with self._batcher.participant():
             yield
 
     def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:

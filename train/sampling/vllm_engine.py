@@ -227,5 +227,5 @@ def _said(output: Any) -> Said:
 
 
 def _seed(job: Job) -> int:
-    """vLLM takes seeds of 63 bits."""
+    """VLLM takes seeds of 63 bits."""
     return job.seed & (2**63 - 1)

@@ -1,4 +1,4 @@
-"""Published techniques of a few dozen lines each: what a paper claims, the formula, what we changed.
+"""Published techniques, a short file each: the claim of the paper, its formula, our changes.
 
 All are off by default.
 """

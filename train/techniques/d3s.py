@@ -1,7 +1,7 @@
 """Down-sampling by spread (D3S): of N runs learn from the K whose advantages vary most.
 
 The subset of K values with the largest variance is always some of the lowest and the
-rest from the highest, so K + 1 candidates are looked at instead of all subsets.
+rest from the highest, so the search looks at K + 1 candidates instead of all subsets.
 Advantages are computed over all N first; the runs left out still stood in the
 comparison.
 
@@ -17,10 +17,10 @@ from train.errors import TrainFault
 
 
 def most_varied(values_G: Sequence[float], keep: int) -> tuple[int, ...]:
-    """Places of the `keep` values with the largest variance, ascending; all of them
-    when there are no more than that.
+    """Return the places of the `keep` values with the largest variance, ascending.
 
-    Equal values count in the order given. Raises `TrainFault` for a `keep` below 1.
+    Return all places when there are no more than that. Equal values count in the order
+    given. Raises `TrainFault` for a `keep` below 1.
     """
     if keep < 1:
         raise TrainFault(f"a group keeps at least 1 member, not {keep}")

@@ -3,7 +3,8 @@
 N runs show an accuracy p (0 counts as 0.5 / N). With S = 2 p (1 - p), the chance that
 two runs differ,
 
-    equal treatment       ceil((N/2 - N S) / S)            hardness-weighted       ceil(((1 - p) N - N S) / S)
+    equal treatment       ceil((N/2 - N S) / S)
+    hardness-weighted     ceil(((1 - p) N - N S) / S)
 
 further runs are made, none for p of one half and more, and no more than make `cap` in
 all. Every further run starts where the first ones did, under the same policy, so the
@@ -14,46 +15,38 @@ Shapes: G members of a group.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from train.rollouts.allocation import SuccessHistory, accuracy
+from train.rollouts.allocation import Even, accuracy
 
 
 def further_runs(
     accuracy: float, runs: int, *, hardness: bool = False, cap: int | None = None
 ) -> int:
-    """Runs to add to a group whose first `runs` had this accuracy, in [0, 1]."""
+    """Return the runs to add to a group whose first `runs` had this accuracy, in [0, 1]."""
     p = Fraction(accuracy).limit_denominator(max(1, runs) * 1_000) or Fraction(1, 2 * runs)
     if p >= Fraction(1, 2):
         return 0
     spread = 2 * p * (1 - p)
-    wanted = (1 - p) * runs if hardness else Fraction(runs, 2)
-    more = max(0, ceil((wanted - runs * spread) / spread))
+    target = (1 - p) * runs if hardness else Fraction(runs, 2)
+    more = max(0, ceil((target - runs * spread) / spread))
     return more if cap is None else max(0, min(more, cap - runs))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dars:
+class Dars(Even):
     """Every group gets the same first look, hard ones more.
 
     The caps are those of the paper's tables: 4 and 8 times the first look.
     """
 
     hardness: bool = False
-    pool: int = 1
 
-    def plan(
-        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
-    ) -> list[int]:
-        """`each` for all."""
-        return [each] * len(names)
-
-    def more(self, rewards_G: Sequence[float]) -> int:
-        """`further_runs` for the group's accuracy."""
+    def more(self, rewards_G: Sequence[float], /) -> int:
+        """Return `further_runs` for the group's accuracy."""
         runs = len(rewards_G)
         if not runs:
             return 0

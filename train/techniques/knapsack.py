@@ -1,4 +1,4 @@
-"""A budget of runs spread over groups by what they are worth (Knapsack RL).
+"""A budget of runs spread over groups by their worth (Knapsack RL).
 
     value(n, p) = (1 - p^n - (1-p)^n) p (1-p)^2
 
@@ -15,19 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from train.errors import TrainFault
-from train.rollouts.allocation import SuccessHistory
+from train.rollouts.allocation import Even, SuccessHistory
 
 
 def value(runs: int, rate: float) -> float:
-    """What a number of runs of a group with a success rate in [0, 1] is worth; at least 0."""
+    """Return the worth of a number of runs of a group with a success rate in [0, 1]."""
     return (1.0 - rate**runs - (1.0 - rate) ** runs) * rate * (1.0 - rate) ** 2 if runs else 0.0
 
 
 def best_numbers(rates: Sequence[float], *, budget: int, least: int = 2) -> list[int]:
-    """Runs of each group, at least `least`, that add up to `budget` and are worth most together.
+    """Return the runs of each group that are worth most together.
 
-    O(groups * budget^2). Raises `TrainFault` when the budget does not hold `least` for
-    each group.
+    Each group gets at least `least`; the numbers add up to `budget`. O(groups *
+    budget^2). Raises `TrainFault` when the budget does not hold `least` for each group.
     """
     spare = budget - least * len(rates)
     if spare < 0:
@@ -55,21 +55,20 @@ def best_numbers(rates: Sequence[float], *, budget: int, least: int = 2) -> list
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knapsack:
+class Knapsack(Even):
     """As many runs as without it, spread by the success rates of earlier visits."""
 
-    pool: int = 1
-
     def plan(
-        self, names: Sequence[str], *, each: int, history: SuccessHistory, draws: random.Random
+        self,
+        names: Sequence[str],
+        *,
+        each: int,
+        history: SuccessHistory,
+        draws: random.Random,  # noqa: ARG002 - interface
     ) -> list[int]:
-        """Numbers that add up to `each` a group."""
+        """Return numbers that add up to `each` a group."""
         rates = [history.last(name) for name in names]
         return best_numbers(rates, budget=each * len(names), least=min(2, each))
-
-    def more(self, rewards_G: Sequence[float]) -> int:
-        """None: the budget is spent."""
-        return 0
 
 
 knapsack = Knapsack()

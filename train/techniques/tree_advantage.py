@@ -1,7 +1,9 @@
-"""Advantages from a tree of runs (TreePS-RAG): a step is worth what it adds to the mean
-reward of what can follow it.
+"""Advantages from a tree of runs (TreePS-RAG).
 
-    V(node) = mean reward of the leaves below it        A(step) = V(node after the step) - V(node before it)
+The worth of a step is its gain in the mean reward of the runs that follow it.
+
+    V(node) = mean reward of the leaves below it
+    A(step) = V(node after the step) - V(node before it)
 
 The advantages along a path add up to R(leaf) - V(root). LoGo's local group is the tree
 of depth one: the shared snapshot is the root, each rerun a leaf, so `tree_estimator`
@@ -22,8 +24,9 @@ from train.errors import TrainFault
 
 @dataclass(frozen=True, kw_only=True)
 class TreeNode:
-    """A state that runs passed through: a leaf has a reward and no children, any other
-    node children and no reward.
+    """A state that runs passed through.
+
+    A leaf has a reward and no children, any other node children and no reward.
     """
 
     name: str
@@ -31,7 +34,7 @@ class TreeNode:
     reward: float | None = None
 
     def leaf_rewards(self) -> list[float]:
-        """Rewards of the leaves below, from left to right.
+        """Return the rewards of the leaves below, from left to right.
 
         Raises `TrainFault` for a leaf without one or a reward on the way.
         """
@@ -43,27 +46,27 @@ class TreeNode:
 
 
 def step_advantages(root: TreeNode) -> dict[str, float]:
-    """V(n) - V(parent) by the name of every node but the root.
+    """Return V(n) - V(parent) by the name of every node but the root.
 
     Raises `TrainFault` for a malformed tree or a name used twice.
     """
-    found: dict[str, float] = {}
-    _walk(root, fmean(root.leaf_rewards()), found)
-    return found
+    advantages: dict[str, float] = {}
+    _walk(root, fmean(root.leaf_rewards()), advantages)
+    return advantages
 
 
 def tree_estimator(rewards_G: Sequence[float]) -> list[float]:
-    """The group as a tree of depth one: r - V(root)."""
+    """Return r - V(root): the advantages of the group as a tree of depth one."""
     leaves = tuple(
         TreeNode(name=str(place), reward=reward) for place, reward in enumerate(rewards_G)
     )
     return list(step_advantages(TreeNode(name="root", children=leaves)).values())
 
 
-def _walk(node: TreeNode, value: float, found: dict[str, float]) -> None:
+def _walk(node: TreeNode, value: float, advantages: dict[str, float]) -> None:
     for child in node.children:
-        if child.name in found:
+        if child.name in advantages:
             raise TrainFault(f"two nodes of a tree are called {child.name!r}")
         own = fmean(child.leaf_rewards())
-        found[child.name] = own - value
-        _walk(child, own, found)
+        advantages[child.name] = own - value
+        _walk(child, own, advantages)

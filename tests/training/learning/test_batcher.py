@@ -38,7 +38,7 @@ class Echo:
 
 
 async def _dialogue(batcher: RequestBatcher[Ask, str], name: str, turns: int) -> list[str]:
-    with batcher.party():
+    with batcher.participant():
         return [await batcher.submit(Ask(f"{name}{turn}")) for turn in range(turns)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +60,8 @@ def test_local_reruns_start_from_the_memory_their_anchor_had() -> None:
 
 def test_anchors_are_those_drawn_before_the_rollout() -> None:
     group = _collect(_collector(), episodes=1, sessions=6, step=4)[0]
-    anchors = draw_anchors(seed=1, step=4, episode_id="e0", sessions=6, members=3, probability=0.7)
+    draws = random.Random("1/4/e0")
+    anchors = draw_anchors(draws, sessions=6, members=3, probability=0.7)
     assert {local.session: local.member for local in group.locals} == anchors
 
 

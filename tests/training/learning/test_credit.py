@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from memagent.core.exchange import Role
-from train.credit.advantages import (
-    CreditGroup,
-    GroupKey,
-    Member,
-    group_mean,
-    group_zscore,
-    leave_one_out,
-    logo_advantages,
-)
+from train.credit.advantages import group_mean, group_zscore, leave_one_out, logo_advantages
+from train.credit.groups import CreditGroup, GroupKey, Member
 from train.errors import TrainFault
 from train.rollouts.anchors import SessionSpread, by_variance, draw_anchors
 
@@ -113,9 +108,8 @@ def test_a_response_is_credited_once_a_branch() -> None:
 
 def test_anchors_depend_on_seed_step_and_episode_alone() -> None:
     def drawn(step: int, probability: float = 0.5) -> dict[int, int]:
-        return draw_anchors(
-            seed=7, step=step, episode_id="e", sessions=400, members=8, probability=probability
-        )
+        draws = random.Random(f"7/{step}/e")
+        return draw_anchors(draws, sessions=400, members=8, probability=probability)
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from training_kit import small_episode
 
 from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
+from train.credit.groups import is_flat
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.experience import MANAGER_ROLES, CreditPlan, Experience, Step
+from train.rollouts.comparisons import MANAGER_ROLES
+from train.rollouts.experience import CreditPlan, Experience, Step
 from train.run.config import ROLE_SETS
 from train.run.plans import Temporal
+from train.techniques.d3s import most_varied
 from train.techniques.dars import Dars
-from train.techniques.dynamic_sampling import is_flat
+from train.techniques.echo import echoed
 from train.techniques.vade import Vade
 
 ROLLOUTS = RolloutPlan(members=4, local_probability=0.7, reruns=3, seed=2)
@@ -217,15 +221,18 @@ def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> 
 
 
 def test_a_group_of_successes_is_echoed_with_advantage_zero() -> None:
-    sure = replace(CREDIT, echo=True, reward=Weighted((AnswerTerm(), 1.0)))
+    sure = replace(CREDIT, echo=echoed, reward=Weighted((AnswerTerm(), 1.0)))
     step = _gather(_experience(credit=sure, keep=1.0))
     assert step.echo
     assert all(step.credit.advantages[key] == 0.0 and key in step.traces for key in step.echo)
-    assert _gather(_experience(credit=replace(sure, echo=False), keep=1.0)).echo == frozenset()
+    assert _gather(_experience(credit=replace(sure, echo=None), keep=1.0)).echo == frozenset()
 
 
 def test_fewer_members_are_kept_by_their_spread() -> None:
-    plain, kept = _gather(_experience()), _gather(_experience(credit=replace(CREDIT, keep=2)))
+    plain, kept = (
+        _gather(_experience()),
+        _gather(_experience(credit=replace(CREDIT, select=partial(most_varied, keep=2)))),
+    )
     assert set(kept.credit.advantages) < set(plain.credit.advantages)
     assert kept.rows < plain.rows
 

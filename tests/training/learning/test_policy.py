@@ -110,7 +110,7 @@ def test_views_that_take_part_share_batches() -> None:
     policy = _policy()
 
     async def talk(key: str) -> None:
-        with policy.party():
+        with policy.participant():
             view = policy.bound(key)
             for _ in range(3):
                 await view.complete(_request())

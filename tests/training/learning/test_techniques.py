@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import combinations, product
 from statistics import pvariance
 
@@ -13,14 +14,14 @@ from environments.rewards.grounding import temporal_value
 from environments.rewards.terms import Outcome
 from memagent.core.exchange import Role
 from memagent.plugins import load
-from train.credit.advantages import CreditGroup, GroupKey, Member, group_mean, logo_advantages
+from train.credit.advantages import group_mean, logo_advantages
+from train.credit.groups import CreditGroup, GroupKey, Member, is_flat, planned_rows
 from train.errors import TrainFault
 from train.rollouts.allocation import SuccessHistory
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan, evidence_ranges, rollout_plan
 from train.techniques.d3s import most_varied
 from train.techniques.dars import dars, dars_hardness, further_runs
-from train.techniques.dynamic_sampling import is_flat, planned_rows
 from train.techniques.echo import echoed
 from train.techniques.gradient_gate import LEAST, GradientGate
 from train.techniques.knapsack import best_numbers, knapsack, value
@@ -112,7 +113,9 @@ def test_the_most_varied_of_a_mixed_group_are_its_extremes() -> None:
 
 def test_members_that_are_filtered_out_still_stand_in_the_comparison() -> None:
     whole = logo_advantages([_group([0.0, 0.5, 0.6, 1.0])]).advantages
-    kept = logo_advantages([_group([0.0, 0.5, 0.6, 1.0])], keep=2).advantages
+    kept = logo_advantages(
+        [_group([0.0, 0.5, 0.6, 1.0])], select=partial(most_varied, keep=2)
+    ).advantages
     assert kept == {key: whole[key] for key in ("r0a", "r0b", "r3a", "r3b")}
 
 
@@ -230,10 +233,10 @@ def test_flat_groups_are_told_from_mixed_ones() -> None:
 
 def test_echo_takes_one_success_of_a_group_in_which_all_succeeded() -> None:
     won, lost, mixed = _group([0.9, 0.9, 0.9]), _group([0.1, 0.1]), _group([0.0, 1.0])
-    found = echoed([won], seed="s")
+    found = echoed([won], "s")
     assert found in [{f"r{place}a", f"r{place}b"} for place in range(3)]
-    assert echoed([won], seed="s") == found
-    assert echoed([lost, mixed, _group([1.0])], seed="s") == frozenset()
+    assert echoed([won], "s") == found
+    assert echoed([lost, mixed, _group([1.0])], "s") == frozenset()
 
 
 # -- gate ------------------------------------------------------------------------------
@@ -285,17 +288,14 @@ def test_techniques_are_off_by_default_and_chosen_by_name(tmp_path) -> None:
     )
     credit = credit_plan(plain)
     assert rollout_plan(plain).allocator is load("techniques", "even")
-    assert (credit.keep, credit.echo, credit.dynamic_sampling, credit.control) == (
-        0,
-        False,
-        False,
-        "",
-    )
+    assert (credit.select, credit.echo) == (None, None)
+    assert (credit.dynamic_sampling, credit.control) == (False, "")
     assert credit.episode_terms is None
     assert "evidence" not in [term.name for term, _ in credit.reward.terms]
     credit = credit_plan(chosen)
     assert rollout_plan(chosen).allocator is knapsack
     assert credit.estimator is tree_estimator
+    assert credit.select is not None and len(credit.select([0.0, 1.0, 2.0, 3.0, 4.0])) == 4
     assert ("evidence", 0.2) in [(term.name, weight) for term, weight in credit.reward.terms]
     assert credit.episode_terms is not None
     assert [(term.name, weight) for term, weight in credit.episode_terms(small_episode(0))] == [

@@ -13,8 +13,10 @@ import pytest
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from train.run.evaluation import evaluate_policy
-from train.run.runs import Place, _demonstrations, experience_of, new_model, stage_config
+from train.run.models import new_model
 from train.run.settings import RunSettings, checked_run
+from train.run.stages import experience_of, stage_config
+from train.run.task import TrainingTask, demonstrate
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
 
@@ -49,11 +51,11 @@ def _policy(settings: RunSettings) -> PolicyModel:
 )
 def test_who_listens_is_who_notes_facts(tmp_path: Path, listening: str, heard: set[Role]) -> None:
     settings = _settings(tmp_path, listening)
-    place, policy = Place.of(settings, sessions=2), _policy(settings)
-    episodes = place.episodes("train", 2)
+    task, policy = TrainingTask.of(settings, sessions=2), _policy(settings)
+    episodes = task.episodes("train", 2)
     args = stage_config(settings, settings.stage[0], tmp_path)
-    answering = place.answering(episodes, split="train")
-    step = asyncio.run(experience_of(args, place, policy, answering).gather(episodes, step=0))
+    answering = task.answering(episodes, split="train")
+    step = asyncio.run(experience_of(args, task, policy, answering).gather(episodes, step=0))
     calls = [call for group in step.rollouts for one in group.rollouts for call in one.calls]
     calls += [
         call
@@ -66,22 +68,22 @@ def test_who_listens_is_who_notes_facts(tmp_path: Path, listening: str, heard: s
     # left to decide.
     assert {call.role for call in calls} == (heard if listening == "oracle" else {Role.EXTRACTOR})
     assert {group.key.role for group in step.groups} <= heard
-    demonstrated = asyncio.run(_demonstrations(settings))
+    demonstrated = asyncio.run(demonstrate(settings))
     assert {one.role for one in demonstrated} == heard
 
 
 def test_an_evaluation_has_the_same_help_as_the_training(tmp_path: Path) -> None:
     settings = _settings(tmp_path, "oracle")
-    place, policy = Place.of(settings, sessions=2), _policy(settings)
-    episodes = place.episodes("validation", 2)
+    task, policy = TrainingTask.of(settings, sessions=2), _policy(settings)
+    episodes = task.episodes("validation", 2)
     found = asyncio.run(
         evaluate_policy(
             policy,
-            place.agent,
-            place.env,
+            task.agent,
+            task.env,
             episodes,
-            answering=place.answering(episodes, split="validation"),
-            helped=place.listening(split="validation"),
+            answering=task.answering(episodes, split="validation"),
+            episode_model=task.episode_model(split="validation"),
         )
     )
     replies = [reply for one in found.episodes for reply in one.replies]

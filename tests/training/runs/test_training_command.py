@@ -198,7 +198,7 @@ def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
         (tmp_path / "locomo.json").write_text("[]", encoding="utf-8")
         values["environment"]["path"] = str(tmp_path / "locomo.json")
     settings = checked_run(values)
-    from train.run.runs import stage_config
+    from train.run.stages import stage_config
 
     for stage in settings.stage:
         on_cpu = settings.model_copy(

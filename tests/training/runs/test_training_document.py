@@ -15,13 +15,14 @@ from places import ROOT
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from train.run.curriculum import Gate, Stage
 from train.run.settings import (
     AgentPart,
     EnvironmentPart,
+    Gate,
     LoRASettings,
     ModelPart,
     RunSettings,
+    Stage,
     ValidationPart,
     WarmUpPart,
 )

@@ -22,7 +22,7 @@ from training_kit import (
 )
 
 from train.errors import TrainFault
-from train.run.trainer import episodes_of_batch
+from train.run.batches import episodes_of_batch
 from train.sampling.checkpoints import STATE_FILE, last_checkpoint
 
 

@@ -21,8 +21,8 @@ from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.pages.run_folders import read_run
 from train.report.figures import correlation, phases
 from train.run.evaluation import evaluate_policy
-from train.run.runs import Place
 from train.run.settings import RunSettings
+from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_policy
 
 pytestmark = [
@@ -118,10 +118,12 @@ def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
     """
     folder, printed = done
     settings = settings_of(folder)
-    place = Place.of(settings, sessions=3)
+    place = TrainingTask.of(settings, sessions=3)
     episode = place.episodes("validation", 1)[0]
     values = [stage["best"] for stage in printed["stages"]]
-    validated = Place.of(settings, sessions=settings.stage[values.index(max(values))].sessions)
+    validated = TrainingTask.of(
+        settings, sessions=settings.stage[values.index(max(values))].sessions
+    )
     policy = load_policy(str(folder / "best"))
     again = asyncio.run(
         evaluate_policy(

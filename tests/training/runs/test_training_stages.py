@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from training_run_kit import finished, lines, train, written
 
-from train.run.runs import Validation
+from train.run.validation import Progress
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -146,16 +145,12 @@ def test_a_stage_goes_back_to_what_was_true_at_its_checkpoint(tmp_path: Path) ->
         path.write_text(
             "".join(json.dumps(one) + "\n" for one in values) + '{"step": 4, "fi', encoding="utf-8"
         )
-    place = SimpleNamespace(settings=SimpleNamespace(validation=SimpleNamespace(measure="f1")))
-
-    stage: Any = Validation(place=place, stage=None, folder=home, say=print)  # type: ignore[arg-type]
-    stage.restore(2)
+    stage = Progress.restored(home, 2, measure="f1")
     assert (stage.best, stage.waited, stage.tokens) == (0.3, 1, 200)
     assert [one["step"] for one in lines(tmp_path / "validation.jsonl")] == [0, 1, 2, 9]
     assert [one["step"] for one in lines(home / "steps.jsonl")] == [0, 1]
     assert [one["step"] for one in lines(home / "log.jsonl")] == [1, 2]
 
-    anew: Any = Validation(place=place, stage=None, folder=home, say=print)  # type: ignore[arg-type]
-    anew.restore(None)
+    anew = Progress.restored(home, None, measure="f1")
     assert (anew.best, anew.waited, anew.tokens) == (float("-inf"), 0, 0)
     assert [one["step"] for one in lines(tmp_path / "validation.jsonl")] == [9]

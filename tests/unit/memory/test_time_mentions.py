@@ -183,7 +183,6 @@ def test_a_range_of_days_that_runs_backwards_is_no_range() -> None:
     assert [mention.text for mention in mentions] == ["2 January 2023"]
 
 
-
 @given(
     st.one_of(st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join)),
     st.one_of(st.none(), st.datetimes()),

@@ -1,4 +1,4 @@
-"""Waiting for asynchronous work from code that is not."""
+"""Asynchronous work, run from code that is not asynchronous."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def waited_for(work: Coroutine[Any, Any, T]) -> T:
-    """What the work gives, from an event loop of its own.
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work in an event loop of its own and return its result.
 
     `asyncio.run` looks up its Ctrl-C handler at the end, and Python writes out the
     handler's task to do so, with the task's whole result, twice: a tenth of a second
     for the rollouts of a step. The task here has no result.
     """
-    found: list[T] = []
+    results: list[T] = []
 
     async def working() -> None:
-        found.append(await work)
+        results.append(await work)
 
     asyncio.run(working())
-    return found[0]
+    return results[0]

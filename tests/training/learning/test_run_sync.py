@@ -1,10 +1,10 @@
-"""Work waited for gives its result or its error, and nobody writes the result out."""
+"""Work run from synchronous code gives its result or its error, never written out."""
 
 from __future__ import annotations
 
 import pytest
 
-from train.run.waiting import waited_for
+from train.sync import run_sync
 
 
 class Shy:
@@ -20,7 +20,7 @@ def test_the_result_comes_back_and_is_never_written_out() -> None:
     async def work() -> Shy:
         return shy
 
-    assert waited_for(work()) is shy
+    assert run_sync(work()) is shy
 
 
 def test_an_error_comes_out() -> None:
@@ -28,4 +28,4 @@ def test_an_error_comes_out() -> None:
         raise ValueError("down")
 
     with pytest.raises(ValueError, match="down"):
-        waited_for(work())
+        run_sync(work())

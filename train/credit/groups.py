@@ -1,0 +1,100 @@
+"""Groups: runs that may be compared.
+
+The members of a group began alike and answered the same questions. Global groups
+compare whole rollouts session by session; local groups compare reruns of one session
+from one shared snapshot; answer groups compare answers to one question from one
+snapshot. A group whose members all earned the same is *flat*: it teaches nothing.
+
+Shapes: G members of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from memagent.core.exchange import Role
+from train.errors import TrainFault
+
+Branch = Literal["global", "local", "answer"]
+"""The kind of comparison that a group makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKey:
+    """The properties that the members of a group share; a key names one group."""
+
+    branch: Branch
+    role: Role
+    episode_id: str
+    session: int | None = None
+    """Place of the session in the episode; None for answers."""
+    start: str | None = None
+    """Digest of the snapshot that every member began from; None for whole rollouts."""
+    question_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One run in a group."""
+
+    reward: float | None
+    """None takes the member out: it could not be scored."""
+    response_ids: tuple[str, ...]
+    """Responses of the group's role in this run that share the credit."""
+    start: str | None = None
+    """Digest of the snapshot that it really began from."""
+    version: int = 0
+    """Version of the policy that spoke."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditGroup:
+    """Runs that are compared."""
+
+    key: GroupKey
+    members: tuple[Member, ...]
+
+    @property
+    def rewards_G(self) -> list[float]:
+        """Rewards of the members that were scored, in their order."""
+        return [member.reward for member in self.members if member.reward is not None]
+
+
+def check_group(group: CreditGroup) -> None:
+    """Raise `TrainFault` unless the members may be compared.
+
+    They need one policy version and, where the key names a snapshot, that one start.
+    """
+    versions = {member.version for member in group.members}
+    if len(versions) > 1:
+        raise TrainFault(f"group {group.key} mixes policy versions {sorted(versions)}")
+    if group.key.branch == "global":
+        return
+    if group.key.start is None:
+        raise TrainFault(f"group {group.key} compares reruns but names no snapshot that they share")
+    strangers = {member.start for member in group.members if member.start != group.key.start}
+    if strangers:
+        raise TrainFault(
+            f"group {group.key} has members that began from another memory: "
+            f"{', '.join(str(start)[:12] for start in strangers)}"
+        )
+
+
+def is_flat(group: CreditGroup) -> bool:
+    """Tell whether the rewards of a group are all alike, or fewer than two."""
+    return len(set(group.rewards_G)) < 2
+
+
+def planned_rows(groups: Sequence[CreditGroup]) -> int:
+    """Count the rows that the groups make: different responses of scored members."""
+    return len(
+        {
+            response_id
+            for group in groups
+            for member in group.members
+            if member.reward is not None
+            for response_id in member.response_ids
+        }
+    )

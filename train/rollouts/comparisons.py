@@ -1,0 +1,97 @@
+"""Comparisons: graded runs that began alike, before they are split by role.
+
+A comparison becomes one credit group for each trained role, so the roles of a run share
+its reward.
+
+Shapes: G runs of a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from memagent.core.exchange import Role
+from train.credit.groups import Branch, CreditGroup, GroupKey, Member, is_flat
+from train.sampling.policy import Call
+
+MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
+"""Roles that speak while a session is remembered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradedRun:
+    """One run with its calls and its reward."""
+
+    calls: tuple[Call, ...]
+    start: str | None = None
+    """Digest of the snapshot that it began from; None for a whole rollout."""
+    reward: float | None = None
+    """None for a run that failed or could not be scored."""
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Amounts of the reward's terms by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs of one episode that began alike and answered the same questions."""
+
+    branch: Branch
+    episode_key: str
+    """Step and episode; `RolloutGroup.key`."""
+    version: int
+    """Version of the policy that spoke."""
+    runs: tuple[GradedRun, ...]
+    session: int | None = None
+    start: str | None = None
+    question_id: str | None = None
+    name: str | None = None
+    """Name in the history of successes; None for whole rollouts, which have none."""
+    refill: bool = False
+    """Whether it was run in the place of a flat one."""
+
+    @property
+    def rewards_G(self) -> list[float]:
+        """Rewards of the runs that were scored, in their order."""
+        return [run.reward for run in self.runs if run.reward is not None]
+
+    def groups(self, roles: Collection[Role]) -> list[CreditGroup]:
+        """Return a group for each trained role.
+
+        Roles that said nothing while a session was heard have none.
+        """
+        manager = self.branch != "answer"
+        groups = [
+            self._group(role)
+            for role in sorted(MANAGER_ROLES if manager else {Role.ANSWERER})
+            if role in roles
+        ]
+        return [
+            group
+            for group in groups
+            if not manager or any(member.response_ids for member in group.members)
+        ]
+
+    def teaches(self, roles: Collection[Role]) -> bool:
+        """Tell whether any trained role has a group with different rewards."""
+        return not all(is_flat(group) for group in self.groups(roles))
+
+    def _group(self, role: Role) -> CreditGroup:
+        members = tuple(
+            Member(
+                reward=run.reward,
+                response_ids=tuple(call.response.id for call in run.calls if call.role is role),
+                start=run.start,
+                version=self.version,
+            )
+            for run in self.runs
+        )
+        key = GroupKey(
+            branch=self.branch,
+            role=role,
+            episode_id=self.episode_key,
+            session=self.session,
+            start=self.start,
+            question_id=self.question_id,
+        )
+        return CreditGroup(key=key, members=members)

@@ -1,0 +1,99 @@
+"""Figures: the numbers that a step writes to the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from train.credit.advantages import Credit
+from train.credit.groups import CreditGroup
+from train.rollouts.collect import RolloutGroup
+from train.rollouts.comparisons import Comparison
+from train.sampling.batcher import BatchStats
+from train.sampling.policy import Call
+
+
+def step_figures(
+    rollouts: Sequence[RolloutGroup],
+    comparisons: Sequence[Comparison],
+    groups: Sequence[CreditGroup],
+    credit: Credit,
+    calls: Sequence[Call],
+) -> dict[str, float]:
+    """Return the figures of a step by name."""
+    return (
+        _rewards(comparisons, groups)
+        | _groups(credit)
+        | _ops(rollouts)
+        | {
+            "rollouts/failed": float(
+                sum(
+                    rollout.trajectory.failure is not None
+                    for group in rollouts
+                    for rollout in group.rollouts
+                )
+            ),
+            "rollouts/reruns": float(
+                sum(len(local.reruns) for group in rollouts for local in group.locals)
+            ),
+            "tokens/completion": float(
+                sum(call.response.usage.completion_tokens for call in calls)
+            ),
+            "tokens/cut": fmean([call.response.finish == "length" for call in calls] or [0.0]),
+        }
+    )
+
+
+def batch_figures(before: BatchStats, after: BatchStats) -> dict[str, float]:
+    """Return how a step's model calls were batched.
+
+    Rounds follow one another; the width is the number of calls a batch.
+    """
+    batches = after.batches - before.batches
+    return {
+        "batches/rounds": float(after.rounds - before.rounds),
+        "batches/width": (after.jobs - before.jobs) / max(1, batches),
+    }
+
+
+def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -> dict[str, float]:
+    """Return the mean of every part of the rewards, and of the rewards, by branch."""
+    values: dict[str, list[float]] = {}
+    for comparison in comparisons:
+        branch = comparison.branch
+        if branch == "answer":
+            values.setdefault("reward/answer/reward", []).extend(comparison.rewards_G)
+        for run in comparison.runs:
+            for name, amount in run.parts.items():
+                values.setdefault(f"reward/{branch}/{name}", []).append(amount)
+    for group in groups:
+        values.setdefault(f"reward/{group.key.branch}", []).extend(group.rewards_G)
+    return {name: fmean(amounts) for name, amounts in values.items() if amounts}
+
+
+def _groups(credit: Credit) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for branch, count in credit.groups.items():
+        figures[f"groups/{branch}"] = float(count)
+        figures[f"groups/{branch}_flat"] = credit.flat.get(branch, 0) / count
+        figures[f"groups/{branch}_spread"] = credit.spread.get(branch, 0.0)
+    figures["groups/unscored"] = float(credit.unscored)
+    return figures
+
+
+def _ops(rollouts: Sequence[RolloutGroup]) -> dict[str, float]:
+    """Return the share of each kind of op, and the ops a session."""
+    reports = [
+        trace.report
+        for group in rollouts
+        for rollout in group.rollouts
+        for trace in rollout.trajectory.traces
+    ]
+    mix: Counter[str] = Counter()
+    for report in reports:
+        mix.update(report.op_counts)
+    total = sum(mix.values()) or 1
+    return {f"ops/{kind.lower()}": count / total for kind, count in mix.items()} | {
+        "ops/session": total / max(1, len(reports))
+    }

@@ -1,0 +1,74 @@
+"""Batches of a training step: the episodes it plays, and the rows that they become."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+from memagent.core.exchange import Role
+from train.credit.rows import RowBatch, build_rows, padded_count, rows_of
+from train.errors import TrainFault
+from train.report.traces import step_record
+from train.rollouts.experience import Step
+from train.run.config import LoGoGRPOConfig
+
+
+def episodes_of_batch(batch: int, *, seed: int, episodes: int, size: int) -> list[int]:
+    """Return the places of the episodes that generation batch number `batch` plays.
+
+    Each pass over all of them is shuffled anew. The result depends on the arguments
+    alone; TRL's sampler shuffles every pass after a resume as it did the first.
+    Episodes at the end of a pass that fill no batch are not played in it. Raises
+    `TrainFault` when a batch is larger than all episodes.
+    """
+    if size > episodes:
+        raise TrainFault(
+            f"a step plays {size} episodes, and there are {episodes}; "
+            "give at least as many as a step plays"
+        )
+    passed, within = divmod(batch, episodes // size)
+    order = list(range(episodes))
+    random.Random(f"{seed}/episodes/{passed}").shuffle(order)
+    return order[within * size : (within + 1) * size]
+
+
+def batch_of_step(
+    step: Step,
+    *,
+    args: LoGoGRPOConfig,
+    accelerator: Accelerator,
+    adapters: Mapping[Role, int],
+    pad_id: int,
+) -> RowBatch:
+    """Return the step's rows, as many on every process, scaled so that all count alike.
+
+    `adapters` gives the place of each role's adapter.
+    """
+    rows = rows_of(
+        step.traces,
+        step.credit.advantages,
+        adapters={key: adapters.get(role, 0) for key, role in step.roles.items()},
+        echo=step.echo,
+        skip_zero=args.skip_zero_rows,
+    )
+    mine = torch.tensor([len(rows), step.rows], device=accelerator.device)
+    everyone = accelerator.gather(mine).view(-1, 2).tolist()
+    size = padded_count(
+        max(count for count, _ in everyone), multiple=args.steps_per_generation or 1
+    )
+    total = sum(counted for _, counted in everyone)
+    share = size * len(everyone) / max(1, total)
+    return build_rows(rows, size=size, pad_id=pad_id, counted=step.rows, share=share)
+
+
+def trace_step(folder: Path, step: Step, *, number: int, figures: Mapping[str, float]) -> None:
+    """Append a line about the step to `steps.jsonl` in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = step_record(step, number=number, figures=figures)
+    with (folder / "steps.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -1,0 +1,97 @@
+"""The model that training begins with: loaded or made, and warmed up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from environments.demonstrations.ideal import Demonstration, lines_of
+from environments.worlds.language.vocabulary import tiny_vocabulary
+from train.run.settings import RunSettings
+from train.run.task import demonstrate
+from train.run.warmup import WarmUpPlan, warm_up
+from train.sampling.small_models import (
+    byte_tokenizer,
+    save_model,
+    small_model,
+    word_tokenizer,
+    words_of,
+)
+
+Say = Callable[[str], None]
+"""Takes a line of progress."""
+
+
+def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tuple[Any, Any]:
+    """Return the (model, tokenizer) that training begins with.
+
+    They are kept in `folder/init` for next time.
+    """
+    init = folder / "init"
+    if (init / "config.json").is_file():
+        return _load(init)
+    shown = (
+        asyncio.run(demonstrate(settings)) if settings.warmup or settings.model.path is None else []
+    )
+    if settings.model.path is not None:
+        model, tokenizer = _load(settings.model.path)
+    else:
+        model, tokenizer = new_model(settings, shown)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    say(f"model with {parameters:,} parameters and {len(tokenizer):,} tokens")
+    if settings.warmup is None:
+        save_model(model, tokenizer, init)
+    else:
+        say(f"warm start on {len(shown):,} demonstrations")
+        figures = warm_up(model, tokenizer, shown, folder=init, plan=_warmup_plan(settings))
+        say(f"warm start: loss {figures['loss']:.3f}, token accuracy {figures['accuracy']:.3f}")
+    model.config.name_or_path = str(init)  # where TRL finds the reference
+    return model, tokenizer
+
+
+def new_model(
+    settings: RunSettings, shown: Sequence[Demonstration] | None = None
+) -> tuple[Any, Any]:
+    """Return a (model, tokenizer) with random weights for the language of the settings' world.
+
+    `shown` are demonstrations; they are played when not given.
+    """
+    if shown is None:
+        shown = asyncio.run(demonstrate(settings))
+    tokenizer = _own_tokenizer(settings, shown)
+    part = settings.model
+    model = small_model(
+        tokenizer, size=part.size, context_tokens=part.context_tokens, seed=settings.seed
+    )
+    return model, tokenizer
+
+
+def _load(source: Path | str) -> tuple[Any, Any]:
+    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
+    return model, AutoTokenizer.from_pretrained(source)
+
+
+def _warmup_plan(settings: RunSettings) -> WarmUpPlan:
+    part = settings.warmup
+    assert part is not None
+    return WarmUpPlan(
+        epochs=part.epochs,
+        learning_rate=part.learning_rate,
+        optimizer=part.optimizer,
+        batch_rows=part.batch_rows,
+        max_tokens=settings.model.context_tokens,
+        by_role=settings.model.path is None,
+        seed=settings.seed,
+    )
+
+
+def _own_tokenizer(settings: RunSettings, shown: Sequence[Demonstration]) -> Any:
+    if settings.environment.level == "tiny":
+        return word_tokenizer(
+            [*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))]
+        )
+    return byte_tokenizer(lines_of(shown), size=8_000)

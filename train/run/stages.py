@@ -1,0 +1,153 @@
+"""One stage of a run: its configuration, its trainer, its training."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from environments.play.rollout import MemoryAgent
+from memagent.core.errors import ConfigError
+from train.rollouts.collect import Collector
+from train.rollouts.experience import Experience
+from train.run.config import LoGoGRPOConfig
+from train.run.logs import LogFile, StepLines, quiet
+from train.run.models import Say
+from train.run.plans import credit_plan, rollout_plan
+from train.run.settings import RunSettings, Stage
+from train.run.task import TrainingTask
+from train.run.trainer import LoGoGRPOTrainer
+from train.run.validation import Progress, Validation, save_policy
+from train.run.warmup import bf16_works
+from train.sampling.checkpoints import last_checkpoint, load_for_training
+from train.sampling.policy import PolicyModel
+
+TRACKERS = frozenset({"wandb", "trackio"})
+"""Names that `report_to` may hold besides TensorBoard; each is an extra."""
+
+
+def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -> dict[str, Any]:
+    """Train one stage from the best of the one before and return its record.
+
+    With `resume` it goes on from the stage's last checkpoint, if there is one.
+    """
+    stage, home = settings.stage[number], stage_folder(settings, number)
+    home.mkdir(parents=True, exist_ok=True)
+    task = TrainingTask.of(settings, sessions=stage.sessions)
+    trainer = _trainer_of(settings, number, task)
+    quiet(trainer)
+    checkpoint = last_checkpoint(home) if resume else None
+    if checkpoint:
+        say(f"{home.name} goes on from {checkpoint.name}")
+    progress = Progress.restored(
+        home,
+        int(checkpoint.name.rpartition("-")[2]) if checkpoint else None,
+        measure=settings.validation.measure,
+    )
+    validation = Validation(
+        task=task, stage=stage, folder=home, trainer=trainer, progress=progress, say=say
+    )
+    trainer.add_callback(validation)
+    trainer.add_callback(LogFile(path=home / "log.jsonl"))
+    trainer.add_callback(StepLines(say=say, name=home.name, steps=stage.steps))
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if settings.validation.test_last and trainer.accelerator.is_main_process:
+        save_policy(trainer, home / "last", figures={})
+    return {
+        "sessions": stage.sessions,
+        "steps": trainer.state.global_step,
+        "tokens": progress.tokens,
+        "best": progress.best,
+        "seconds": perf_counter() - validation.began,
+    }
+
+
+def stage_folder(settings: RunSettings, number: int) -> Path:
+    """Return the folder of a stage."""
+    return Path(settings.folder) / f"stage{number}"
+
+
+def _trainer_of(settings: RunSettings, number: int, task: TrainingTask) -> LoGoGRPOTrainer:
+    """Return the trainer of a stage, with the model that the stage begins from."""
+    init = Path(settings.folder) / "init"
+    source = stage_folder(settings, number - 1) / "best" if number else init
+    episodes = task.episodes("train", settings.environment.episodes)
+    answering = task.answering(episodes, split="train")
+    args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
+    model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
+    return LoGoGRPOTrainer(
+        model,
+        args=args,
+        episodes=episodes,
+        experience=lambda policy: experience_of(args, task, policy, answering),
+        processing_class=tokenizer,
+        adapters=adapters,
+    )
+
+
+def experience_of(
+    args: LoGoGRPOConfig, task: TrainingTask, policy: PolicyModel, answering: MemoryAgent | None
+) -> Experience:
+    """Return the experience that a configuration describes."""
+    return Experience(
+        collector=Collector(
+            agent=task.agent,
+            policy=policy,
+            plan=rollout_plan(args),
+            episode_model=task.episode_model(split="train"),
+        ),
+        plan=credit_plan(args),
+        answering=answering,
+        scoring=task.env.scoring,
+    )
+
+
+def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOConfig:
+    """Return the trainer's configuration of a stage.
+
+    Raises `ConfigError`.
+    """
+    values = {
+        "seed": settings.seed,
+        "max_steps": stage.steps,
+        "output_dir": str(home),
+        "report_to": ["tensorboard"],
+        "logging_steps": 1,
+        "save_strategy": "steps",
+        "save_total_limit": 2,
+        "disable_tqdm": True,
+        "bf16": bf16_works(),
+        "use_cpu": not torch.cuda.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(),
+    } | settings.trainer
+    if stage.roles:
+        values["roles"] = stage.roles
+    report_to = values["report_to"] or ()
+    for name in TRACKERS & ({report_to} if isinstance(report_to, str) else set(report_to)):
+        if find_spec(name) is None:
+            raise ConfigError(
+                f'trainer.report_to: {name} is not installed: pip install "memagent[{name}]"'
+            )
+    return _config_of(values)
+
+
+def _config_of(values: dict[str, Any]) -> LoGoGRPOConfig:
+    """Return the trainer's configuration from plain values.
+
+    Raises `ConfigError` naming a field that does not exist.
+    """
+    known = [field.name for field in fields(LoGoGRPOConfig) if field.init]
+    for name in values:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"trainer.{name}: there is no such setting{hint}")
+    try:
+        return LoGoGRPOConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"trainer: {error}") from error

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from memagent.core.answers import Filter
 from memagent.core.records import Event, MemoryItem, NodeKind, Relation
 from memagent.events.merge import open_events
-from memagent.state.effects import event_as_item
+from memagent.state.adjacency import event_as_item
 from memagent.state.fold import BankState
 from memagent.state.matching import matches
 

@@ -19,7 +19,7 @@ from memagent.core.records import Chunk, MemoryItem, SourceRef
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, IngestState
-from memagent.state.effects import event_as_item
+from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 

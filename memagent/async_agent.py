@@ -174,7 +174,7 @@ class AsyncAgent:
         )
 
     async def _remember_chunk(self, session: Session, chunk: Chunk) -> ChunkReport:
-        from memagent.graphs.running import run_graph
+        from memagent.graphs.state import run_graph
 
         try:
             state = await run_graph(
@@ -197,7 +197,7 @@ class AsyncAgent:
 
         Raises `ModelError` when the model fails.
         """
-        from memagent.graphs.running import run_graph
+        from memagent.graphs.state import run_graph
 
         with self._asking() as one:
             agent, asked = await self._placed(question)
@@ -213,7 +213,7 @@ class AsyncAgent:
         """The answer graph's steps as they finish: (node, what it put into the state);
         the last is `cite` with the answer.
         """
-        from memagent.graphs.running import stream_graph
+        from memagent.graphs.state import stream_graph
 
         agent, asked = await self._placed(question)
         one = self._asking()

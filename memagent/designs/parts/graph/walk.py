@@ -107,10 +107,8 @@ class GraphWalkRetriever:
             question.text,
             ctx.bank.state.graph,
             subgoals,
-            events=seeds.events,
-            locate=seeds.locate,
+            terrain=seeds,
             explore=explore,
-            closeness=seeds.closeness,
             settings=self.settings,
         )
         return replace(walk, response_ids=(planned_by, *walk.response_ids))

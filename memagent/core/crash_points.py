@@ -1,9 +1,9 @@
-"""Named places at which a test process can kill itself, to prove that a crash anywhere
-loses nothing acknowledged.
+"""Named places at which a test process can kill itself.
 
-The stores and the bank call `reach(name)` as they pass each place; unless `kill_at` was
-called in this very process that is one comparison. Nothing but the function call arms a
-point: no environment variable, no setting.
+They prove that a crash anywhere loses nothing acknowledged. The stores and the bank
+call `reach(name)` as they pass each place; unless `kill_at` was called in this very
+process that is one comparison. Nothing but the function call arms a point: no
+environment variable, no setting.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ BANK_CRASH_POINTS: Final = (
     "refresh.caught_up",
     "export.written",
 )
-"""Those of the memory bank: before and after an append, around the catch-up of the search
-view, before an export takes its place.
+"""The points of the memory bank: before and after an append, around the catch-up of the
+search view, before an export takes its place.
 """
 
 _hook: Callable[[str], None] | None = None
 
 
 def reach(name: str) -> None:
-    """Say that the place called `name` has been reached."""
+    """Report that the place called `name` has been reached."""
     if _hook is not None:
         _hook(name)
 

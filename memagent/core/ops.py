@@ -1,5 +1,4 @@
-"""What a manager may do to memory, as values: ADD, UPDATE, DELETE, NOOP, and the
-verdict of validation.
+"""Operations on memory as values (ADD, UPDATE, DELETE, NOOP), and their validation.
 
 A `MemoryOp` is what a model or a caller *proposes*. `validate_ops` turns proposals into
 an `OpBatch`; nothing else writes. The empty batch is legal and is still journalled, so
@@ -69,7 +68,7 @@ MemoryOp = Annotated[Add | Update | Delete | Noop, Field(discriminator="op")]
 
 
 class RejectReason(StrEnum):
-    """Why a proposed op was not carried out."""
+    """The reason why a proposed op was not carried out."""
 
     NOT_AN_OBJECT = "not_an_object"
     UNKNOWN_OP = "unknown_op"
@@ -92,9 +91,7 @@ class RejectReason(StrEnum):
 
 
 class Rejected(Record):
-    """A proposed op that was not carried out, with the reason; kept in the journal
-    beside the accepted ones.
-    """
+    """A proposed op that was not carried out; the journal keeps it beside accepted ones."""
 
     reason: RejectReason
     detail: Text = ""
@@ -105,7 +102,7 @@ class Rejected(Record):
 
 
 class ParseStatus(StrEnum):
-    """How a model's text was read."""
+    """The outcome of reading a model's text."""
 
     STRICT = "strict"
     """Valid JSON of the expected shape."""
@@ -148,9 +145,7 @@ class OpLimits(Record):
 
 
 class OpBatch(Record):
-    """The verdict on one chunk's proposals: what will be written and what will not,
-    each with its reason.
-    """
+    """The verdict on one chunk's proposals: ops to write, and refused ones with reasons."""
 
     accepted: tuple[MemoryOp, ...] = ()
     rejected: tuple[Rejected, ...] = ()

@@ -127,7 +127,6 @@ class Relevance(Record):
     collapsed: tuple[Id, ...] = ()
     """Near duplicates with lower scores that this hit stands for."""
     rerank: float | None = None
-    """The reranker's score."""
     tokens: int | None = None
     """Estimated tokens of the text, when a token budget was set."""
 

@@ -1,15 +1,13 @@
-"""Named places at which a test process can kill itself.
+"""Named places at which a test can stop or kill a process.
 
-They prove that a crash anywhere loses nothing acknowledged. The stores and the bank
-call `reach(name)` as they pass each place; unless `kill_at` was called in this very
-process that is one comparison. Nothing but the function call arms a point: no
+Tests prove with them that a crash anywhere loses nothing acknowledged. The stores and
+the bank call `reach(name)` as they pass each place; unless `watch` was called in this
+very process that is one comparison. Nothing but the function call arms a point: no
 environment variable, no setting.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -63,23 +61,3 @@ def watch(hook: Callable[[str], None] | None) -> None:
     """
     global _hook
     _hook = hook
-
-
-def kill_at(name: str, *, visit: int = 1) -> None:
-    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1).
-
-    Raises `ValueError` for an unknown name.
-    """
-    known = CRASH_POINTS + BANK_CRASH_POINTS
-    if name not in known:
-        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
-    left = visit
-
-    def hook(reached: str) -> None:
-        nonlocal left
-        if reached == name:
-            left -= 1
-            if left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    watch(hook)

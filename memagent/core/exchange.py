@@ -15,7 +15,6 @@ from pydantic import Field
 from memagent.core.records import Id, Record, Text
 
 JsonSchema = dict[str, Any]
-"""A JSON Schema document."""
 
 
 class Role(StrEnum):

@@ -44,7 +44,6 @@ class GraphNode(Record):
     aliases: tuple[Text, ...] = ()
     """Other tellings of the same event."""
     valid: TimeSpan | None = None
-    """When it happened."""
     said_at: Moment | None = None
     time_text: Text | None = None
     session_id: Text | None = None
@@ -82,7 +81,6 @@ class GraphDocument(Record):
 
     scope: Scope = Scope()
     digest: Text = ""
-    """Digest of the memory it was taken from."""
     seq: int = 0
     as_of: AsOf = AsOf()
     nodes: tuple[GraphNode, ...] = ()

@@ -64,7 +64,6 @@ class Noop(_Op):
 
 
 MemoryOp = Annotated[Add | Update | Delete | Noop, Field(discriminator="op")]
-"""One proposed change."""
 
 
 class RejectReason(StrEnum):
@@ -111,9 +110,7 @@ class ParseStatus(StrEnum):
     PARTIAL = "partial"
     """Some entries were usable, some were not."""
     FAILED = "failed"
-    """Nothing could be read."""
     EMPTY = "empty"
-    """The model wrote nothing."""
 
 
 class Parsed(Record, Generic[T]):
@@ -131,11 +128,9 @@ class OpLimits(Record):
     max_ops: Annotated[int, Field(ge=1)] = 64
     """Ops taken from one batch; the rest are rejected."""
     max_text_chars: Annotated[int, Field(ge=1)] = 2_000
-    """Longest item text."""
     allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset(
         {"ADD", "UPDATE", "DELETE", "NOOP"}
     )
-    """Kinds of ops a design may use."""
     allow_explicit_ids: bool = False
     """Whether ADD may name its own id (direct callers only)."""
     require_sources: bool = True

@@ -82,7 +82,6 @@ RECIPES: Final[dict[str, Recipe]] = {
     "deep": DEEP,
     "plain": PLAIN,
 }
-"""The named recipes."""
 
 
 def recipe_of(choice: Recipe | str) -> Recipe:

@@ -82,7 +82,6 @@ Text = Annotated[str, AfterValidator(clean_text)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_parse_moment), AfterValidator(as_utc)]
 """An aware datetime, normalised to UTC; naive input is read as UTC."""
 Id = Annotated[Text, Field(min_length=1, max_length=256)]
-"""An opaque id."""
 Metadata = dict[Text, Text | int | float | bool | None]
 """A caller's own keys and values."""
 
@@ -261,7 +260,6 @@ class Fact(Record):
     subject: Text | None = None
     """Who or what the statement is about."""
     speaker: Text | None = None
-    """Who said it."""
     source_turn_ids: tuple[Id, ...] = ()
     valid: TimeSpan | None = None
     """When it happened or began to hold."""

@@ -70,7 +70,6 @@ class GraphStats(Record):
     events_per_session: dict[Text, int]
     """Events by the session that told them first; sessions without events are left out."""
     sessions: int
-    """Sessions stored."""
     components: tuple[int, ...]
     """Sizes in events of the parts of the graph that edges between events hold together,
     largest first; 1 is an event by itself.

@@ -153,7 +153,6 @@ Entry = Annotated[
     SessionStored | Commit | GraphDelta | StatsDelta | Restored | Erased,
     Field(discriminator="kind"),
 ]
-"""One journal entry."""
 
 
 class HistoryEntry(Record):

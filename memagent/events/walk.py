@@ -115,7 +115,6 @@ class WalkSettings:
 
 
 Explorer = Callable[[WalkView], Awaitable[Move]]
-"""Decides at one event."""
 
 
 class Terrain(Protocol):

@@ -22,7 +22,6 @@ from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
 INGEST_NODES = ("extract", "relate", "decide", "validate", "commit", "index")
-"""The nodes in the order they run."""
 
 
 async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:

@@ -310,7 +310,6 @@ class Expiry:
     of: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     """When each item that ever expires does so."""
     ids: frozenset[str] = frozenset()
-    """The expired ones."""
     since: datetime | None = None
     until: datetime | None = None
     """The half-open stretch in which these and no others are expired; None is open."""
@@ -332,4 +331,3 @@ class Expiry:
 
 
 NEVER_LOOKED = Expiry()
-"""The expiry that a bank starts from."""

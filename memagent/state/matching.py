@@ -12,24 +12,22 @@ LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 
 
 def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
-    """(field of `Filter`, value) pairs an item is filed under."""
-    keys = [("kinds", item.kind)]
-    if item.speaker:
-        keys.append(("speakers", item.speaker))
-    if item.subject:
-        keys.append(("subjects", item.subject))
-    if item.session_id:
-        keys.append(("session_ids", item.session_id))
-    keys.extend(("tags", tag) for tag in item.tags)
-    return keys
+    """Return the (field of `Filter`, value) pairs that an item is filed under."""
+    named = (
+        ("speakers", item.speaker),
+        ("subjects", item.subject),
+        ("session_ids", item.session_id),
+    )
+    filed = [(field, value) for field, value in named if value]
+    return [("kinds", item.kind), *filed, *(("tags", tag) for tag in item.tags)]
 
 
 def matches(item: MemoryItem, where: Filter) -> bool:
-    """Whether an item passes a filter."""
+    """Tell whether an item passes a filter."""
     keys = filter_keys(item)
     for name in LISTED:
-        wanted: frozenset[str] = getattr(where, name)
-        if wanted and not any(field == name and value in wanted for field, value in keys):
+        allowed: frozenset[str] = getattr(where, name)
+        if allowed and not any(field == name and value in allowed for field, value in keys):
             return False
     if where.ids and item.id not in where.ids:
         return False

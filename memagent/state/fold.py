@@ -36,7 +36,7 @@ from memagent.core.snapshot import (
     stats_hash,
     sub_hash,
 )
-from memagent.state.adjacency import GraphState, graph_of
+from memagent.state.adjacency import GraphState
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
@@ -141,20 +141,16 @@ def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
     session_id, index = commit.source.session_id, commit.source.chunk_index
     if session_id is not None and index is not None:
         done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
-    graph = state.graph if commit.graph.empty else state.graph.apply(commit.graph)
-    state = _with_ordinals(_with_changes(state, commit.changes, seq), commit.ordinals)
-    return replace(state, graph=graph, done=done, seq=seq)
+    return _with_effects(state, commit, done, seq)
 
 
 def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
     for session in entry.sessions:
         state = _with_session(state, session)
-    state = _with_ordinals(_with_changes(state, entry.changes, seq), entry.ordinals)
     done = state.done
     for session_id, chunks in entry.done:
         done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
-    state = _with_stats(state, entry.stats)
-    return replace(state, graph=state.graph.apply(entry.graph), done=done, seq=seq)
+    return _with_stats(_with_effects(state, entry, done, seq), entry.stats)
 
 
 def _with_session(state: BankState, session: Session) -> BankState:
@@ -164,11 +160,17 @@ def _with_session(state: BankState, session: Session) -> BankState:
     return replace(state, sessions=state.sessions.insert(session.id, session), turns=turns)
 
 
-def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> BankState:
+def _with_effects(
+    state: BankState,
+    entry: Commit | Restored,
+    done: HashTrieMap[str, frozenset[int]],
+    seq: int,
+) -> BankState:
+    """Assign the entry's items, graph and id counter, in one new state."""
     items, archive, root = state.items, state.archive, state.item_root
     touched, texts, timelines = state.touched, state.texts, state.timelines
     expiring = state.expiring
-    for change in changes:
+    for change in entry.changes:
         old, past = items.get(change.id), archive.get(change.id, ())
         if old is not None:
             root = sub_hash(root, item_hash(old, past))
@@ -196,6 +198,7 @@ def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> 
                 if change.after.expires_at is not None:
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
+    ordinals, ordinal_root = _counted(state, entry.ordinals)
     return replace(
         state,
         items=items,
@@ -205,6 +208,11 @@ def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> 
         timelines=timelines,
         expiring=expiring,
         item_root=root,
+        graph=state.graph if entry.graph.empty else state.graph.apply(entry.graph),
+        ordinals=ordinals,
+        ordinal_root=ordinal_root,
+        done=done,
+        seq=seq,
     )
 
 
@@ -234,7 +242,10 @@ def _placed(
     return timelines.insert(key, (*marks[:at], *((mark,) if present else ()), *rest))
 
 
-def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> BankState:
+def _counted(
+    state: BankState, updates: Iterable[tuple[str, int]]
+) -> tuple[HashTrieMap[str, int], int]:
+    """Return the id counter and its root after the updates."""
     ordinals, root = state.ordinals, state.ordinal_root
     for key, count in updates:
         old = ordinals.get(key, 0)
@@ -243,7 +254,7 @@ def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> Bank
         if count:
             root = add_hash(root, ordinal_hash(key, count))
         ordinals = ordinals.insert(key, count) if count else ordinals.discard(key)
-    return replace(state, ordinals=ordinals, ordinal_root=root)
+    return ordinals, root
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
@@ -282,16 +293,21 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
 
     Raises `SnapshotMismatch` when content and digest disagree.
     """
-    state = BankState(graph=graph_of(snapshot.graph.all_nodes(), snapshot.graph.all_edges()))
-    for session in snapshot.sessions.values():
-        state = _with_session(state, session)
-    changes = [
-        ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
-        for item in snapshot.items.values()
-    ]
-    state = _with_changes(state, changes, snapshot.seq)
-    state = _with_stats(_with_ordinals(state, snapshot.ordinals.items()), snapshot.stats.items())
-    state = replace(state, done=HashTrieMap(dict(snapshot.done)), seq=snapshot.seq)
+    entry = Restored(
+        digest=snapshot.digest,
+        changes=tuple(
+            ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
+            for item in snapshot.items.values()
+        ),
+        graph=GraphDelta(
+            nodes=tuple(snapshot.graph.all_nodes()), edges=tuple(snapshot.graph.all_edges())
+        ),
+        ordinals=tuple(snapshot.ordinals.items()),
+        stats=tuple(snapshot.stats.items()),
+        done=tuple((name, tuple(chunks)) for name, chunks in snapshot.done.items()),
+        sessions=tuple(snapshot.sessions.values()),
+    )
+    state = _after_restore(EMPTY_STATE, entry, snapshot.seq)
     if state.digest() != snapshot.digest:
         raise SnapshotMismatch(
             f"the snapshot says digest {snapshot.digest[:12]}, its content has"

@@ -13,13 +13,15 @@ LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 
 def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
     """Return the (field of `Filter`, value) pairs that an item is filed under."""
-    named = (
-        ("speakers", item.speaker),
-        ("subjects", item.subject),
-        ("session_ids", item.session_id),
-    )
-    filed = [(field, value) for field, value in named if value]
-    return [("kinds", item.kind), *filed, *(("tags", tag) for tag in item.tags)]
+    keys = [("kinds", item.kind)]
+    if item.speaker:
+        keys.append(("speakers", item.speaker))
+    if item.subject:
+        keys.append(("subjects", item.subject))
+    if item.session_id:
+        keys.append(("session_ids", item.session_id))
+    keys.extend(("tags", tag) for tag in item.tags)
+    return keys
 
 
 def matches(item: MemoryItem, where: Filter) -> bool:

@@ -62,9 +62,7 @@ _SMALL: Sequence[str] = (
 ).split()
 _TENS: Sequence[str] = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _ORDINALS: Sequence[str] = "first second third fourth fifth".split()
-_COUNTS = dict(zip(_SMALL, range(1, 20), strict=True)) | dict(
-    zip(_TENS, range(20, 100, 10), strict=True)
-)
+_COUNTS = dict[str, int](zip((*_SMALL, *_TENS), (*range(1, 20), *range(20, 100, 10)), strict=True))
 _NUMBER_WORD = (
     rf"(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[:9])}))?|{'|'.join(reversed(_SMALL))}"
 )

@@ -36,8 +36,7 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
 from memagent.graphs.ingest import INGEST_NODES
-from memagent.graphs.running import run_graph
-from memagent.graphs.state import AgentContext, IngestState
+from memagent.graphs.state import AgentContext, IngestState, run_graph
 
 WORDS = (
     "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter window river stone paper candle forest "

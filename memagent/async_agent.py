@@ -174,7 +174,7 @@ class AsyncAgent:
         )
 
     async def _remember_chunk(self, session: Session, chunk: Chunk) -> ChunkReport:
-        from memagent.graphs.running import run_graph
+        from memagent.graphs.state import run_graph
 
         try:
             state = await run_graph(
@@ -198,7 +198,7 @@ class AsyncAgent:
         `as_of` asks the memory of a point in time. Raises `ModelError` when the model
         fails.
         """
-        from memagent.graphs.running import run_graph
+        from memagent.graphs.state import run_graph
 
         with self._answer_span() as span:
             asked = as_question(question)
@@ -218,7 +218,7 @@ class AsyncAgent:
 
         Each is (node, its update of the state); the last is `cite` with the answer.
         """
-        from memagent.graphs.running import stream_graph
+        from memagent.graphs.state import stream_graph
 
         agent, asked = await self._placed(as_question(question))
         span = self._answer_span()

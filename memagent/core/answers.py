@@ -44,8 +44,9 @@ class AsOf(Record):
 
 
 class Filter(Record):
-    """Which items may be found; every given field must match (an item matches a set if
-    it has one of its members).
+    """Conditions on items; every field that is set must match.
+
+    An item matches a set if it has one of its members.
     """
 
     speakers: frozenset[str] = frozenset()
@@ -99,8 +100,7 @@ class Question(Record):
 
 
 class Relevance(Record):
-    """Why a hit is there: its rank and score in each arm, what weighed it up or down,
-    and what led to it.
+    """The reasons for a hit: rank and score in each arm, weights, and the way to it.
 
     A search's score is `fused` times all `factors`; with a `rerank` score it is 1 plus
     that score's logistic.
@@ -127,14 +127,14 @@ class Relevance(Record):
     collapsed: tuple[Id, ...] = ()
     """Near duplicates with lower scores that this hit stands for."""
     rerank: float | None = None
-    """The reranker's score."""
     tokens: int | None = None
     """Estimated tokens of the text, when a token budget was set."""
 
 
 class Hit(Record):
-    """One item or event found, with its score (higher is better; comparable within one
-    search only).
+    """One item or event found, with its score.
+
+    Higher is better; scores compare within one search only.
     """
 
     id: Id
@@ -160,7 +160,7 @@ class Hit(Record):
 
 
 class Verdict(StrEnum):
-    """How an answer stands to its evidence."""
+    """The relation of an answer to its evidence."""
 
     SUPPORTED = "supported"
     UNSUPPORTED = "unsupported"
@@ -169,7 +169,7 @@ class Verdict(StrEnum):
 
 
 class Citation(Record):
-    """Evidence behind an answer: a hit that was shown, the turn it rests on and a verbatim quote."""
+    """Evidence behind an answer: a hit that was shown, its turn and a verbatim quote."""
 
     hit_id: Id
     version: int | None = None

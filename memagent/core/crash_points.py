@@ -1,15 +1,13 @@
-"""Named places at which a test process can kill itself, to prove that a crash anywhere
-loses nothing acknowledged.
+"""Named places at which a test can stop or kill a process.
 
-The stores and the bank call `reach(name)` as they pass each place; unless `kill_at` was
-called in this very process that is one comparison. Nothing but the function call arms a
-point: no environment variable, no setting.
+Tests prove with them that a crash anywhere loses nothing acknowledged. The stores and
+the bank call `reach(name)` as they pass each place; unless `watch` was called in this
+very process that is one comparison. Nothing but the function call arms a point: no
+environment variable, no setting.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -43,15 +41,15 @@ BANK_CRASH_POINTS: Final = (
     "refresh.caught_up",
     "export.written",
 )
-"""Those of the memory bank: before and after an append, around the catch-up of the search
-view, before an export takes its place.
+"""The points of the memory bank: before and after an append, around the catch-up of the
+search view, before an export takes its place.
 """
 
 _hook: Callable[[str], None] | None = None
 
 
 def reach(name: str) -> None:
-    """Say that the place called `name` has been reached."""
+    """Report that the place called `name` has been reached."""
     if _hook is not None:
         _hook(name)
 
@@ -63,23 +61,3 @@ def watch(hook: Callable[[str], None] | None) -> None:
     """
     global _hook
     _hook = hook
-
-
-def kill_at(name: str, *, visit: int = 1) -> None:
-    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1).
-
-    Raises `ValueError` for an unknown name.
-    """
-    known = CRASH_POINTS + BANK_CRASH_POINTS
-    if name not in known:
-        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
-    left = visit
-
-    def hook(reached: str) -> None:
-        nonlocal left
-        if reached == name:
-            left -= 1
-            if left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    watch(hook)

@@ -6,14 +6,14 @@ world did is one of these errors.
     MemAgentError
     +-- ConfigError(ValueError)       wrong or conflicting settings; names the field and the fix
     |   +-- UnknownPlugin             unknown plug-in name; lists close matches
-    |   +-- MissingExtra              an optional dependency is absent; names the exact pip command
+    |   +-- MissingExtra              an optional dependency is absent; names the pip command
     +-- InputError(ValueError)        what the caller handed in cannot be stored as it is
     +-- ModelError                    a model provider failed; `.retryable`
     |   +-- ModelTimeout, ModelRateLimited, ContextOverflow, ModelAuthError, BudgetExceeded
-    +-- EmbeddingError                an embedder failed or answered with unusable vectors; `.retryable`
+    +-- EmbeddingError                an embedder failed or gave unusable vectors; `.retryable`
     +-- StoreError                    the store failed; `.retryable`
-        +-- StoreUnavailable, StoreCorrupt, StoreReadOnly, VersionConflict, MemoryNotFound(KeyError),
-            SnapshotMismatch, StoreLocked, WrongLoop
+        +-- StoreUnavailable, StoreCorrupt, StoreReadOnly, VersionConflict,
+            MemoryNotFound(KeyError), SnapshotMismatch, StoreLocked, WrongLoop
 
 `environments` and `train` add `EnvironmentFault` and `TrainFault` below the same root.
 """
@@ -50,7 +50,8 @@ class MissingExtra(ConfigError):
         self.extra = extra
         reason = f" ({cause})" if cause else ""
         super().__init__(
-            f'{needed_for} needs an optional dependency: run  pip install "memagent[{extra}]"{reason}'
+            f"{needed_for} needs an optional dependency: "
+            f'run  pip install "memagent[{extra}]"{reason}'
         )
 
 
@@ -99,7 +100,7 @@ class BudgetExceeded(ModelError):
 
 
 class EmbeddingError(MemAgentError):
-    """An embedder failed or gave vectors that cannot be used (wrong width, not finite, all zero)."""
+    """An embedder failed, or its vectors have a wrong width, are not finite or all zero."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -111,8 +112,9 @@ class StoreError(MemAgentError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached or written now (disk full, server down); nothing
-    was acknowledged.
+    """The database cannot be reached or written now (disk full, server down).
+
+    Nothing was acknowledged.
     """
 
     retryable = True
@@ -127,8 +129,9 @@ class StoreReadOnly(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Another writer appended first: `expected` is the sequence we built on, `actual`
-    the one found.
+    """Another writer appended first.
+
+    `expected` is the sequence we built on, `actual` the one found.
     """
 
     retryable = True
@@ -166,8 +169,7 @@ class WrongLoop(StoreError):
 
 @contextmanager
 def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
-    """Attribute whatever extension code raises to `kind`, naming `where` it happened
-    and keeping the cause.
+    """Raise whatever extension code raises as `kind`, with the place and the cause.
 
     Errors of our own tree pass unchanged; so do cancellation and keyboard interrupts.
     """
@@ -180,9 +182,7 @@ def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
 
 
 def fault_in(exc: ValidationError) -> str:
-    """What a record refused first, in one line: the field and the reason, without
-    pydantic's links and internals.
-    """
+    """Return the first fault of a record in one line: the field and the reason."""
     first = exc.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     reason = re.sub(

@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back.
+"""Requests to a model and its responses.
 
 The same two records serve a hosted provider, a scripted fake and a policy whose token
 ids are recorded: only the model object differs. `tokens` is None unless the model kept
@@ -15,11 +15,10 @@ from pydantic import Field
 from memagent.core.records import Id, Record, Text
 
 JsonSchema = dict[str, Any]
-"""A JSON Schema document."""
 
 
 class Role(StrEnum):
-    """Which part of the agent speaks; model routing, credit and budgets go by it."""
+    """The part of the agent that speaks; model routing, credit and budgets go by it."""
 
     EXTRACTOR = "extractor"
     MANAGER = "manager"
@@ -31,7 +30,7 @@ class Role(StrEnum):
 
 
 class StepRef(Record):
-    """Where in a run a model call belongs: session, chunk, and the call's ordinal within the role."""
+    """The place of a model call in a run: session, chunk, ordinal within the role."""
 
     session_id: Text | None = None
     chunk_index: int | None = None
@@ -40,7 +39,7 @@ class StepRef(Record):
 
 
 class ToolCall(Record):
-    """A tool invocation asked for by a model; `arguments` is the JSON text as the model wrote it."""
+    """A tool invocation that a model asks for; `arguments` is JSON as the model wrote it."""
 
     id: Id
     name: Id
@@ -95,7 +94,7 @@ class ModelRequest(Record):
 
 
 class FinishReason(StrEnum):
-    """Why the model stopped."""
+    """The reason why the model stopped."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -128,8 +127,9 @@ class Usage(Record):
 
 
 class TokenTrace(Record):
-    """The sampler's own ids, never re-tokenised: prompt (P,), completion (C,), and the
-    C log-probabilities in nats.
+    """The sampler's own ids, never re-tokenised, and log-probabilities in nats.
+
+    Shapes: prompt (P,), completion (C,), log-probabilities (C,).
     """
 
     prompt_ids: tuple[int, ...]
@@ -139,7 +139,7 @@ class TokenTrace(Record):
 
 
 class ModelResponse(Record):
-    """What a model answered."""
+    """One response of a model."""
 
     id: Id
     text: Text = ""

@@ -1,7 +1,6 @@
-"""The event graph of one memory as a document that can leave the house: nodes, edges,
-and the turns they rest on.
+"""The event graph of one memory as a document: nodes, edges, the turns they rest on.
 
-What files and pages are written from. Topics are nodes here like any other, although
+Files and pages are written from it. Topics are nodes here like any other, although
 the journal holds none. Nodes come in the order of their kinds and stories, edges by
 their ends, so equal memories give equal documents. Every turn that a node or an edge
 names and the memory has is in `turns`.
@@ -18,11 +17,11 @@ from memagent.core.answers import AsOf
 from memagent.core.records import Id, Moment, NodeKind, Record, Relation, Scope, Text, TimeSpan
 
 GraphFormat = Literal["html", "json", "graphml"]
-"""How a graph is written: one page, node-link JSON, or GraphML."""
+"""The forms of a written graph: one page, node-link JSON, or GraphML."""
 
 
 class NodeState(StrEnum):
-    """Whether a node still tells what the memory holds."""
+    """The state of a node: whether it still tells what the memory holds."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -45,7 +44,6 @@ class GraphNode(Record):
     aliases: tuple[Text, ...] = ()
     """Other tellings of the same event."""
     valid: TimeSpan | None = None
-    """When it happened."""
     said_at: Moment | None = None
     time_text: Text | None = None
     session_id: Text | None = None
@@ -83,7 +81,6 @@ class GraphDocument(Record):
 
     scope: Scope = Scope()
     digest: Text = ""
-    """Digest of the memory it was taken from."""
     seq: int = 0
     as_of: AsOf = AsOf()
     nodes: tuple[GraphNode, ...] = ()
@@ -91,7 +88,7 @@ class GraphDocument(Record):
     turns: tuple[GraphTurn, ...] = ()
 
     def without_hidden(self) -> GraphDocument:
-        """The document with open nodes and edges only, and the turns they rest on."""
+        """Return the document with open nodes and edges only, and the turns they rest on."""
         nodes = tuple(node for node in self.nodes if node.state is NodeState.OPEN)
         edges = tuple(edge for edge in self.edges if edge.state is NodeState.OPEN)
         named = {turn_id for node in nodes for turn_id in node.source_turn_ids}

@@ -1,5 +1,4 @@
-"""What a manager may do to memory, as values: ADD, UPDATE, DELETE, NOOP, and the
-verdict of validation.
+"""Operations on memory as values (ADD, UPDATE, DELETE, NOOP), and their validation.
 
 A `MemoryOp` is what a model or a caller *proposes*. `validate_ops` turns proposals into
 an `OpBatch`; nothing else writes. The empty batch is legal and is still journalled, so
@@ -65,11 +64,10 @@ class Noop(_Op):
 
 
 MemoryOp = Annotated[Add | Update | Delete | Noop, Field(discriminator="op")]
-"""One proposed change."""
 
 
 class RejectReason(StrEnum):
-    """Why a proposed op was not carried out."""
+    """The reason why a proposed op was not carried out."""
 
     NOT_AN_OBJECT = "not_an_object"
     UNKNOWN_OP = "unknown_op"
@@ -92,9 +90,7 @@ class RejectReason(StrEnum):
 
 
 class Rejected(Record):
-    """A proposed op that was not carried out, with the reason; kept in the journal
-    beside the accepted ones.
-    """
+    """A proposed op that was not carried out; the journal keeps it beside accepted ones."""
 
     reason: RejectReason
     detail: Text = ""
@@ -105,7 +101,7 @@ class Rejected(Record):
 
 
 class ParseStatus(StrEnum):
-    """How a model's text was read."""
+    """The outcome of reading a model's text."""
 
     STRICT = "strict"
     """Valid JSON of the expected shape."""
@@ -114,9 +110,7 @@ class ParseStatus(StrEnum):
     PARTIAL = "partial"
     """Some entries were usable, some were not."""
     FAILED = "failed"
-    """Nothing could be read."""
     EMPTY = "empty"
-    """The model wrote nothing."""
 
 
 class Parsed(Record, Generic[T]):
@@ -134,11 +128,9 @@ class OpLimits(Record):
     max_ops: Annotated[int, Field(ge=1)] = 64
     """Ops taken from one batch; the rest are rejected."""
     max_text_chars: Annotated[int, Field(ge=1)] = 2_000
-    """Longest item text."""
     allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset(
         {"ADD", "UPDATE", "DELETE", "NOOP"}
     )
-    """Kinds of ops a design may use."""
     allow_explicit_ids: bool = False
     """Whether ADD may name its own id (direct callers only)."""
     require_sources: bool = True
@@ -148,9 +140,7 @@ class OpLimits(Record):
 
 
 class OpBatch(Record):
-    """The verdict on one chunk's proposals: what will be written and what will not,
-    each with its reason.
-    """
+    """The verdict on one chunk's proposals: ops to write, and refused ones with reasons."""
 
     accepted: tuple[MemoryOp, ...] = ()
     rejected: tuple[Rejected, ...] = ()

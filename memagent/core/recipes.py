@@ -1,4 +1,4 @@
-"""Recipes: how a search goes about it, as a value.
+"""Recipes: the ways to search, as values.
 
 A recipe names the arms that take part, what is added to their hits (neighbouring turns,
 sessions, the event graph), what weighs a hit up or down (the time asked about, age,
@@ -22,7 +22,7 @@ Arm = Literal["dense", "dense_context", "lexical", "lexical_context"]
 neighbours.
 """
 TimeUse = Literal["off", "soft", "hard"]
-"""What is done when a question names a time: nothing; what is near it counts more; nothing
+"""The effect of a time that a question names: none; what is near it counts more; nothing
 else is shown.
 """
 
@@ -65,14 +65,12 @@ class Recipe(Record):
 
 
 PLAIN: Final = Recipe()
-"""All four arms, and who is named; no use of times: what designs search with when no
-recipe is named.
-"""
+"""All four arms, and who is named; no use of times. Designs search so by default."""
 FAST: Final = Recipe(arms=frozenset[Arm](("dense", "lexical_context")), pool=30)
 """Two arms, and who is named: the least time."""
 BALANCED: Final = Recipe(time="soft")
-"""All four arms; who and what time is named weigh in. What `search` does when nothing else
-is said.
+"""All four arms; the people and the time that are named weigh in. `search` does so by
+default.
 """
 DEEP: Final = Recipe(time="soft", neighbours=1, sessions=2, graph=20, rerank=30, collapse=0.95)
 """Everything that a search can follow without a language model, and a reranker where there
@@ -84,24 +82,23 @@ RECIPES: Final[dict[str, Recipe]] = {
     "deep": DEEP,
     "plain": PLAIN,
 }
-"""The named recipes."""
 
 
 def recipe_of(choice: Recipe | str) -> Recipe:
-    """A recipe by its name, or the recipe itself.
+    """Return a recipe by its name, or the recipe itself.
 
     Raises `ConfigError` for a name that is none.
     """
     if not isinstance(choice, str):
         return choice
-    found = RECIPES.get(choice)
-    if found is None:
+    if choice not in RECIPES:
         near = get_close_matches(choice, RECIPES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"no recipe is named {choice!r}{hint} (there are {', '.join(RECIPES)}; or give a Recipe)"
+            f"no recipe is named {choice!r}{hint}"
+            f" (there are {', '.join(RECIPES)}; or give a Recipe)"
         )
-    return found
+    return RECIPES[choice]
 
 
 def _by_name(value: object) -> object:

@@ -1,5 +1,4 @@
-"""The records that cross every boundary: turns, sessions, chunks, facts, items, events,
-edges, spans of time.
+"""The records that cross every boundary, from turns and facts to items and events.
 
 All are frozen pydantic models that refuse unknown fields. Three axes of time never mix:
 `valid` is when something happened (a half-open span with a granularity), `said_at` is
@@ -29,10 +28,10 @@ from pydantic import (
     model_validator,
 )
 
+from memagent.core.kinds import Granularity, ItemStatus, NodeKind, Relation
+
 MAX_TURN_CHARS = 200_000
-"""Longest text of one turn, in characters; a longer one is refused with a hint to split
-it.
-"""
+"""Longest text of one turn, in characters; readers hint at splitting a longer one."""
 
 
 class Record(BaseModel):
@@ -42,7 +41,7 @@ class Record(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        # what slipped past validation shows in the JSON instead of turning into null
+        # a number that slipped past validation shows in the JSON instead of turning into null
         ser_json_inf_nan="constants",
         use_attribute_docstrings=True,
     )
@@ -52,16 +51,12 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
-    """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD;
-    anything else stays as it is.
-    """
-    if text.isascii() and "\x00" not in text:
-        return text
-    return _UNSTORABLE.sub("\ufffd", text)
+    """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD."""
+    return text if text.isascii() and "\x00" not in text else _UNSTORABLE.sub("\ufffd", text)
 
 
 def as_utc(moment: datetime) -> datetime:
-    """The same moment in UTC; a naive datetime is taken to be UTC already.
+    """Return the same moment in UTC; a naive datetime is taken to be UTC already.
 
     Raises `ValueError` when UTC has no such year.
     """
@@ -74,14 +69,12 @@ def as_utc(moment: datetime) -> datetime:
 
 
 def _parse_moment(value: object) -> object:
-    if isinstance(value, datetime) and value.tzinfo is None:
-        return value.replace(tzinfo=UTC)
-    if isinstance(value, str):
-        try:
-            return as_utc(datetime.fromisoformat(value))
-        except ValueError:
-            return value
-    return value
+    if isinstance(value, datetime):
+        return as_utc(value) if value.tzinfo is None else value
+    try:
+        return as_utc(datetime.fromisoformat(value)) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 Text = Annotated[str, AfterValidator(clean_text)]
@@ -89,14 +82,14 @@ Text = Annotated[str, AfterValidator(clean_text)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_parse_moment), AfterValidator(as_utc)]
 """An aware datetime, normalised to UTC; naive input is read as UTC."""
 Id = Annotated[Text, Field(min_length=1, max_length=256)]
-"""An opaque id."""
 Metadata = dict[Text, Text | int | float | bool | None]
 """A caller's own keys and values."""
 
 
 def content_id(prefix: str, *parts: str) -> str:
-    """`prefix` + `_` + 20 hex digits of the SHA-256 over length-prefixed parts: equal
-    parts give equal ids anywhere.
+    """Return `prefix` + `_` + 20 hex digits of the SHA-256 over length-prefixed parts.
+
+    Equal parts give equal ids anywhere.
     """
     digest = hashlib.sha256(prefix.encode())
     for part in parts:
@@ -104,21 +97,6 @@ def content_id(prefix: str, *parts: str) -> str:
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return f"{prefix}_{digest.hexdigest()[:20]}"
-
-
-class Granularity(StrEnum):
-    """How precise a span of time is."""
-
-    MINUTE = "minute"
-    HOUR = "hour"
-    DAY = "day"
-    WEEKEND = "weekend"
-    WEEK = "week"
-    MONTH = "month"
-    SEASON = "season"
-    YEAR = "year"
-    DECADE = "decade"
-    RANGE = "range"
 
 
 class TimeSpan(Record):
@@ -136,29 +114,30 @@ class TimeSpan(Record):
     def _ordered(self) -> Self:
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise ValueError(
-                f"a span must end after it starts: {self.start.isoformat()} .. {self.end.isoformat()}"
+                "a span must end after it starts:"
+                f" {self.start.isoformat()} .. {self.end.isoformat()}"
             )
         return self
 
     def contains(self, moment: datetime) -> bool:
-        """Whether the moment lies in the span."""
+        """Tell whether the moment lies in the span."""
         return (self.start is None or self.start <= moment) and (
             self.end is None or moment < self.end
         )
 
     def overlaps(self, other: TimeSpan) -> bool:
-        """Whether the two spans share any moment."""
+        """Tell whether the two spans share any moment."""
         return (self.start is None or other.end is None or self.start < other.end) and (
             other.start is None or self.end is None or other.start < self.end
         )
 
     def precedes(self, other: TimeSpan) -> bool:
-        """Whether this span ends at or before the other's start; open bounds never precede."""
+        """Tell whether this span ends before the other starts; open bounds never precede."""
         return self.end is not None and other.start is not None and self.end <= other.start
 
 
 class Scope(Record):
-    """Whose memory: a user, optionally narrowed to one agent and one run.
+    """The owner of a memory: a user, optionally narrowed to one agent and one run.
 
     Every journal row belongs to exactly one scope.
     """
@@ -184,9 +163,9 @@ _SEPARATOR = "\x1f"
 
 
 class Trust(StrEnum):
-    """Where a record's words come from; a derived record has the lowest trust of its inputs.
+    """The origin of a record's words, highest first.
 
-    Highest first.
+    A derived record has the lowest trust of its inputs.
     """
 
     SYSTEM = "system"
@@ -205,7 +184,7 @@ _TRUST_RANKS = {level: rank for rank, level in enumerate(Trust)}
 
 
 def lowest_trust(levels: Iterable[Trust]) -> Trust:
-    """The lowest trust among `levels`; `Trust.USER` when there are none."""
+    """Return the lowest trust among `levels`; `Trust.USER` when there are none."""
     return max(levels, key=lambda level: level.rank, default=Trust.USER)
 
 
@@ -221,18 +200,13 @@ class Turn(Record):
     """What an attached image shows, as the source describes it."""
     trust: Trust = Trust.USER
     recalled: bool = False
-    """True for words made from recalled memory (an assistant's answer): kept for the
-    record, never read as new facts.
-    """
+    """True for words made from recalled memory (an answer); never read as new facts."""
 
     @property
     def said(self) -> str:
         """Text and image caption in one string."""
-        return (
-            self.text
-            if not self.image_caption
-            else f"{self.text} [image: {self.image_caption}]".strip()
-        )
+        caption = self.image_caption
+        return f"{self.text} [image: {caption}]".strip() if caption else self.text
 
 
 class Session(Record):
@@ -245,13 +219,12 @@ class Session(Record):
 
     @model_validator(mode="after")
     def _unique_turns(self) -> Self:
-        seen: set[str] = set()
-        for turn in self.turns:
-            if turn.id in seen:
-                raise ValueError(
-                    f"turn id {turn.id!r} occurs twice in session {self.id!r}; turn ids must be unique"
-                )
-            seen.add(turn.id)
+        ids = [turn.id for turn in self.turns]
+        if len(set(ids)) < len(ids):
+            repeated = next(turn_id for at, turn_id in enumerate(ids) if turn_id in ids[:at])
+            raise ValueError(
+                f"turn id {repeated!r} occurs twice in session {self.id!r}; turn ids must be unique"
+            )
         return self
 
     @property
@@ -260,12 +233,12 @@ class Session(Record):
         return tuple(dict.fromkeys(turn.speaker for turn in self.turns))
 
     def date_of(self, turn: Turn) -> datetime | None:
-        """When the turn was said: its own date, else the session's."""
+        """Return when the turn was said: its own date, else the session's."""
         return turn.at or self.at
 
 
 class Chunk(Record):
-    """A balanced, contiguous part of a session: what one manager pass reads."""
+    """A balanced, contiguous part of a session, read in one pass of the manager."""
 
     id: Text
     session_id: Id
@@ -287,25 +260,15 @@ class Fact(Record):
     subject: Text | None = None
     """Who or what the statement is about."""
     speaker: Text | None = None
-    """Who said it."""
     source_turn_ids: tuple[Id, ...] = ()
     valid: TimeSpan | None = None
     """When it happened or began to hold."""
     said_at: Moment | None = None
     kind: Text = "fact"
-    """`fact`, `event`, `preference`, `plan`, `turn` (a verbatim turn), or a design's own
-    word.
-    """
+    """`fact`, `event`, `preference`, `plan`, `turn` (verbatim), or a design's own word."""
     trust: Trust = Trust.USER
     expires_at: Moment | None = None
     """From when on it is no longer found; None for never."""
-
-
-class ItemStatus(StrEnum):
-    """Whether an item is part of the memory now."""
-
-    ACTIVE = "active"
-    DELETED = "deleted"
 
 
 class MemoryItem(Record):
@@ -335,30 +298,22 @@ class MemoryItem(Record):
     metadata: Metadata = Field(default_factory=dict[str, str | int | float | bool | None])
     """The caller's own keys; keys starting with `_` are reserved for the system."""
     embedding_missing: bool = False
-    """True when the embedder failed: the item is found by keyword only until it is
-    embedded again.
-    """
+    """True when the embedder failed: until the next attempt only keywords find the item."""
     expires_at: Moment | None = None
-    """From when on it is no longer found; None for never. Past that moment it is still in
-    history.
-    """
+    """From when on it is found in history only; None for never."""
 
     @property
     def active(self) -> bool:
-        """Whether the item is part of the memory (not deleted); whether it has expired
-        is a question of the clock.
-        """
+        """Whether the item is part of the memory (not deleted, but perhaps expired)."""
         return self.status is ItemStatus.ACTIVE
 
     def expired(self, now: datetime) -> bool:
-        """Whether its time to live is over."""
+        """Tell whether its time to live is over."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 class ItemStats(Record):
-    """What use has taught about one item; changed only through a journalled
-    `StatsDelta`, never by reading.
-    """
+    """The lessons of use about one item; only a journalled `StatsDelta` changes them."""
 
     q_value: float = 0.0
     uses: int = 0
@@ -366,7 +321,7 @@ class ItemStats(Record):
 
 
 class SourceRef(Record):
-    """Where a commit came from."""
+    """The origin of a commit."""
 
     session_id: Text | None = None
     chunk_id: Text | None = None
@@ -379,44 +334,12 @@ class SourceRef(Record):
     """`agent`, `user` (a direct edit), `import`, `undo`, or a caller's own word."""
 
 
-class Relation(StrEnum):
-    """Kinds of edges of the event graph.
-
-    Inverses are derived, so a walk can go both ways.
-    """
-
-    CAUSES = "causes"
-    MOTIVATES = "motivates"
-    ENABLES = "enables"
-    FOLLOWS = "follows"
-    BEFORE = "before"
-    AFTER = "after"
-    CONTRASTS = "contrasts"
-    PART_OF = "part_of"
-    PARALLEL = "parallel"
-    ELABORATES = "elaborates"
-    SAME_AS = "same_as"
-    SUPERSEDES = "supersedes"
-    CONTAINS = "contains"
-    MENTIONS = "mentions"
-    RELATED = "related"
-
-
 _RELATION_WORDS = {relation: relation.value for relation in Relation}
 """Plain strings, looked up several times faster than an enum's `value`."""
 
 
-class NodeKind(StrEnum):
-    """What a node of the event graph stands for."""
-
-    ITEM = "item"
-    EVENT = "event"
-    ENTITY = "entity"
-    TOPIC = "topic"
-
-
 class Event(Record):
-    """A complete unit of experience, or another node of the event graph (item, entity, topic)."""
+    """An event, or another node of the event graph (item, entity, topic)."""
 
     id: Id
     kind: NodeKind = NodeKind.EVENT
@@ -435,9 +358,7 @@ class Event(Record):
 
 
 class EventEdge(Record):
-    """A typed, directed edge; (source, target, relation, label) is its identity and
-    `count` how often it was stated.
-    """
+    """A typed, directed edge, identified by source, target, relation and label."""
 
     source: Id
     target: Id
@@ -448,9 +369,10 @@ class EventEdge(Record):
     confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     valid: TimeSpan | None = None
     count: Annotated[int, Field(ge=1)] = 1
+    """How often it was stated."""
 
     @property
     def key(self) -> str:
         """The edge's key between its two nodes."""
         word = _RELATION_WORDS[self.relation]
-        return word if not self.label else f"{word}:{self.label}"
+        return f"{word}:{self.label}" if self.label else word

@@ -1,4 +1,4 @@
-"""What happened while a session was remembered, joined to model responses by their ids."""
+"""Reports of remembering a session, joined to model responses by their ids."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class ChunkReport(Record):
     commit_id: Text | None = None
     usage: Usage = Usage()
     failure: Text | None = None
-    """Why the chunk was not processed (a model failure); its turns are stored and it is
-    retried by the next `remember`.
+    """The model failure that kept the chunk from being processed.
+
+    Its turns are stored, and the next `remember` retries it.
     """
 
 
 class IngestReport(Record):
-    """What `remember` did with one session."""
+    """The result of `remember` for one session."""
 
     session_id: Id
     stored_turns: int
@@ -43,12 +44,9 @@ class IngestReport(Record):
     @property
     def op_counts(self) -> dict[str, int]:
         """How many ops of each kind were applied, and how many were rejected."""
-        counts = {"ADD": 0, "UPDATE": 0, "DELETE": 0, "NOOP": 0, "REJECTED": 0}
-        for chunk in self.chunks:
-            for applied in chunk.applied:
-                counts[applied.op.op] += 1
-            counts["REJECTED"] += len(chunk.rejected)
-        return counts
+        applied = [done.op.op for chunk in self.chunks for done in chunk.applied]
+        counts = {name: applied.count(name) for name in ("ADD", "UPDATE", "DELETE", "NOOP")}
+        return counts | {"REJECTED": sum(len(chunk.rejected) for chunk in self.chunks)}
 
     @property
     def failed_chunks(self) -> tuple[ChunkReport, ...]:
@@ -57,8 +55,9 @@ class IngestReport(Record):
 
 
 class GraphStats(Record):
-    """Figures of an event graph; counts leave closed nodes (deleted and replaced ones)
-    out unless they say so.
+    """Figures of an event graph.
+
+    Counts leave closed nodes (deleted and replaced ones) out unless they say so.
     """
 
     nodes: dict[str, int]
@@ -71,7 +70,6 @@ class GraphStats(Record):
     events_per_session: dict[Text, int]
     """Events by the session that told them first; sessions without events are left out."""
     sessions: int
-    """Sessions stored."""
     components: tuple[int, ...]
     """Sizes in events of the parts of the graph that edges between events hold together,
     largest first; 1 is an event by itself.

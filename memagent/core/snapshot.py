@@ -1,4 +1,4 @@
-"""What the journal holds and what a snapshot is.
+"""The entries of the journal, and snapshots of a memory.
 
 Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
 follows from them), `GraphDelta` (what a design's own calls add to the event graph),
@@ -71,8 +71,9 @@ class AppliedOp(Record):
 
 
 class GraphDelta(Record):
-    """Assignments to the event graph: nodes and edges as they are afterwards, and what
-    is taken out (undo only).
+    """Assignments to the event graph: nodes and edges as they are afterwards.
+
+    Only an undo takes some out.
     """
 
     kind: Literal["graph"] = "graph"
@@ -99,9 +100,7 @@ class SessionStored(Record):
 
 
 class Commit(Record):
-    """One chunk's (or one direct edit's) ops with their effects on items and graph,
-    written in one append.
-    """
+    """The ops of one chunk or direct edit with their effects, written in one append."""
 
     kind: Literal["commit"] = "commit"
     id: Id
@@ -126,8 +125,9 @@ class StatsDelta(Record):
 
 
 class Restored(Record):
-    """The memory was set back (or forward) to a snapshot; carries the difference, so
-    replay needs no older state.
+    """The memory was set back (or forward) to a snapshot.
+
+    It carries the difference, so replay needs no older state.
     """
 
     kind: Literal["restored"] = "restored"
@@ -143,9 +143,7 @@ class Restored(Record):
 
 
 class Erased(Record):
-    """Everything before this entry was erased: the scope starts anew and older payloads
-    are gone from the store.
-    """
+    """Everything before this entry was erased: older payloads are gone from the store."""
 
     kind: Literal["erased"] = "erased"
     reason: Text = ""
@@ -155,7 +153,6 @@ Entry = Annotated[
     SessionStored | Commit | GraphDelta | StatsDelta | Restored | Erased,
     Field(discriminator="kind"),
 ]
-"""One journal entry."""
 
 
 class HistoryEntry(Record):
@@ -174,7 +171,7 @@ class HistoryEntry(Record):
 
 
 class SnapshotDiff(Record):
-    """What changed from one snapshot to another."""
+    """The changes from one snapshot to another."""
 
     added: tuple[MemoryItem, ...] = ()
     removed: tuple[MemoryItem, ...] = ()
@@ -201,51 +198,51 @@ class JournalRow(Record):
 
 
 def element_hash(domain: str, key: str, body: bytes) -> int:
-    """The 4,096-bit hash of one element of a domain's map."""
+    """Return the 4,096-bit hash of one element of a domain's map."""
     head = f"memagent/1/{domain}/{len(key)}/{key}/".encode("utf-8", "replace")
     return int.from_bytes(hashlib.shake_256(head + body).digest(_HASH_BYTES), "big")
 
 
 def add_hash(root: int, element: int) -> int:
-    """The root after an element came in."""
+    """Return the root after an element came in."""
     return (root + element) & _MODULUS_MASK
 
 
 def sub_hash(root: int, element: int) -> int:
-    """The root after an element went out."""
+    """Return the root after an element went out."""
     return (root - element) & _MODULUS_MASK
 
 
 def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
-    """Hash of an item with its past; two lists of versions that differ in any content differ here."""
+    """Hash an item with its past; versions that differ in any content differ here."""
     body = b"\x1e".join(
-        one.model_dump_json(
-            exclude=set(_UNDATED if one.expires_at is None else _NOT_CONTENT)
+        version.model_dump_json(
+            exclude=set(_UNDATED if version.expires_at is None else _NOT_CONTENT)
         ).encode()
-        for one in (*archive, item)
+        for version in (*archive, item)
     )
     return element_hash("item", item.id, body)
 
 
 def node_hash(node: Event) -> int:
-    """Hash of one node of the event graph."""
+    """Hash one node of the event graph."""
     return element_hash("node", node.id, node.model_dump_json().encode())
 
 
 def edge_hash(edge: EventEdge) -> int:
-    """Hash of one edge of the event graph."""
+    """Hash one edge of the event graph."""
     return element_hash(
         "edge", f"{edge.source}\x1f{edge.target}\x1f{edge.key}", edge.model_dump_json().encode()
     )
 
 
 def stats_hash(item_id: str, stats: ItemStats) -> int:
-    """Hash of one item's statistics."""
+    """Hash one item's statistics."""
     return element_hash("stats", item_id, stats.model_dump_json().encode())
 
 
 def ordinal_hash(source_key: str, count: int) -> int:
-    """Hash of one entry of the id counter."""
+    """Hash one entry of the id counter."""
     return element_hash("ordinal", source_key, str(count).encode())
 
 
@@ -259,7 +256,7 @@ class Roots:
     ordinals: int = 0
 
     def digest(self) -> str:
-        """Domain-separated SHA-256 over the roots, as 64 hex digits."""
+        """Return the domain-separated SHA-256 over the roots, as 64 hex digits."""
         outer = hashlib.sha256(b"memagent/snapshot/1")
         for name, root in (
             ("items", self.items),
@@ -277,11 +274,11 @@ class GraphContent(Protocol):
     """The nodes and edges of an event graph, whatever holds them."""
 
     def all_nodes(self) -> Iterator[Event]:
-        """Every node, in no particular order."""
+        """Yield every node, in no particular order."""
         ...
 
     def all_edges(self) -> Iterator[EventEdge]:
-        """Every edge, in no particular order."""
+        """Yield every edge, in no particular order."""
         ...
 
 
@@ -293,11 +290,11 @@ class PlainGraph:
     edges: tuple[EventEdge, ...] = ()
 
     def all_nodes(self) -> Iterator[Event]:
-        """Every node."""
+        """Yield every node."""
         return iter(self.nodes)
 
     def all_edges(self) -> Iterator[EventEdge]:
-        """Every edge."""
+        """Yield every edge."""
         return iter(self.edges)
 
 

@@ -1,5 +1,4 @@
-"""The event graph as a file: GraphML through networkx, and node-link JSON, both read
-back without loss.
+"""The event graph as a file, read back without loss: node-link JSON and GraphML.
 
 JSON is networkx's node-link form with our fields: `nx.node_link_graph(document,
 edges="edges")` reads it as it is, the `graph` part holds format, scope, digest and the
@@ -40,7 +39,7 @@ _STRUCTURES = {
 
 
 def graph_to_json(document: GraphDocument) -> str:
-    """The document as node-link JSON with the format's name, ending in a line feed."""
+    """Write the document as node-link JSON with the format's name and a final line feed."""
     whole = document.model_dump(mode="json")
     linked: dict[str, Any] = {
         "directed": True,
@@ -53,7 +52,7 @@ def graph_to_json(document: GraphDocument) -> str:
 
 
 def graph_from_json(text: str) -> GraphDocument:
-    """The document that `graph_to_json` wrote.
+    """Read the document that `graph_to_json` wrote.
 
     Raises `InputError` for anything else.
     """
@@ -73,7 +72,7 @@ def graph_from_json(text: str) -> GraphDocument:
 
 
 def graph_to_graphml(document: GraphDocument) -> str:
-    """The document as GraphML, written by networkx."""
+    """Write the document as GraphML, through networkx."""
     import networkx as nx
 
     graph: Any = cast("Any", nx.MultiDiGraph)(
@@ -93,7 +92,7 @@ def graph_to_graphml(document: GraphDocument) -> str:
 
 
 def graph_from_graphml(text: str) -> GraphDocument:
-    """The document that `graph_to_graphml` wrote, but for characters that XML cannot hold.
+    """Read the document that `graph_to_graphml` wrote, but for characters XML cannot hold.
 
     Raises `InputError` for anything else.
     """
@@ -105,12 +104,11 @@ def graph_from_graphml(text: str) -> GraphDocument:
         if head.get("format") != FORMAT:
             raise ValueError(f"its format is {head.get('format')!r}, not {FORMAT!r}")
         nodes = [_nested({**data, "id": name}, GraphNode) for name, data in graph.nodes(data=True)]
-        found = [
-            (key, source, target, data)
-            for source, target, key, data in graph.edges(keys=True, data=True)
+        linked = sorted(graph.edges(keys=True, data=True), key=lambda edge: int(str(edge[2])[1:]))
+        edges = [
+            _nested({**data, "source": source, "target": target}, GraphEdge)
+            for source, target, _, data in linked
         ]
-        found.sort(key=lambda edge: int(str(edge[0])[1:]))
-        edges = [_nested({**data, "source": s, "target": t}, GraphEdge) for _, s, t, data in found]
         values = {**_nested(head, GraphDocument), "nodes": nodes, "edges": edges}
     except (ParseError, ValueError, KeyError, TypeError, nx.NetworkXError) as exc:
         raise InputError(f"this is no event graph in GraphML: {exc}") from exc
@@ -118,7 +116,7 @@ def graph_from_graphml(text: str) -> GraphDocument:
 
 
 def read_graph(path: str | Path) -> GraphDocument:
-    """A graph from a JSON or GraphML file, told apart by its first sign.
+    """Read a graph from a JSON or GraphML file; the first character tells which.
 
     Raises `InputError`.
     """
@@ -137,37 +135,38 @@ def _document(values: dict[str, Any]) -> GraphDocument:
 
 
 def _key(edge: dict[str, Any]) -> str:
-    """What tells edges between two nodes apart."""
+    """Return the key that tells edges between two nodes apart."""
     return f"{edge['relation']}:{edge['label']}" if edge["label"] else str(edge["relation"])
 
 
 def _node_attributes(node: GraphNode) -> dict[str, str | int | float]:
     flat = _flat(node.model_dump(mode="json", exclude={"id"}))
-    flat["label"] = _flat({"label": node.text[:60]}).get(
-        "label", ""
-    )  # the name that other programs show
-    if node.valid is not None:
-        bounds = {"start": node.valid.start, "end": node.valid.end}
-        flat |= {name: at.isoformat() for name, at in bounds.items() if at is not None}
+    flat["label"] = _as_xml(node.text[:60])  # the name that other programs show
+    for name in ("start", "end"):
+        if (bound := getattr(node.valid, name, None)) is not None:
+            flat[name] = bound.isoformat()
     return flat
 
 
 def _flat(values: dict[str, Any]) -> dict[str, str | int | float]:
-    """Values as GraphML can hold them; None and what is empty is left out."""
+    """Return the values as GraphML can hold them, without None and empty ones."""
     flat: dict[str, str | int | float] = {}
     for name, value in values.items():
         if value is None or value in ("", [], {}):
             continue
-        kept = json.dumps(value, ensure_ascii=False) if name in _STRUCTURES else value
-        flat[name] = (
-            _NOT_XML.sub("\ufffd", _RETURNS.sub("\n", kept)) if isinstance(kept, str) else kept
-        )
+        plain = json.dumps(value, ensure_ascii=False) if name in _STRUCTURES else value
+        flat[name] = _as_xml(plain) if isinstance(plain, str) else plain
     return flat
 
 
+def _as_xml(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", _RETURNS.sub("\n", text))
+
+
 def _nested(flat: dict[str, Any], record: type[BaseModel]) -> dict[str, Any]:
-    """The record's own fields of flat attributes, lists and spans made again; the rest
-    was for other programs.
+    """Return the record's own fields of flat attributes, with lists and spans read again.
+
+    The rest is for other programs.
     """
     return {
         name: json.loads(value) if name in _STRUCTURES else value
@@ -181,7 +180,7 @@ def _xml_ids(document: GraphDocument) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: set[str] = set()
     for node in document.nodes:
-        name = clean = _NOT_XML.sub("\ufffd", _RETURNS.sub("\n", node.id))
+        name = clean = _as_xml(node.id)
         number = 1
         while name in taken:
             number += 1

@@ -1,5 +1,4 @@
-"""Merging new events into the event graph, so that one thing told in several sessions
-becomes one node.
+"""Merging of new events into the event graph: one thing told in several sessions is one node.
 
 Every new event is compared with those told before it: its nearest texts (summaries and
 aliases) above a cosine floor. Without a judge, 0.88 and more is the same event; with
@@ -16,9 +15,10 @@ as two old ones that were apart; these are joined too, and the later of them is 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ StoryKey = tuple[float, str, int, str]
 
 
 class Likeness(StrEnum):
-    """What two events are to each other."""
+    """The relation of two tellings to each other."""
 
     SAME = "same"
     OVERLAPPING = "overlapping"
@@ -72,60 +72,46 @@ def near_pairs(
     vectors: Mapping[str, Vector],
     settings: MergeSettings = MergeSettings(),
 ) -> list[tuple[Event, Event, float]]:
-    """(the one told first, the later one, cosine) of the pairs `merge_events` would ask
-    a judge about, each with the summary in question.
+    """Return the pairs that `merge_events` would ask a judge about, nearest first.
 
-    For a judge that wants to see all pairs of a session at once; nearest first. Events
+    A pair is (the event told first, the later one, cosine), each event with the summary
+    in question, for a judge that wants to see all pairs of a session at once. Events
     known to the graph count as told.
     """
-    fresh = sorted((one for one in events if graph.node(one.id) is None), key=story_key)
-    told = {event.id: event for event in (*open_events(graph), *fresh)}
+    fresh = sorted((event for event in events if graph.node(event.id) is None), key=story_key)
+    by_id = {event.id: event for event in (*open_events(graph), *fresh)}
     new = {event.id for event in fresh}
-    rows = [
-        (text, event.id)
-        for event in told.values()
-        for text in event_texts(event)
-        if text in vectors
-    ]
-    if not rows:
-        return []
-    matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
     pairs: dict[tuple[str, str], tuple[Event, Event, float]] = {}
-    for at, (text, event_id) in enumerate(rows):
-        if event_id not in new:
-            continue
-        near = _nearest(rows[:at], matrix[:at], matrix[at], settings.asked_cosine)[
-            : settings.neighbours
-        ]
-        for minus, other_text, other_id in near:
-            if other_id != event_id and not _apart(told[other_id], told[event_id]):
-                first = told[other_id].model_copy(update={"summary": other_text})
-                pairs.setdefault(
-                    (other_text, text),
-                    (first, told[event_id].model_copy(update={"summary": text}), -minus),
-                )
+    for near in _near_texts(by_id.values(), new, vectors, settings.asked_cosine, settings):
+        first, later = by_id[near.first_id], by_id[near.later_id]
+        if first.id != later.id and not _apart(first, later):
+            pair = _worded(first, near.first_text), _worded(later, near.later_text), near.cosine
+            pairs.setdefault((near.first_text, near.later_text), pair)
     return sorted(pairs.values(), key=lambda pair: (-pair[2], pair[0].summary, pair[1].summary))
 
 
 def event_texts(event: Event) -> tuple[str, ...]:
-    """The texts an event is compared by: its summary and its aliases."""
+    """Return the texts an event is compared by: its summary and its aliases."""
     return tuple(dict.fromkeys(text for text in (event.summary, *event.aliases) if text.strip()))
 
 
 def open_events(graph: GraphState) -> list[Event]:
-    """The graph's events that are not closed, by id."""
-    found = (
+    """Return the graph's events that are not closed, by id."""
+    events = (
         node
         for node in graph.all_nodes()
         if node.kind is NodeKind.EVENT and not node.closed and node.summary
     )
-    return sorted(found, key=lambda event: event.id)
+    return sorted(events, key=lambda event: event.id)
 
 
 def story_key(event: Event) -> StoryKey:
-    """Sorts events as they were told: date, session, place in the session, id; undated ones first."""
-    told = event.said_at.timestamp() if event.said_at else float("-inf")
-    return (told, event.session_id or "", event.order, event.id)
+    """Return the key that sorts events as they were told.
+
+    It is date, session, place in the session and id; undated ones come first.
+    """
+    moment = event.said_at.timestamp() if event.said_at else float("-inf")
+    return (moment, event.session_id or "", event.order, event.id)
 
 
 async def merge_events(
@@ -136,19 +122,16 @@ async def merge_events(
     judge: EventJudge | None = None,
     settings: MergeSettings = MergeSettings(),
 ) -> GraphDelta:
-    """The delta that brings the proposed nodes and edges into the graph, merged; what
-    breaks a rule is told in `rejected`.
+    """Return the delta that brings the proposed nodes and edges into the graph, merged.
 
+    Whatever breaks a rule is listed in `rejected`.
     `vectors` holds a unit vector (D,) for each text of `event_texts`, of the open
     events and the proposed ones; an event without a vector is merged with nothing.
     Nodes whose id is in the graph already are left as they are there.
     """
-    fresh = [
-        node
-        for node in proposal.nodes
-        if node.kind is NodeKind.EVENT and graph.node(node.id) is None
-    ]
-    fresh = sorted({event.id: event for event in fresh}.values(), key=story_key)
+    added = [node for node in proposal.nodes if graph.node(node.id) is None]
+    events = {node.id: node for node in added if node.kind is NodeKind.EVENT}
+    fresh = sorted(events.values(), key=story_key)
     groups = _Groups()
     for event in (*open_events(graph), *fresh):
         groups.add(event)
@@ -158,22 +141,18 @@ async def merge_events(
         for event_id in groups.parent
         if groups.root(event_id) != event_id and event_id in graph.nodes
     ]
-    moved = [edge for event_id in gone for _, edge, _ in graph.edges_of(event_id)]
-    changed = {groups.root(event.id) for event in fresh} | {
-        groups.root(event_id) for event_id in gone
+    moved = {
+        (edge.source, edge.target, edge.key): edge
+        for event_id in gone
+        for _, edge, _ in graph.edges_of(event_id)
     }
-    others = [
-        node
-        for node in proposal.nodes
-        if node.kind is not NodeKind.EVENT and graph.node(node.id) is None
-    ]
-    related = [_directed(edge, groups) for edge in overlaps]
+    changed = {groups.root(event_id) for event_id in (*events, *gone)}
+    others = [node for node in added if node.kind is not NodeKind.EVENT]
+    edges = [*moved.values(), *proposal.edges, *(_directed(edge, groups) for edge in overlaps)]
     delta = proposal.model_copy(
         update={
-            "nodes": (*sorted((groups.merged[one] for one in changed), key=story_key), *others),
-            "edges": _collapsed(
-                graph, [*_each_once(moved), *proposal.edges, *related], groups, frozenset(gone)
-            ),
+            "nodes": (*sorted((groups.merged[root] for root in changed), key=story_key), *others),
+            "edges": _collapsed(graph, edges, groups, frozenset(gone)),
             "removed_nodes": (*proposal.removed_nodes, *sorted(gone)),
         }
     )
@@ -182,8 +161,9 @@ async def merge_events(
 
 @dataclass(slots=True)
 class _Groups:
-    """Events that have turned out to be one: a union-find whose root is the event told
-    first, with the merged record of each root.
+    """Events that have turned out to be one, as a union-find.
+
+    The root is the event told first; `merged` has the merged record of each root.
     """
 
     parent: dict[str, str] = field(default_factory=dict[str, str])
@@ -198,10 +178,11 @@ class _Groups:
             event_id = above
         return event_id
 
-    def unite(self, one: str, other: str) -> None:
-        first, later = sorted(
-            (self.merged[self.root(one)], self.merged[self.root(other)]), key=story_key
-        )
+    def in_order_told(self, *event_ids: str) -> list[Event]:
+        return sorted((self.merged[self.root(event_id)] for event_id in event_ids), key=story_key)
+
+    def unite(self, event_id: str, other_id: str) -> None:
+        first, later = self.in_order_told(event_id, other_id)
         if first.id != later.id:
             self.parent[later.id] = first.id
             self.merged[first.id] = united(first, later)
@@ -209,8 +190,9 @@ class _Groups:
 
 
 def united(first: Event, later: Event) -> Event:
-    """Two events as one: `first` with the other's people, turns, words, and its time
-    when that is more precise.
+    """Return two events as one.
+
+    It is `first` with the other's people, turns and words, and the more precise time.
     """
     texts = {*event_texts(first), *event_texts(later)} - {first.summary}
     timed = min((first, later), key=_vagueness)
@@ -226,14 +208,13 @@ def united(first: Event, later: Event) -> Event:
 
 
 def in_order(turn_ids: Iterable[str]) -> tuple[str, ...]:
-    """Ids sorted with their numbers as numbers: D1:2 before D1:10."""
-    parts = ((_DIGITS.split(turn_id), turn_id) for turn_id in turn_ids)
-    return tuple(
-        turn_id
-        for _, turn_id in sorted(
-            ([(len(p), p) if p.isdigit() else (0, p) for p in ps], t) for ps, t in parts
-        )
-    )
+    """Sort ids with their numbers as numbers: D1:2 before D1:10."""
+
+    def key(turn_id: str) -> tuple[list[tuple[int, str]], str]:
+        parts = _DIGITS.split(turn_id)
+        return [(len(part) if part.isdigit() else 0, part) for part in parts], turn_id
+
+    return tuple(sorted(turn_ids, key=key))
 
 
 def _vagueness(event: Event) -> tuple[bool, float, float, str]:
@@ -252,109 +233,113 @@ async def _join(
     judge: EventJudge | None,
     settings: MergeSettings,
 ) -> list[EventEdge]:
-    """Unite what is the same, in the order told; edges for what the judge calls overlapping."""
+    """Unite the same events, in the order told.
+
+    Return edges for the pairs that the judge calls overlapping.
+    """
     new = {event.id for event in fresh}
     known = [event for event in groups.merged.values() if event.id not in new]
-    rows = [
-        (text, event.id)
-        for event in (*known, *fresh)
-        for text in event_texts(event)
-        if text in vectors
-    ]
-    if not rows:
-        return []
-    matrix = np.stack([vectors[text] for text, _ in rows])  # (R, D)
     floor = settings.same_cosine if judge is None else settings.asked_cosine
     overlaps: list[EventEdge] = []
-    for at, (text, event_id) in enumerate(rows):
-        if event_id not in new:
+    for near in _near_texts([*known, *fresh], new, vectors, floor, settings):
+        first, later = (
+            groups.merged[groups.root(event_id)] for event_id in (near.first_id, near.later_id)
+        )
+        if first.id == later.id or _apart(first, later):
             continue
-        for _, other_text, other_id in _nearest(rows[:at], matrix[:at], matrix[at], floor)[
-            : settings.neighbours
-        ]:
-            old, event = (groups.merged[groups.root(one)] for one in (other_id, event_id))
-            if old.id == event.id or _apart(old, event):
-                continue
-            verdict = Judgement(likeness=Likeness.SAME)
-            if judge is not None:
-                shown = [
-                    one.model_copy(update={"summary": words})
-                    for one, words in ((old, other_text), (event, text))
-                ]
-                verdict = await judge(*shown)
-            if verdict.likeness is Likeness.SAME:
-                groups.unite(other_id, event_id)
-            elif verdict.likeness is Likeness.OVERLAPPING:
-                overlaps.append(
-                    EventEdge(
-                        source=other_id,
-                        target=event_id,
-                        relation=Relation.RELATED,
-                        label=verdict.label,
-                        evidence_turn_ids=event.source_turn_ids,
-                    )
+        verdict = Judgement(likeness=Likeness.SAME)
+        if judge is not None:
+            verdict = await judge(_worded(first, near.first_text), _worded(later, near.later_text))
+        if verdict.likeness is Likeness.SAME:
+            groups.unite(near.first_id, near.later_id)
+        elif verdict.likeness is Likeness.OVERLAPPING:
+            overlaps.append(
+                EventEdge(
+                    source=near.first_id,
+                    target=near.later_id,
+                    relation=Relation.RELATED,
+                    label=verdict.label,
+                    evidence_turn_ids=later.source_turn_ids,
                 )
+            )
     return overlaps
 
 
-def _nearest(
-    rows: Sequence[tuple[str, str]],
-    matrix: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
-    vector: Vector,
+class _Near(NamedTuple):
+    """Two near texts of events: that of the event told first, and that of the new one."""
+
+    first_id: str
+    first_text: str
+    later_id: str
+    later_text: str
+    cosine: float
+
+
+def _near_texts(
+    events: Iterable[Event],
+    new: Container[str],
+    vectors: Mapping[str, Vector],
     floor: float,
-) -> list[tuple[float, str, str]]:
-    """(minus cosine, text, event id) of the rows at or above the floor, nearest first,
-    ties by text.
+    settings: MergeSettings,
+) -> Iterator[_Near]:
+    """Yield the nearest texts told before each text of the new events.
+
+    They lie at or above the floor, nearest first, ties by text.
     """
-    cosines = matrix @ vector  # (R,)
-    close = np.flatnonzero(cosines >= floor - 1e-6)
-    found = ((-round(float(cosines[row]), 6), *rows[row]) for row in map(int, close))
-    return sorted(found)
+    rows = [(text, event.id) for event in events for text in event_texts(event) if text in vectors]
+    matrix = np.stack([vectors[text] for text, _ in rows]) if rows else None  # (R, D)
+    for at, (text, event_id) in enumerate(rows):
+        if event_id in new and matrix is not None:
+            cosines = matrix[:at] @ matrix[at]  # (at,)
+            close = map(int, np.flatnonzero(cosines >= floor - 1e-6))
+            nearest = sorted((-round(float(cosines[row]), 6), *rows[row]) for row in close)
+            for minus, other_text, other_id in nearest[: settings.neighbours]:
+                yield _Near(other_id, other_text, event_id, text, -minus)
 
 
-def _apart(one: Event, other: Event) -> bool:
-    """Whether both happened at known times that do not meet."""
-    return one.valid is not None and other.valid is not None and not one.valid.overlaps(other.valid)
+def _worded(event: Event, summary: str) -> Event:
+    return event.model_copy(update={"summary": summary})
+
+
+def _apart(event: Event, other: Event) -> bool:
+    """Tell whether both happened at known times that do not meet."""
+    return bool(event.valid and other.valid and not event.valid.overlaps(other.valid))
 
 
 def _directed(edge: EventEdge, groups: _Groups) -> EventEdge:
-    """An edge between equals, led from the event told first to the later one."""
-    source, target = (groups.merged[groups.root(end)] for end in (edge.source, edge.target))
-    first, later = sorted((source, target), key=story_key)
+    """Lead an edge between equals from the event told first to the later one."""
+    first, later = groups.in_order_told(edge.source, edge.target)
     return edge.model_copy(update={"source": first.id, "target": later.id})
-
-
-def _each_once(edges: Iterable[EventEdge]) -> Iterator[EventEdge]:
-    return iter({(edge.source, edge.target, edge.key): edge for edge in edges}.values())
 
 
 def _collapsed(
     graph: GraphState, edges: Iterable[EventEdge], groups: _Groups, gone: frozenset[str]
 ) -> tuple[EventEdge, ...]:
-    """The edges between merged nodes, equal ones counted together and with what the
-    graph has; no self-loops.
+    """Return the edges between merged nodes, without self-loops.
+
+    Equal edges are counted together, and with those that the graph has.
     """
-    found: dict[tuple[str, str, str], EventEdge] = {}
+    collapsed: dict[tuple[str, str, str], EventEdge] = {}
     for edge in edges:
         source, target = groups.root(edge.source), groups.root(edge.target)
         if source == target:
             continue
         key = (source, target, edge.key)
         led = edge.model_copy(update={"source": source, "target": target})
-        known = found.get(key) or (None if gone & {source, target} else graph.edge(*key))
-        found[key] = led if known is None else _counted(known, led)
-    return tuple(edge for key, edge in found.items() if edge != graph.edge(*key))
+        known = collapsed.get(key) or (None if gone & {source, target} else graph.edge(*key))
+        collapsed[key] = led if known is None else _counted(known, led)
+    return tuple(edge for key, edge in collapsed.items() if edge != graph.edge(*key))
 
 
-def _counted(one: EventEdge, other: EventEdge) -> EventEdge:
-    """Two equal edges as one; what the same turns tell again is not counted again."""
-    if other.evidence_turn_ids and set(other.evidence_turn_ids) <= set(one.evidence_turn_ids):
-        return one
-    return one.model_copy(
+def _counted(known: EventEdge, other: EventEdge) -> EventEdge:
+    """Count two equal edges as one; a repetition by the same turns adds nothing."""
+    if other.evidence_turn_ids and set(other.evidence_turn_ids) <= set(known.evidence_turn_ids):
+        return known
+    return known.model_copy(
         update={
-            "count": one.count + other.count,
-            "confidence": max(one.confidence, other.confidence),
-            "evidence_turn_ids": in_order({*one.evidence_turn_ids, *other.evidence_turn_ids}),
-            "valid": one.valid or other.valid,
+            "count": known.count + other.count,
+            "confidence": max(known.confidence, other.confidence),
+            "evidence_turn_ids": in_order({*known.evidence_turn_ids, *other.evidence_turn_ids}),
+            "valid": known.valid or other.valid,
         }
     )

@@ -62,7 +62,7 @@ for _name in _MUTATORS:
 
 def as_networkx(graph: GraphState) -> FrozenEventGraph:
     """Lay a frozen networkx view over the graph without copying."""
-    view: Any = object.__new__(FrozenEventGraph)
+    view = object.__new__(FrozenEventGraph)
     vars(view).update(
         graph={},
         _node=graph.nodes,
@@ -71,4 +71,4 @@ def as_networkx(graph: GraphState) -> FrozenEventGraph:
         _pred=graph.pred,
         frozen=True,
     )
-    return cast("FrozenEventGraph", view)
+    return view

@@ -1,5 +1,4 @@
-"""What a model may add to the event graph: both ends must exist, no self-loops, and
-time must not run in a circle.
+"""Rules for edges of the event graph: both ends exist, no self-loops, no circles in time.
 
 BEFORE, the inverse of AFTER, and CAUSES together must stay acyclic; an edge that would
 close a circle is refused with a reason.
@@ -7,9 +6,7 @@ close a circle is refused with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from memagent.core.records import Event, EventEdge, Relation
+from memagent.core.records import EventEdge, Relation
 from memagent.core.snapshot import GraphDelta
 from memagent.state.adjacency import GraphState
 
@@ -18,7 +15,7 @@ _SEARCH_LIMIT = 10_000
 
 
 def checked_delta(graph: GraphState, delta: GraphDelta) -> GraphDelta:
-    """The delta without the edges that break a rule; each refusal is told in `rejected`."""
+    """Return the delta without the edges that break a rule, each listed in `rejected`."""
     work = graph.apply(
         GraphDelta(
             nodes=delta.nodes, removed_edges=delta.removed_edges, removed_nodes=delta.removed_nodes
@@ -40,7 +37,7 @@ def _refusal(graph: GraphState, edge: EventEdge) -> str | None:
     if edge.source == edge.target:
         return "an edge may not lead from a node to itself"
     for end in (edge.source, edge.target):
-        node: Event | None = graph.node(end)
+        node = graph.node(end)
         if node is None:
             return f"no node {end!r} in the graph"
         if node.closed and edge.relation is not Relation.SUPERSEDES:
@@ -52,28 +49,22 @@ def _refusal(graph: GraphState, edge: EventEdge) -> str | None:
 
 
 def _in_time(edge: EventEdge) -> tuple[str, str] | None:
-    """(earlier, later) of an edge that orders its ends in time, else None."""
+    """Return (earlier, later) of an edge that orders its ends in time, else None."""
     if edge.relation in _FORWARD:
         return edge.source, edge.target
     return (edge.target, edge.source) if edge.relation is Relation.AFTER else None
 
 
-def _later(graph: GraphState, node_id: str) -> Iterator[str]:
-    for _, edge, _ in graph.edges_of(node_id):
-        ends = _in_time(edge)
-        if ends is not None and ends[0] == node_id:
-            yield ends[1]
-
-
 def _reaches(graph: GraphState, start: str, goal: str) -> bool:
-    """Whether `goal` is at or after `start`; gives up, saying yes, past ten thousand nodes."""
+    """Tell whether `goal` is at or after `start`; past ten thousand nodes the answer is yes."""
     stack, seen = [start], {start}
     while stack:
         node_id = stack.pop()
         if node_id == goal or len(seen) > _SEARCH_LIMIT:
             return True
-        for other in _later(graph, node_id):
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
+        for _, edge, _ in graph.edges_of(node_id):
+            ends = _in_time(edge)
+            if ends is not None and ends[0] == node_id and ends[1] not in seen:
+                seen.add(ends[1])
+                stack.append(ends[1])
     return False

@@ -1,9 +1,8 @@
-"""Figures of an event graph: how much it holds, how it hangs together, and what was merged.
+"""Figures of an event graph: its size, its connected parts, its merged events.
 
-Pure; one pass over nodes and edges.
-
-Components are counted over events and the edges between events, the ones a compass walk
-can follow: over people nearly everything would hang together.
+Pure; one pass over nodes and edges. Components are counted over events and the edges
+between events, the ones a compass walk can follow: over people nearly everything would
+hang together.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from memagent.state.fold import BankState
 
 
 def graph_stats(state: BankState) -> GraphStats:
-    """The figures of the graph as it stands."""
+    """Count the graph as it stands."""
     nodes = list(state.graph.all_nodes())
     events = {node.id: node for node in nodes if node.kind is NodeKind.EVENT and not node.closed}
     edges = list(state.graph.all_edges())
@@ -28,15 +27,8 @@ def graph_stats(state: BankState) -> GraphStats:
         if edge.source in events and edge.target in events:
             between[edge.relation.value] += 1
             parent[_root(parent, edge.source)] = _root(parent, edge.target)
-    components = sorted(Counter(_root(parent, one) for one in events).values(), reverse=True)
-    sessions: Counter[str] = Counter(
-        event.session_id for event in events.values() if event.session_id
-    )
-    merged = [
-        one
-        for one in events.values()
-        if one.aliases or len(_sessions(state, one.source_turn_ids)) > 1
-    ]
+    components = Counter(_root(parent, event_id) for event_id in events)
+    sessions = Counter(event.session_id for event in events.values() if event.session_id)
     return GraphStats(
         nodes=_sorted(Counter(node.kind.value for node in nodes if not node.closed)),
         closed_nodes=sum(node.closed for node in nodes),
@@ -44,8 +36,11 @@ def graph_stats(state: BankState) -> GraphStats:
         event_edges=_sorted(between),
         events_per_session={name: sessions[name] for name in in_order(sessions)},
         sessions=len(state.sessions),
-        components=tuple(components),
-        merged_events=len(merged),
+        components=tuple(sorted(components.values(), reverse=True)),
+        merged_events=sum(
+            bool(event.aliases) or len(_sessions(state, event.source_turn_ids)) > 1
+            for event in events.values()
+        ),
     )
 
 
@@ -60,5 +55,5 @@ def _sessions(state: BankState, turn_ids: tuple[str, ...]) -> set[str]:
 
 
 def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts, largest first, ties by name."""
+    """Sort counts, largest first, ties by name."""
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -1,6 +1,6 @@
-"""Topics over events: K-means on their unit vectors, K = max(2, min(n // 5, 50)), made
-anew from the graph whenever they are needed.
+"""Topics over events: K-means on their unit vectors, K = max(2, min(n // 5, 50)).
 
+Topics are made anew from the graph whenever they are needed.
 A projection, not a record: topics follow from the events' vectors alone, so nothing of
 them is journalled. Deterministic: the first centre is the vector nearest to the mean,
 each further one the vector farthest from all chosen, ties by position.
@@ -15,17 +15,12 @@ from memagent.protocols import Matrix, Vector
 _ROUNDS = 12
 
 
-def topic_count(n: int) -> int:
-    """How many topics n events have."""
-    return min(n, max(2, min(n // 5, 50)))
-
-
 def topics_of(vectors: Matrix) -> list[int]:
-    """The topic of each unit vector (N, D), numbered from 0; [] without any."""
+    """Return the topic of each unit vector (N, D), numbered from 0; [] without any."""
     n = len(vectors)
     if n == 0:
         return []
-    centres = vectors[_spread(vectors, topic_count(n))]  # (K, D)
+    centres = vectors[_spread(vectors, min(n, max(2, min(n // 5, 50))))]  # (K, D)
     labels = np.full(n, -1)
     for _ in range(_ROUNDS):
         nearest = np.argmax(np.round(vectors @ centres.T, 6), axis=1)
@@ -51,5 +46,5 @@ def _spread(vectors: Matrix, count: int) -> list[int]:
 
 
 def _closeness(vectors: Matrix, centre: Vector) -> Vector:
-    """Cosines (N,) with a centre, rounded so that equal texts tie on every machine."""
+    """Return cosines (N,) with a centre, rounded so that equal texts tie on every machine."""
     return np.asarray(np.round(vectors @ centre, 6), dtype=np.float32)

@@ -1,5 +1,4 @@
-"""Which events of the graph may be shown: open ones that fit the filter and still tell
-what memory holds.
+"""Visibility of events: open ones that fit the filter and still tell what memory holds.
 
 An event rests on turns, and so do the items made from those turns (`PART_OF` leads from
 item to event). When such an item is deleted, or has since been rewritten on later
@@ -11,12 +10,13 @@ as deleted; which those are is asked of the bank (`bank.expired`).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from memagent.core.answers import Filter
 from memagent.core.records import Event, MemoryItem, NodeKind, Relation
 from memagent.events.merge import open_events
-from memagent.state.effects import event_as_item
+from memagent.state.adjacency import event_as_item
 from memagent.state.fold import BankState
 from memagent.state.matching import matches
 
@@ -26,54 +26,50 @@ _NONE: frozenset[str] = frozenset()
 def events_in_sight(
     state: BankState, where: Filter | None = None, *, expired: Container[str] = _NONE
 ) -> dict[str, Event]:
-    """Events that may be shown, by id, in the order of their ids."""
-    events = (
-        event for event in open_events(state.graph) if not outdated(state, event, expired=expired)
-    )
+    """Return the events that may be shown, by id, in the order of their ids."""
     return {
         event.id: event
-        for event in events
-        if where is None or where.empty or _fits(state, event, where)
+        for event in open_events(state.graph)
+        if not outdated(state, event, expired=expired)
+        and (where is None or where.empty or _fits(state, event, where))
     }
 
 
 def outdated(state: BankState, event: Event, *, expired: Container[str] = _NONE) -> bool:
-    """Whether an item made from the event's turns is deleted or expired now, or says
-    something else since.
-    """
-    for other, edge, leaving in state.graph.edges_of(event.id):
-        item = None if leaving or edge.relation is not Relation.PART_OF else state.items.get(other)
-        if item is not None and (
-            not item.active or item.id in expired or _rewritten(state, item, event)
-        ):
-            return True
-    return False
+    """Tell whether an item made from the event's turns is gone or says something else now."""
+    items = (
+        state.items.get(other)
+        for other, edge, leaving in state.graph.edges_of(event.id)
+        if not leaving and edge.relation is Relation.PART_OF
+    )
+    return any(
+        not item.active or item.id in expired or _rewritten(state, item, event)
+        for item in items
+        if item is not None
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutOfSight:
-    """The graph's item and event nodes that may not be shown, as a container of ids
-    that looks only at what it is asked about.
+    """The graph's item and event nodes that may not be shown, as a container of ids.
+
+    It looks only at the nodes it is asked about.
     """
 
     state: BankState
     where: Filter
     expired: Container[str] = _NONE
-    open: bool = field(init=False)
-    """Whether the filter lets everything pass."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "open", self.where.empty)
+    @cached_property
+    def _where(self) -> Filter | None:
+        return None if self.where.empty else self.where
 
     def __contains__(self, node_id: object) -> bool:
-        state, where = self.state, None if self.open else self.where
+        state, where = self.state, self._where
         item = state.items.get(str(node_id))
         if item is not None:
-            return (
-                not item.active
-                or item.id in self.expired
-                or (where is not None and not matches(item, where))
-            )
+            gone = not item.active or item.id in self.expired
+            return gone or (where is not None and not matches(item, where))
         node = state.graph.node(str(node_id))
         if node is None or node.kind is not NodeKind.EVENT:
             return False
@@ -92,8 +88,7 @@ def _fits(state: BankState, event: Event, where: Filter) -> bool:
     plain = event_as_item(state.graph, event)
     if plain is None:
         return False
-    names = event.people or (None,)
     return any(
         matches(plain.model_copy(update={"subject": name, "speaker": name}), where)
-        for name in names
+        for name in event.people or (None,)
     )

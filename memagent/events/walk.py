@@ -1,10 +1,9 @@
-"""The compass walk: finding evidence by following what leads to what, steered by a
-check-list of subgoals.
+"""The compass walk: a search for evidence along the graph, steered by a list of subgoals.
 
 Plan, locate, then explore along several paths that share one queue and one set of
-visited events, and refine: ask anew for what is still missing. Planner, explorer,
-locator and vectors come in as plain callables, so a model, a policy in training and a
-test fit alike. Paths move in step: each takes its next event, the explorer is asked
+visited events, and refine: ask anew for what is still missing. The explorer is a plain
+callable and the terrain a small protocol, so a model, a policy in training and a test
+fit alike. Paths move in step: each takes its next event, the explorer is asked
 about all of them at once, and the replies count in the order of the paths; so no event
 is visited twice and equal replies give equal walks. The surprise: priorities are
 cosines to the subgoals still open, so the whole queue is scored anew as soon as one is
@@ -17,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from memagent.core.records import Event, Relation
 from memagent.events.expansion import EDGE_WEIGHTS
@@ -27,7 +27,7 @@ _MAX_NEIGHBOURS = 24
 
 
 class Action(StrEnum):
-    """What the explorer makes of an event."""
+    """The explorer's verdict on an event."""
 
     SKIP = "skip"
     """It does not help."""
@@ -50,7 +50,7 @@ class Neighbour:
 
 @dataclass(frozen=True, kw_only=True)
 class WalkView:
-    """What the explorer sees at one event."""
+    """The explorer's view at one event."""
 
     question: str
     subgoals: tuple[tuple[str, bool], ...]
@@ -62,13 +62,11 @@ class WalkView:
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """What the explorer decides at one event."""
+    """The explorer's decision at one event."""
 
     action: Action
     follow: tuple[str, ...] = ()
-    """Ids of neighbours to go to, best first; others are ignored, and so are all after the
-    third.
-    """
+    """Ids of neighbours to go to, best first; at most three count, others are ignored."""
     proven: tuple[int, ...] = ()
     """Indexes of subgoals that are satisfied now."""
     response_id: str | None = None
@@ -88,7 +86,7 @@ class WalkStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """A finished walk: kept events in the order found, each visit, and the check-list at the end."""
+    """A finished walk: the kept events in order, each visit, the check-list at the end."""
 
     kept: tuple[Event, ...] = ()
     via: Mapping[str, Path] = field(default_factory=dict[str, Path])
@@ -96,14 +94,14 @@ class Walk:
     steps: tuple[WalkStep, ...] = ()
     subgoals: tuple[tuple[str, bool], ...] = ()
     queries: tuple[str, ...] = ()
-    """What was located with: the question, then each refined query."""
+    """The queries that start events were located with: the question, then refined ones."""
     response_ids: tuple[str, ...] = ()
     """Model responses in order: the plan's, then one for each visit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WalkSettings:
-    """How far a walk goes."""
+    """The bounds of a walk."""
 
     paths: int = 3
     rounds: int = 3
@@ -117,15 +115,25 @@ class WalkSettings:
 
 
 Explorer = Callable[[WalkView], Awaitable[Move]]
-"""Decides at one event."""
-Locator = Callable[[str, Sequence[str], Collection[str]], Awaitable[Sequence[Sequence[str]]]]
-"""Query, open subgoals and ids already visited to start events: groups by topic, best
-group first, best event first.
-"""
-Closeness = Callable[[str, Sequence[str]], Awaitable[Mapping[str, float]]]
-"""A subgoal and event ids to the cosine of each event with it; events without a vector are
-left out.
-"""
+
+
+class Terrain(Protocol):
+    """The events that a walk may visit, and the ways to find some of them."""
+
+    @property
+    def events(self) -> Mapping[str, Event]:
+        """The events by id."""
+        ...
+
+    async def locate(
+        self, query: str, goals: Sequence[str], visited: Collection[str]
+    ) -> Sequence[Sequence[str]]:
+        """Return start events in groups by topic, best group and best event first."""
+        ...
+
+    async def closeness(self, goal: str, event_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return each event's cosine with a goal; events without a vector are left out."""
+        ...
 
 
 async def compass_walk(
@@ -133,36 +141,32 @@ async def compass_walk(
     graph: GraphState,
     subgoals: Sequence[str],
     *,
-    events: Mapping[str, Event],
-    locate: Locator,
+    terrain: Terrain,
     explore: Explorer,
-    closeness: Closeness,
     settings: WalkSettings = WalkSettings(),
 ) -> Walk:
-    """Walk the graph for a question over `events`, the ones that may be visited, by id.
+    """Walk the graph for a question over the events of the terrain.
 
     An empty check-list stands for the question itself. Failures of the callables pass
     through.
     """
-    work = _Work(
-        question, graph, events, list(subgoals) or [question], locate, explore, closeness, settings
-    )
+    work = _Work(question, graph, list(subgoals) or [question], terrain, explore, settings)
     query = question
     for number in range(1, settings.rounds + 1):
         work.queries.append(query)
-        seeds = await locate(query, work.unmet, frozenset(work.visited))
+        seeds = await terrain.locate(query, work.unmet, frozenset(work.visited))
         await work.run(number, [list(group) for group in seeds])
         if work.queue or not work.unmet or not work.kept:
             break
         query = " ".join(work.unmet)
-    ids = [step.move.response_id for step in work.steps]
+    ids = (step.move.response_id for step in work.steps)
     return Walk(
         kept=tuple(work.kept.values()),
         via={step.event_id: step.via for step in work.steps},
         steps=tuple(work.steps),
         subgoals=work.checklist,
         queries=tuple(work.queries),
-        response_ids=tuple(one for one in ids if one is not None),
+        response_ids=tuple(filter(None, ids)),
     )
 
 
@@ -172,11 +176,9 @@ class _Work:
 
     question: str
     graph: GraphState
-    events: Mapping[str, Event]
     goals: list[str]
-    locate: Locator
+    terrain: Terrain
     explore: Explorer
-    closeness: Closeness
     settings: WalkSettings
     met: set[int] = field(default_factory=set[int])
     kept: dict[str, Event] = field(default_factory=dict[str, Event])
@@ -200,13 +202,12 @@ class _Work:
         return self.settings.stop_early and not self.unmet
 
     async def run(self, number: int, groups: list[list[str]]) -> None:
-        """One round: every path until it ends, the queue is empty, or the visits are used up."""
-        starts = [group[0] for group in groups[: self.settings.paths] if group]
-        for event_id in (one for group in groups for one in group):
+        """Walk one round: until every path ends, the queue is empty or no visits are left."""
+        for event_id in (event_id for group in groups for event_id in group):
             if self._walkable(event_id):
                 self.queue.setdefault(event_id, ())
         live: dict[int, str | None] = dict.fromkeys(range(self.settings.paths))
-        live.update(dict(enumerate(starts)))
+        live |= enumerate(group[0] for group in groups[: self.settings.paths] if group)
         left = self.settings.visits
         while live and left > 0 and not self.done:
             chosen = await self._choose(live, left)
@@ -222,25 +223,22 @@ class _Work:
     async def _choose(
         self, live: Mapping[int, str | None], room: int
     ) -> list[tuple[int, Event, Path]]:
-        """The next event of each live path, taken from the queue and marked as visited."""
+        """Take the next event of each live path from the queue and mark it as visited."""
         chosen: list[tuple[int, Event, Path]] = []
-        for path, wanted in list(live.items())[:room]:
-            event_id = wanted if wanted in self.queue else await self._best()
-            event = self.events.get(event_id) if event_id is not None else None
-            if event is None:
-                continue
-            via = self.queue.pop(event.id)
-            self.visited.add(event.id)
-            chosen.append((path, event, via))
+        for path, planned in list(live.items())[:room]:
+            event_id = planned if planned in self.queue else await self._best()
+            if event_id is not None and (event := self.terrain.events.get(event_id)):
+                self.visited.add(event_id)
+                chosen.append((path, event, self.queue.pop(event_id)))
         return chosen
 
     async def _best(self) -> str | None:
-        """The queued event nearest to an open subgoal; ties by the order of queueing."""
+        """Return the queued event nearest to an open subgoal; ties by the order of queueing."""
         missing = [event_id for event_id in self.queue if event_id not in self.scores]
         if missing:
             self.scores.update(dict.fromkeys(missing, -1.0))
             for goal in self.unmet or [self.question]:
-                for event_id, cosine in (await self.closeness(goal, missing)).items():
+                for event_id, cosine in (await self.terrain.closeness(goal, missing)).items():
                     self.scores[event_id] = max(self.scores[event_id], round(cosine, 6))
         return max(self.queue, key=lambda event_id: self.scores[event_id], default=None)
 
@@ -263,12 +261,11 @@ class _Work:
         if move.action is Action.ANSWER:
             live.pop(path, None)
             return
-        known = {one.event.id: one for one in self._neighbours(event)}
-        follow = [known[one] for one in dict.fromkeys(move.follow) if one in known][
-            : self.settings.follow
-        ]
-        for one in follow:
-            self.queue.setdefault(one.event.id, (*via, (event.id, one.relation, one.leaving)))
+        known = {near.event.id: near for near in self._neighbours(event)}
+        follow = [known[event_id] for event_id in dict.fromkeys(move.follow) if event_id in known]
+        follow = follow[: self.settings.follow]
+        for near in follow:
+            self.queue.setdefault(near.event.id, (*via, (event.id, near.relation, near.leaving)))
         live[path] = follow[0].event.id if len(follow) == 1 else None
 
     def _view(self, event: Event) -> WalkView:
@@ -281,21 +278,20 @@ class _Work:
         )
 
     def _neighbours(self, event: Event) -> list[Neighbour]:
-        found: dict[str, Neighbour] = {}
+        neighbours: dict[str, Neighbour] = {}
         edges = sorted(
             self.graph.edges_of(event.id),
             key=lambda step: (-EDGE_WEIGHTS[step[1].relation], step[0], step[1].key, not step[2]),
         )
         for other, edge, leaving in edges:
-            if self._walkable(other):
-                near = Neighbour(
-                    event=self.events[other],
+            if other not in neighbours and self._walkable(other):
+                neighbours[other] = Neighbour(
+                    event=self.terrain.events[other],
                     relation=edge.relation,
                     label=edge.label,
                     leaving=leaving,
                 )
-                found.setdefault(other, near)
-        return list(found.values())[:_MAX_NEIGHBOURS]
+        return list(neighbours.values())[:_MAX_NEIGHBOURS]
 
     def _walkable(self, event_id: str) -> bool:
-        return event_id in self.events and event_id not in self.visited
+        return event_id in self.terrain.events and event_id not in self.visited

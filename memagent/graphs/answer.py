@@ -1,4 +1,4 @@
-"""The answer graph: retrieve, answer, cite; with tools, the answerer may ask for them in between.
+"""The answer graph: retrieve, answer, cite; the answerer may ask for tools in between.
 
 retrieve -> answer -> cite
              ^   |
@@ -15,25 +15,25 @@ from langgraph.runtime import Runtime
 
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
-from memagent.core.exchange import Message, Usage
-from memagent.designs.base import ToolsWanted
+from memagent.core.exchange import Message, ModelResponse, Usage
+from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.state import AgentContext, AnswerState
 from memagent.memory.citing import cite as checked_citations
 from memagent.tracing import operation_span, records_content, search_figures, step
 
 
 async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
-    """Question to hits."""
+    """Find the hits for the question."""
     context = runtime.context
     with (
-        operation_span("search_memory") as one,
+        operation_span("search_memory") as span,
         boundary(ModelError, f"retriever of {context.design.name}"),
     ):
         slot, question = context.slot(), _question(state)
         hits = await context.design.retriever(question, slot)
-        if one.recording:
-            one.put(search_figures(question.recipe, len(hits)))
-            one.content(
+        if span.recording:
+            span.put(search_figures(question.recipe, len(hits)))
+            span.content(
                 lambda: {"gen_ai.memory.query.text": question.text, **records_content(hits)}
             )
     trail = slot.trail
@@ -49,30 +49,35 @@ async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> Answer
 
 
 async def answer(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
-    """Hits to an answer, or to a request for tools."""
+    """Answer from the hits, or ask for tools."""
     context = runtime.context
     rounds = state.get("rounds", 0)
     slot = context.slot(tools=rounds < context.tool_rounds, transcript=state.get("transcript", ()))
+    with boundary(ModelError, f"answerer of {context.design.name}"):
+        outcome = await _answer_or_request(state, context.design.answerer, slot)
+    if isinstance(outcome, Answer):
+        return {"answer": outcome, "pending": None}
+    return {
+        "pending": Message(role="assistant", content=outcome.text, tool_calls=outcome.tool_calls),
+        "rounds": rounds + 1,
+        "usage": state.get("usage", Usage()) + outcome.usage,
+    }
+
+
+async def _answer_or_request(
+    state: AnswerState, answerer: Answerer, slot: SlotContext
+) -> Answer | ModelResponse:
+    """Return the answer, or the response in which the model asks for tools first."""
     try:
-        with boundary(ModelError, f"answerer of {context.design.name}"):
-            found = await context.design.answerer(_question(state), state.get("hits", []), slot)
-    except ModelError as failure:
-        wanted = failure.__cause__
-        if not isinstance(wanted, ToolsWanted):
-            raise
-        asked = wanted.response
-        request = Message(role="assistant", content=asked.text, tool_calls=asked.tool_calls)
-        return {
-            "pending": request,
-            "rounds": rounds + 1,
-            "usage": state.get("usage", Usage()) + asked.usage,
-        }
-    return {"answer": found, "pending": None}
+        return await answerer(_question(state), state.get("hits", []), slot)
+    except ToolsWanted as request:
+        return request.response
 
 
 async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
-    """Requested tools to their results, through LangGraph's `ToolNode`; a failing
-    tool's error text is its result.
+    """Run the requested tools through LangGraph's `ToolNode`.
+
+    The result of a tool that fails is the text of its error.
     """
     from langchain_core.messages import AIMessage, ToolMessage
 
@@ -97,21 +102,18 @@ async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSta
 
 
 async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
-    """Only citations to hits that were shown survive."""
-    found = state.get("answer")
-    if found is None:
+    """Drop citations to hits that were not shown, and add what the retriever left."""
+    draft = state.get("answer")
+    if draft is None:
         raise ModelError("the answer graph reached cite without an answer")
-    done: Answer = checked_citations(found, state.get("hits", []), runtime.context.bank)
-    return {
-        "answer": done.model_copy(
-            update={
-                "question": _question(state),
-                "usage": done.usage + state.get("usage", Usage()),
-                "notes": (*state.get("notes", ()), *done.notes),
-                "response_ids": (*state.get("response_ids", ()), *done.response_ids),
-            }
-        )
+    cited: Answer = checked_citations(draft, state.get("hits", []), runtime.context.bank)
+    additions = {
+        "question": _question(state),
+        "usage": cited.usage + state.get("usage", Usage()),
+        "notes": (*state.get("notes", ()), *cited.notes),
+        "response_ids": (*state.get("response_ids", ()), *cited.response_ids),
     }
+    return {"answer": cited.model_copy(update=additions)}
 
 
 def _after_answer(state: AnswerState) -> Literal["tools", "cite"]:

@@ -1,10 +1,8 @@
 """The ingest graph: extract, relate, decide, validate, commit, index.
 
-One run a chunk, one journal append a run.
-
-Each node is a few lines around a slot or a pure function. A model failure leaves the
-run as an exception; nothing has been written by then but the session's raw turns, so
-the run can simply be made again.
+One run a chunk, one journal append a run. Each node is a few lines around a slot or a
+pure function. A model failure leaves the run as an exception; nothing has been written
+by then but the session's raw turns, so the run can simply be made again.
 """
 
 from __future__ import annotations
@@ -19,16 +17,15 @@ from memagent.core.records import Chunk, MemoryItem, SourceRef
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, IngestState
-from memagent.state.effects import event_as_item
+from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
 INGEST_NODES = ("extract", "relate", "decide", "validate", "commit", "index")
-"""The nodes in the order they run."""
 
 
 async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Chunk to facts."""
+    """Take the facts from the chunk."""
     context = runtime.context
     with boundary(ModelError, f"extractor of {context.design.name}"):
         facts = await context.design.extractor(_chunk(state), _slot(state, context))
@@ -36,15 +33,14 @@ async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestS
 
 
 async def relate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Facts to what memory holds about each."""
-    context = runtime.context
-    facts = state.get("facts")
+    """Look up what memory holds about each fact."""
+    context, facts = runtime.context, state.get("facts")
     values = facts.values if facts is not None else ()
     return {"related": await relate_facts(values, _slot(state, context), context.design.relate)}
 
 
 async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Facts and what is known to proposed ops."""
+    """Have the manager propose ops for the facts and what is known."""
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
         proposal = await context.design.manager(state.get("related", ()), _slot(state, context))
@@ -52,16 +48,17 @@ async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
 
 
 async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Proposed ops to accepted and rejected ones; an op may touch only what was shown."""
-    proposal = state.get("proposal")
+    """Sort the proposed ops into accepted and rejected ones.
+
+    An op may touch only what was shown.
+    """
+    facts, proposal = state.get("facts"), state.get("proposal")
     bank = runtime.context.bank
     visible: dict[str, MemoryItem] = {}
     for hit in (hit for related in state.get("related", ()) for hit in related.hits):
-        shown = hit.item or (
-            event_as_item(bank.state.graph, hit.event) if hit.event is not None else None
-        )
-        if shown is not None:
-            visible[shown.id] = shown
+        item = hit.item or (hit.event and event_as_item(bank.state.graph, hit.event))
+        if item is not None:
+            visible[item.id] = item
     batch = validate_ops(
         proposal.values if proposal is not None else (),
         visible=visible,
@@ -69,40 +66,35 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
         chunk=_chunk(state),
         existing_ids=bank.state.items,
     )
-    earlier = [
-        one for part in (state.get("facts"), proposal) if part is not None for one in part.rejected
-    ]
-    return {"batch": batch.model_copy(update={"rejected": (*earlier, *batch.rejected)})}
+    unread = [entry for part in (facts, proposal) if part is not None for entry in part.rejected]
+    return {"batch": batch.model_copy(update={"rejected": (*unread, *batch.rejected)})}
 
 
 async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """One journal append with the ops, their effects and every edge that follows from them."""
-    chunk = _chunk(state)
-    responses = [
-        response.id
-        for part in (state.get("facts"), state.get("proposal"))
-        if part is not None
-        for response in part.responses
-    ]
+    """Append the ops, their effects and every edge that follows from them to the journal."""
+    chunk, batch = _chunk(state), state.get("batch")
+    if batch is None:
+        raise ModelError(
+            f"the design {runtime.context.design.name} reached commit without a validated batch"
+        )
+    parts = (state.get("facts"), state.get("proposal"))
+    responses = (response for part in parts if part is not None for response in part.responses)
     source = SourceRef(
         session_id=chunk.session_id,
         chunk_id=chunk.id,
         chunk_index=chunk.index,
         chunk_count=chunk.count,
         turn_ids=chunk.turn_ids,
-        response_ids=tuple(responses),
+        response_ids=tuple(response.id for response in responses),
     )
-    batch = state.get("batch")
-    if batch is None:
-        raise ModelError(
-            f"the design {runtime.context.design.name} reached commit without a validated batch"
-        )
     return {"commit": await runtime.context.bank.commit(batch, source=source)}
 
 
 async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
-    """Search view brought up to date; after a session's last chunk, what the design's
-    own calls add to the event graph.
+    """Bring the search view up to date.
+
+    After a session's last chunk, add what the design's own calls find to the event
+    graph.
     """
     context = runtime.context
     await context.bank.refresh()
@@ -131,9 +123,7 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
 def _build() -> Any:
     graph: Any = StateGraph(IngestState, context_schema=AgentContext)
     for node in (extract, relate, decide, validate, commit, index):
-        graph.add_node(
-            node.__name__, step(node) if node in (extract, relate, decide, commit, index) else node
-        )
+        graph.add_node(node.__name__, node if node is validate else step(node))
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
         graph.add_edge(before, after)
     return graph.compile(name="memagent.ingest")

@@ -1,13 +1,15 @@
-"""What flows through the graphs, and the dependencies their nodes get at run time.
+"""The states of the graphs, the dependencies of their nodes, and a run of a graph.
 
 The compiled graphs are module constants without state of their own: everything a node
 needs comes through `Runtime[AgentContext]`, so one compiled graph serves any number of
-agents, and a node in your own graph may hand a context to ours.
+agents, and a node in your own graph may hand a context to ours. A run turns LangSmith
+tracing off unless the agent asks for it: a set `LANGSMITH_TRACING` variable would
+otherwise post users' text to a server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
@@ -80,16 +82,15 @@ class AgentContext:
 
     @cached_property
     def tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools as the model is told of them."""
-        if not self.tools:
-            return ()
+        """The tools as the model sees them."""
+        tools = self.toolbox.tools_by_name.values() if self.tools else ()
         return tuple(
             ToolSpec(
                 name=tool.name,
                 description=tool.description or "",
                 parameters=tool.get_input_jsonschema(),
             )
-            for tool in self.toolbox.tools_by_name.values()
+            for tool in tools
         )
 
     def slot(
@@ -100,7 +101,7 @@ class AgentContext:
         tools: bool = False,
         transcript: tuple[Message, ...] = (),
     ) -> SlotContext:
-        """The context a slot of the design gets."""
+        """Return the context that a slot of the design gets."""
         return SlotContext(
             model=self.model,
             bank=self.bank,
@@ -111,3 +112,32 @@ class AgentContext:
             transcript=transcript,
             sampling=self.sampling,
         )
+
+
+async def run_graph(
+    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
+) -> dict[str, Any]:
+    """Run a graph and return its final state.
+
+    Streaming its values and keeping the last is `ainvoke` without a second stream for
+    interrupts.
+    """
+    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
+
+    last: dict[str, Any] = {}
+    with tracing_context(enabled=tracing):
+        async for values in graph.astream(state, context=context, stream_mode="values"):
+            last = values
+    return dict(last)
+
+
+async def stream_graph(
+    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Run a graph and yield (node, its update of the state) as each node finishes."""
+    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
+
+    with tracing_context(enabled=tracing):
+        async for update in graph.astream(state, context=context, stream_mode="updates"):
+            for node, values in update.items():
+                yield str(node), dict(values or {})

@@ -19,7 +19,7 @@ from memagent.core.ops import MemoryOp
 from memagent.core.records import MemoryItem, SourceRef
 from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
 from memagent.memory.bank import MemoryBank
-from memagent.state.effects import item_node
+from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
 T = TypeVar("T")

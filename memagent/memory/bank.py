@@ -50,8 +50,16 @@ from memagent.search.projection import Projector
 from memagent.search.segments import NO_ROW
 from memagent.state.adjacency import Path
 from memagent.state.effects import plan_commit
-from memagent.state.expiry import NEVER_LOOKED, Expiry
-from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items, rebuilt, snapshot_of
+from memagent.state.fold import (
+    EMPTY_STATE,
+    NEVER_LOOKED,
+    BankState,
+    Expiry,
+    apply,
+    changed_items,
+    rebuilt,
+    snapshot_of,
+)
 from memagent.vectors.projection import IndexProjection, Level
 
 _ATTEMPTS = 100

@@ -37,7 +37,8 @@ from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
 from memagent.pages.graph_page import graph_page
-from memagent.state.effects import entity_id, names_in, version_node_id
+from memagent.state.adjacency import version_node_id
+from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 

@@ -29,8 +29,7 @@ from memagent.core.snapshot import (
     SnapshotDiff,
 )
 from memagent.memory.bank import MemoryBank
-from memagent.state.adjacency import GraphState, graph_delta_between
-from memagent.state.effects import item_node
+from memagent.state.adjacency import GraphState, graph_delta_between, item_node
 from memagent.state.fold import BankState, apply
 from memagent.state.versions import began
 

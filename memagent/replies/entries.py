@@ -83,8 +83,10 @@ def _entries_of(
 ) -> list[JsonValue] | None:
     if not isinstance(value, dict):
         return value if isinstance(value, list) else None
-    lists = (listed for key in list_keys if isinstance(listed := value.get(key), list))
-    return next(lists, [value] if is_entry(value) else None)
+    for key in list_keys:
+        if isinstance(listed := value.get(key), list):
+            return listed
+    return [value] if is_entry(value) else None
 
 
 def _rejected(entry: JsonValue, error: Unfit | ValidationError) -> Rejected:

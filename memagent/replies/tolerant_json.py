@@ -27,7 +27,6 @@ from typing import Final, TypeAlias, cast
 from memagent.core.ops import ParseStatus
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
-"""A decoded JSON value."""
 
 MAX_TEXT_CHARS: Final = 200_000
 """Longest text that is searched for JSON."""

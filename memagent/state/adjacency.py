@@ -9,7 +9,6 @@ one object seen from both ends and never mutated.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from rpds import HashTrieMap
 
 from memagent.core.errors import StoreError
-from memagent.core.records import Event, EventEdge, Relation
+from memagent.core.records import Event, EventEdge, MemoryItem, NodeKind, Relation
 from memagent.core.snapshot import GraphDelta, add_hash, edge_hash, node_hash, sub_hash
 
 
@@ -65,120 +64,52 @@ class GraphState:
         return len(self.nodes)
 
     def node(self, node_id: str) -> Event | None:
-        """The node, or None."""
+        """Return a node, or None."""
         data = self.nodes.get(node_id)
         return None if data is None else data["event"]
 
     def edge(self, source: str, target: str, key: str) -> EventEdge | None:
-        """The edge, or None."""
+        """Return an edge, or None."""
         targets = self.succ.get(source)
         keyed = None if targets is None else targets.get(target)
         data = None if keyed is None else keyed.get(key)
         return None if data is None else data["edge"]
 
     def all_nodes(self) -> Iterator[Event]:
-        """Every node, in no particular order."""
+        """Yield every node, in no particular order."""
         return (data["event"] for data in self.nodes.values())
 
     def all_edges(self) -> Iterator[EventEdge]:
-        """Every edge, in no particular order."""
-        for targets in self.succ.values():
-            for keyed in targets.values():
-                for data in keyed.values():
-                    yield data["edge"]
+        """Yield every edge, in no particular order."""
+        keyed = (keyed for targets in self.succ.values() for keyed in targets.values())
+        return (data["edge"] for edges in keyed for data in edges.values())
 
     def edges_of(self, node_id: str) -> Iterator[tuple[str, EventEdge, bool]]:
-        """(other end, edge, leaving?) of every edge at a node."""
+        """Yield (other end, edge, leaving?) for every edge at a node."""
         for adjacency, leaving in ((self.succ, True), (self.pred, False)):
-            neighbours = adjacency.get(node_id)
-            if neighbours is not None:
-                for other, keyed in neighbours.items():
-                    for data in keyed.values():
-                        yield other, data["edge"], leaving
+            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items():
+                for data in keyed.values():
+                    yield other, data["edge"], leaving
 
     def degree(self, node_id: str) -> int:
-        """How many neighbours a node has, counted once in each direction; 0 when unknown."""
+        """Count the neighbours of a node, once in each direction; 0 when unknown."""
         return sum(len(adjacency.get(node_id, ())) for adjacency in (self.succ, self.pred))
 
     def apply(self, delta: GraphDelta) -> GraphState:
-        """The graph after a delta: removals first, then nodes and edges assigned.
+        """Return the graph after a delta: removals first, then nodes and edges assigned.
 
         Raises `StoreError` on a dangling edge.
         """
         graph = self
         for source, target, key in delta.removed_edges:
-            graph = graph._without_edge(source, target, key)
+            graph = _without_edge(graph, source, target, key)
         for node_id in delta.removed_nodes:
-            graph = graph._without_node(node_id)
+            graph = _without_node(graph, node_id)
         for node in delta.nodes:
-            graph = graph._with_node(node)
+            graph = _with_node(graph, node)
         for edge in delta.edges:
-            graph = graph._with_edge(edge)
+            graph = _with_edge(graph, edge)
         return graph
-
-    def _with_node(self, node: Event) -> GraphState:
-        old = self.node(node.id)
-        if old == node:
-            return self
-        root = self.root if old is None else sub_hash(self.root, node_hash(old))
-        nodes = self.nodes.insert(node.id, NodeData(event=node))
-        root = add_hash(root, node_hash(node))
-        if old is not None:
-            return replace(self, nodes=nodes, root=root)
-        empty: HashTrieMap[str, Keyed] = HashTrieMap()
-        return GraphState(
-            nodes,
-            self.succ.insert(node.id, empty),
-            self.pred.insert(node.id, empty),
-            self.edge_count,
-            root,
-        )
-
-    def _with_edge(self, edge: EventEdge) -> GraphState:
-        for end in (edge.source, edge.target):
-            if end not in self.nodes:
-                raise StoreError(
-                    f"edge {edge.source} -{edge.key}-> {edge.target} has no node {end!r} in the graph"
-                )
-        old = self.edge(edge.source, edge.target, edge.key)
-        if old == edge:
-            return self
-        root = self.root if old is None else sub_hash(self.root, edge_hash(old))
-        data = EdgeData(edge=edge, relation=edge.key.partition(":")[0], weight=edge.confidence)
-        return GraphState(
-            self.nodes,
-            _put(self.succ, edge.source, edge.target, edge.key, data),
-            _put(self.pred, edge.target, edge.source, edge.key, data),
-            self.edge_count + (old is None),
-            add_hash(root, edge_hash(edge)),
-        )
-
-    def _without_edge(self, source: str, target: str, key: str) -> GraphState:
-        old = self.edge(source, target, key)
-        if old is None:
-            return self
-        return GraphState(
-            self.nodes,
-            _take(self.succ, source, target, key),
-            _take(self.pred, target, source, key),
-            self.edge_count - 1,
-            sub_hash(self.root, edge_hash(old)),
-        )
-
-    def _without_node(self, node_id: str) -> GraphState:
-        old = self.node(node_id)
-        if old is None:
-            return self
-        graph = self
-        for _, edge, _ in list(self.edges_of(node_id)):
-            graph = graph._without_edge(edge.source, edge.target, edge.key)
-        return GraphState(
-            graph.nodes.remove(node_id),
-            graph.succ.remove(node_id),
-            graph.pred.remove(node_id),
-            graph.edge_count,
-            sub_hash(graph.root, node_hash(old)),
-        )
 
     def walk(
         self,
@@ -189,21 +120,21 @@ class GraphState:
         limit: int | None = None,
         hub: int = HUB,
     ) -> list[tuple[str, Path]]:
-        """Open nodes within `hops` edges of the seeds, breadth first, either way along
-        the relations; seeds are left out.
+        """Return the open nodes within `hops` edges of the seeds, breadth first.
 
-        Order: by distance, then in the order the seeds lead to them, ties by id.
-        `relations` None means all. Closed nodes are neither returned nor passed
-        through; nodes with more than `hub` neighbours are returned but not passed
-        through, for what hangs on someone everybody mentions is no neighbourhood.
+        Edges are followed either way along the relations; seeds are left out. Order: by
+        distance, then in the order the seeds lead to them, ties by id. `relations` None
+        means all. Closed nodes are neither returned nor passed through; nodes with more
+        than `hub` neighbours are returned but not passed through, for what hangs on
+        someone everybody mentions is no neighbourhood.
         """
-        seen = {seed for seed in seeds if seed in self.nodes}
-        ring: deque[tuple[str, Path]] = deque(
+        ring: list[tuple[str, Path]] = [
             (seed, ()) for seed in dict.fromkeys(seeds) if seed in self.nodes
-        )
-        found: list[tuple[str, Path]] = []
+        ]
+        seen = {seed for seed, _ in ring}
+        reached: list[tuple[str, Path]] = []
         for _ in range(hops):
-            following: deque[tuple[str, Path]] = deque()
+            following: list[tuple[str, Path]] = []
             for node_id, path in ring:
                 if self.degree(node_id) > hub:
                     continue
@@ -212,45 +143,105 @@ class GraphState:
                         continue
                     seen.add(other)
                     step = (other, (*path, (node_id, relation, leaving)))
-                    found.append(step)
-                    if limit is not None and len(found) >= limit:
-                        return found
+                    reached.append(step)
+                    if limit is not None and len(reached) >= limit:
+                        return reached
                     following.append(step)
             ring = following
-        return found
+        return reached
 
     def _steps(
         self, node_id: str, relations: frozenset[Relation] | None, seen: Container[str]
     ) -> list[tuple[str, Relation, bool]]:
-        """(other end, relation, leaving?) of the edges to nodes not seen yet, in order."""
-        steps: list[tuple[str, Relation, bool]] = []
-        for adjacency, leaving in ((self.succ, True), (self.pred, False)):
-            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items():
-                if other not in seen:
-                    for data in keyed.values():
-                        relation = data["edge"].relation
-                        if relations is None or relation in relations:
-                            steps.append((other, relation, leaving))
-        return sorted(steps)
+        """Return (other end, relation, leaving?) of the edges to unseen nodes, in order."""
+        steps = (
+            (other, data["edge"].relation, leaving)
+            for adjacency, leaving in ((self.succ, True), (self.pred, False))
+            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items()
+            if other not in seen
+            for data in keyed.values()
+        )
+        return sorted(step for step in steps if relations is None or step[1] in relations)
+
+
+def _with_node(graph: GraphState, node: Event) -> GraphState:
+    old = graph.node(node.id)
+    if old == node:
+        return graph
+    root = add_hash(
+        graph.root if old is None else sub_hash(graph.root, node_hash(old)), node_hash(node)
+    )
+    nodes = graph.nodes.insert(node.id, NodeData(event=node))
+    if old is not None:
+        return replace(graph, nodes=nodes, root=root)
+    succ, pred = (side.insert(node.id, _NO_NEIGHBOURS) for side in (graph.succ, graph.pred))
+    return GraphState(nodes, succ, pred, graph.edge_count, root)
+
+
+def _with_edge(graph: GraphState, edge: EventEdge) -> GraphState:
+    for end in (edge.source, edge.target):
+        if end not in graph.nodes:
+            raise StoreError(
+                f"edge {edge.source} -{edge.key}-> {edge.target} has no node {end!r} in the graph"
+            )
+    old = graph.edge(edge.source, edge.target, edge.key)
+    if old == edge:
+        return graph
+    root = graph.root if old is None else sub_hash(graph.root, edge_hash(old))
+    data = EdgeData(edge=edge, relation=edge.key.partition(":")[0], weight=edge.confidence)
+    return GraphState(
+        graph.nodes,
+        _put(graph.succ, edge.source, edge.target, edge.key, data),
+        _put(graph.pred, edge.target, edge.source, edge.key, data),
+        graph.edge_count + (old is None),
+        add_hash(root, edge_hash(edge)),
+    )
+
+
+def _without_edge(graph: GraphState, source: str, target: str, key: str) -> GraphState:
+    old = graph.edge(source, target, key)
+    if old is None:
+        return graph
+    return GraphState(
+        graph.nodes,
+        _take(graph.succ, source, target, key),
+        _take(graph.pred, target, source, key),
+        graph.edge_count - 1,
+        sub_hash(graph.root, edge_hash(old)),
+    )
+
+
+def _without_node(graph: GraphState, node_id: str) -> GraphState:
+    old = graph.node(node_id)
+    if old is None:
+        return graph
+    for _, edge, _ in list(graph.edges_of(node_id)):
+        graph = _without_edge(graph, edge.source, edge.target, edge.key)
+    return GraphState(
+        graph.nodes.remove(node_id),
+        graph.succ.remove(node_id),
+        graph.pred.remove(node_id),
+        graph.edge_count,
+        sub_hash(graph.root, node_hash(old)),
+    )
 
 
 def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:
-    """The delta that turns one graph into the other."""
-    gone_edges = [
-        (e.source, e.target, e.key)
-        for e in before.all_edges()
-        if after.edge(e.source, e.target, e.key) is None
-    ]
+    """Return the delta that turns one graph into the other."""
     return GraphDelta(
         nodes=tuple(node for node in after.all_nodes() if before.node(node.id) != node),
         edges=tuple(e for e in after.all_edges() if before.edge(e.source, e.target, e.key) != e),
         removed_nodes=tuple(node.id for node in before.all_nodes() if node.id not in after.nodes),
-        removed_edges=tuple(gone_edges),
+        removed_edges=tuple(
+            (e.source, e.target, e.key)
+            for e in before.all_edges()
+            if after.edge(e.source, e.target, e.key) is None
+        ),
     )
 
 
 def graph_of(nodes: Iterable[Event], edges: Iterable[EventEdge]) -> GraphState:
-    """A graph with these nodes and edges."""
+    """Build a graph of these nodes and edges."""
     return GraphState().apply(GraphDelta(nodes=tuple(nodes), edges=tuple(edges)))
 
 
@@ -264,3 +255,54 @@ def _take(adjacency: Adjacency, a: str, b: str, key: str) -> Adjacency:
     neighbours = adjacency[a]
     keyed = neighbours[b].remove(key)
     return adjacency.insert(a, neighbours.insert(b, keyed) if len(keyed) else neighbours.remove(b))
+
+
+# -- nodes that stand for items and events ---------------------------------------------
+
+
+def version_node_id(record_id: str, version: int) -> str:
+    """Return the node id of an old version of an item or event."""
+    return f"{record_id}@{version}"
+
+
+def item_node(item: MemoryItem, *, node_id: str | None = None, closed: bool = False) -> Event:
+    """Return the node that stands for an item or, closed, for an old version of it."""
+    return Event(
+        id=node_id or item.id,
+        kind=NodeKind.ITEM,
+        summary=item.text[:240],
+        people=tuple(dict.fromkeys(name for name in (item.subject, item.speaker) if name)),
+        source_turn_ids=item.source_turn_ids,
+        valid=item.valid,
+        said_at=item.said_at,
+        session_id=item.session_id,
+        closed=closed or not item.active,
+    )
+
+
+def event_version(graph: GraphState, node_id: str) -> int:
+    """Return the version of an event: one more than the older versions it supersedes."""
+    return 1 + sum(
+        leaving and edge.relation is Relation.SUPERSEDES
+        for _, edge, leaving in graph.edges_of(node_id)
+    )
+
+
+def event_as_item(graph: GraphState, event: Event) -> MemoryItem | None:
+    """Return an event as the item that an op may target.
+
+    None for nodes that are not open events or say nothing.
+    """
+    if event.kind is not NodeKind.EVENT or event.closed or not event.summary:
+        return None
+    return MemoryItem(
+        id=event.id,
+        version=event_version(graph, event.id),
+        text=event.summary,
+        kind="event",
+        subject=event.people[0] if event.people else None,
+        source_turn_ids=event.source_turn_ids,
+        session_id=event.session_id,
+        valid=event.valid,
+        said_at=event.said_at,
+    )

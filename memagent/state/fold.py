@@ -9,11 +9,10 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import TypedDict
 
 from rpds import HashTrieMap
 
@@ -37,9 +36,8 @@ from memagent.core.snapshot import (
     stats_hash,
     sub_hash,
 )
-from memagent.state.adjacency import GraphState, graph_of
+from memagent.state.adjacency import GraphState
 
-_NO_TOUCH: tuple[int, ...] = ()
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
 
@@ -75,7 +73,7 @@ class BankState:
     ordinal_root: int = 0
 
     def digest(self) -> str:
-        """The content digest, 64 hex digits."""
+        """Return the content digest, 64 hex digits."""
         return Roots(
             items=self.item_root,
             graph=self.graph.root,
@@ -84,16 +82,16 @@ class BankState:
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
-        """A stored turn, or None."""
+        """Return a stored turn, or None."""
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
 
     def active(self) -> Iterator[MemoryItem]:
-        """Items that are not deleted, in no particular order."""
+        """Yield the items that are not deleted, in no particular order."""
         return (item for item in self.items.values() if item.active)
 
     def versions(self, item_id: str) -> tuple[MemoryItem, ...]:
-        """Every readable version of an item, oldest first; () when unknown."""
+        """Return every readable version of an item, oldest first; () when unknown."""
         item = self.items.get(item_id)
         return () if item is None else (*self.archive.get(item_id, ()), item)
 
@@ -104,7 +102,7 @@ _REMEMBERED_CHARS = 100
 
 
 def folded(text: str) -> str:
-    """A text as exact-duplicate detection sees it: case and white space do not count."""
+    """Fold a text for exact-duplicate detection: case and white space do not count."""
     return _folded_name(text) if len(text) <= _REMEMBERED_CHARS else _folded(text)
 
 
@@ -116,64 +114,43 @@ _folded_name = lru_cache(maxsize=4_096)(_folded)
 
 
 def apply(state: BankState, row: JournalRow) -> BankState:
-    """The state after one journal row."""
-    if isinstance(row.entry, Commit):
-        return _after_commit(state, row.entry, row.seq)
-    return replace(_apply_entry(state, row.entry, row.seq), seq=row.seq)
+    """Return the state after one journal row."""
+    entry, seq = row.entry, row.seq
+    match entry:
+        case Commit():
+            return _after_commit(state, entry, seq)
+        case SessionStored():
+            return replace(_with_session(state, entry.session), seq=seq)
+        case GraphDelta():
+            return replace(state, graph=state.graph.apply(entry), seq=seq)
+        case StatsDelta():
+            return replace(_with_stats(state, entry.updates), seq=seq)
+        case Restored():
+            return _after_restore(state, entry, seq)
+        case Erased():
+            return replace(EMPTY_STATE, seq=seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
-    """Ids of the items an entry changes."""
+    """Return the ids of the items an entry changes."""
     return (change.id for change in entry.changes) if isinstance(entry, Commit | Restored) else ()
 
 
 def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
-    parts = _changed(state, commit.changes, seq)
-    ordinals, ordinal_root = _counted(state, commit.ordinals)
     done = state.done
     session_id, index = commit.source.session_id, commit.source.chunk_index
     if session_id is not None and index is not None:
         done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
-    return BankState(
-        sessions=state.sessions,
-        turns=state.turns,
-        graph=state.graph if commit.graph.empty else state.graph.apply(commit.graph),
-        stats=state.stats,
-        stats_root=state.stats_root,
-        ordinals=ordinals,
-        ordinal_root=ordinal_root,
-        done=done,
-        seq=seq,
-        **parts,
-    )
+    return _with_effects(state, commit, done, seq)
 
 
-def _apply_entry(
-    state: BankState, entry: SessionStored | GraphDelta | StatsDelta | Restored | Erased, seq: int
-) -> BankState:
-    match entry:
-        case SessionStored():
-            return _with_session(state, entry.session)
-        case GraphDelta():
-            return replace(state, graph=state.graph.apply(entry))
-        case StatsDelta():
-            return _with_stats(state, entry.updates)
-        case Restored():
-            for session in entry.sessions:
-                state = _with_session(state, session)
-            state = _with_ordinals(_with_changes(state, entry.changes, seq), entry.ordinals)
-            done = state.done
-            for session_id, chunks in entry.done:
-                done = (
-                    done.insert(session_id, frozenset(chunks))
-                    if chunks
-                    else done.discard(session_id)
-                )
-            return replace(
-                _with_stats(state, entry.stats), graph=state.graph.apply(entry.graph), done=done
-            )
-        case Erased():
-            return EMPTY_STATE
+def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
+    for session in entry.sessions:
+        state = _with_session(state, session)
+    done = state.done
+    for session_id, chunks in entry.done:
+        done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
+    return _with_stats(_with_effects(state, entry, done, seq), entry.stats)
 
 
 def _with_session(state: BankState, session: Session) -> BankState:
@@ -183,48 +160,29 @@ def _with_session(state: BankState, session: Session) -> BankState:
     return replace(state, sessions=state.sessions.insert(session.id, session), turns=turns)
 
 
-class _ItemMaps(TypedDict):
-    """The fields of a state that changes of items touch."""
-
-    items: HashTrieMap[str, MemoryItem]
-    archive: HashTrieMap[str, tuple[MemoryItem, ...]]
-    touched: HashTrieMap[str, tuple[int, ...]]
-    texts: HashTrieMap[str, str]
-    timelines: HashTrieMap[str, tuple[Mark, ...]]
-    expiring: HashTrieMap[str, datetime]
-    item_root: int
-
-
-def _with_changes(state: BankState, changes: Iterable[ItemChange], seq: int) -> BankState:
-    return replace(state, **_changed(state, changes, seq))
-
-
-def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _ItemMaps:
-    items, archive, touched, texts, root = (
-        state.items,
-        state.archive,
-        state.touched,
-        state.texts,
-        state.item_root,
-    )
-    timelines, expiring = state.timelines, state.expiring
-    for change in changes:
+def _with_effects(
+    state: BankState,
+    entry: Commit | Restored,
+    done: HashTrieMap[str, frozenset[int]],
+    seq: int,
+) -> BankState:
+    """Assign the entry's items, graph and id counter, in one new state."""
+    items, archive, root = state.items, state.archive, state.item_root
+    touched, texts, timelines = state.touched, state.texts, state.timelines
+    expiring = state.expiring
+    for change in entry.changes:
         old, past = items.get(change.id), archive.get(change.id, ())
         if old is not None:
             root = sub_hash(root, item_hash(old, past))
             key = folded(old.text)
             if texts.get(key) == change.id:
                 texts = texts.remove(key)
-            timelines = _unmarked(timelines, old)
+            timelines = _placed(timelines, old, present=False)
             if old.expires_at is not None:
                 expiring = expiring.discard(change.id)
-        new_past = (
-            change.archive
-            if change.archive is not None
-            else (*past, old)
-            if old is not None
-            else ()
-        )
+        new_past = change.archive
+        if new_past is None:
+            new_past = () if old is None else (*past, old)
         if new_past != past:
             archive = (
                 archive.insert(change.id, new_past) if new_past else archive.discard(change.id)
@@ -236,11 +194,13 @@ def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _Item
             root = add_hash(root, item_hash(change.after, new_past))
             if change.after.active:
                 texts = texts.insert(folded(change.after.text), change.id)
-                timelines = _marked(timelines, change.after)
+                timelines = _placed(timelines, change.after, present=True)
                 if change.after.expires_at is not None:
                     expiring = expiring.insert(change.id, change.after.expires_at)
-        touched = touched.insert(change.id, (*touched.get(change.id, _NO_TOUCH), seq))
-    return _ItemMaps(
+        touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
+    ordinals, ordinal_root = _counted(state, entry.ordinals)
+    return replace(
+        state,
         items=items,
         archive=archive,
         touched=touched,
@@ -248,54 +208,44 @@ def _changed(state: BankState, changes: Iterable[ItemChange], seq: int) -> _Item
         timelines=timelines,
         expiring=expiring,
         item_root=root,
+        graph=state.graph if entry.graph.empty else state.graph.apply(entry.graph),
+        ordinals=ordinals,
+        ordinal_root=ordinal_root,
+        done=done,
+        seq=seq,
     )
 
 
 def timeline_key(item: MemoryItem) -> str | None:
-    """Whose timeline an item stands on: its subject's, else its speaker's."""
+    """Return the key of the timeline an item stands on: its subject's, else its speaker's."""
     name = item.subject or item.speaker
     return folded(name) if name else None
 
 
 def mark_of(item: MemoryItem) -> Mark | None:
-    """Place of an item on its timeline, or None when its time is unknown or open."""
+    """Return an item's place on its timeline; None when its time is unknown or open."""
     if item.valid is None or item.valid.start is None or item.valid.end is None:
         return None
     return (item.valid.start.timestamp(), item.valid.end.timestamp(), item.id)
 
 
-def _marked(
-    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem
+def _placed(
+    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem, *, present: bool
 ) -> HashTrieMap[str, tuple[Mark, ...]]:
-    key, mark = timeline_key(item), mark_of(item)
-    if key is None or mark is None:
-        return timelines
-    marks = timelines.get(key, ())
-    at = bisect_left(marks, mark)
-    return timelines.insert(key, (*marks[:at], mark, *marks[at:]))
-
-
-def _unmarked(
-    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem
-) -> HashTrieMap[str, tuple[Mark, ...]]:
+    """Put an active item on its timeline, or take it off."""
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None or not item.active:
         return timelines
     marks = timelines.get(key, ())
     at = bisect_left(marks, mark)
-    if at == len(marks) or marks[at] != mark:
-        return timelines
-    return timelines.insert(key, (*marks[:at], *marks[at + 1 :]))
-
-
-def _with_ordinals(state: BankState, updates: Iterable[tuple[str, int]]) -> BankState:
-    ordinals, root = _counted(state, updates)
-    return replace(state, ordinals=ordinals, ordinal_root=root)
+    rest = marks[at + 1 :] if marks[at : at + 1] == (mark,) else marks[at:]
+    return timelines.insert(key, (*marks[:at], *((mark,) if present else ()), *rest))
 
 
 def _counted(
     state: BankState, updates: Iterable[tuple[str, int]]
 ) -> tuple[HashTrieMap[str, int], int]:
+    """Return the id counter and its root after the updates."""
     ordinals, root = state.ordinals, state.ordinal_root
     for key, count in updates:
         old = ordinals.get(key, 0)
@@ -320,8 +270,9 @@ def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]
 
 
 def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
-    """The state as a snapshot that shares everything; `live` is the handle a bank of
-    this process continues from.
+    """Return the state as a snapshot that shares everything.
+
+    `live` is the handle a bank of this process continues from.
     """
     return MemorySnapshot(
         digest=state.digest(),
@@ -338,22 +289,61 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
 
 
 def rebuilt(snapshot: MemorySnapshot) -> BankState:
-    """The state a snapshot stands for, rebuilt from its content.
+    """Rebuild the state that a snapshot stands for from its content.
 
     Raises `SnapshotMismatch` when content and digest disagree.
     """
-    state = BankState(graph=graph_of(snapshot.graph.all_nodes(), snapshot.graph.all_edges()))
-    for session in snapshot.sessions.values():
-        state = _with_session(state, session)
-    changes = [
-        ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
-        for item in snapshot.items.values()
-    ]
-    state = _with_changes(state, changes, snapshot.seq)
-    state = _with_stats(_with_ordinals(state, snapshot.ordinals.items()), snapshot.stats.items())
-    state = replace(state, done=HashTrieMap(dict(snapshot.done)), seq=snapshot.seq)
+    entry = Restored(
+        digest=snapshot.digest,
+        changes=tuple(
+            ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
+            for item in snapshot.items.values()
+        ),
+        graph=GraphDelta(
+            nodes=tuple(snapshot.graph.all_nodes()), edges=tuple(snapshot.graph.all_edges())
+        ),
+        ordinals=tuple(snapshot.ordinals.items()),
+        stats=tuple(snapshot.stats.items()),
+        done=tuple((name, tuple(chunks)) for name, chunks in snapshot.done.items()),
+        sessions=tuple(snapshot.sessions.values()),
+    )
+    state = _after_restore(EMPTY_STATE, entry, snapshot.seq)
     if state.digest() != snapshot.digest:
         raise SnapshotMismatch(
-            f"the snapshot says digest {snapshot.digest[:12]}, its content has {state.digest()[:12]}: it was altered or cut short"
+            f"the snapshot says digest {snapshot.digest[:12]}, its content has"
+            f" {state.digest()[:12]}: it was altered or cut short"
         )
     return state
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The expired items of one state at a moment, and for how long that stays true.
+
+    It follows the clock without looking at every item at every read.
+    """
+
+    of: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    """When each item that ever expires does so."""
+    ids: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+    """The half-open stretch in which these and no others are expired; None is open."""
+
+    def at(self, expiring: Mapping[str, datetime], now: datetime) -> Expiry:
+        """Return the expiry at another moment or for other items; itself while it holds."""
+        if (
+            expiring is self.of
+            and (self.since is None or self.since <= now)
+            and (self.until is None or now < self.until)
+        ):
+            return self
+        return Expiry(
+            of=expiring,
+            ids=frozenset(item_id for item_id, moment in expiring.items() if moment <= now),
+            since=max((moment for moment in expiring.values() if moment <= now), default=None),
+            until=min((moment for moment in expiring.values() if moment > now), default=None),
+        )
+
+
+NEVER_LOOKED = Expiry()

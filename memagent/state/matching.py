@@ -12,7 +12,7 @@ LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 
 
 def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
-    """(field of `Filter`, value) pairs an item is filed under."""
+    """Return the (field of `Filter`, value) pairs that an item is filed under."""
     keys = [("kinds", item.kind)]
     if item.speaker:
         keys.append(("speakers", item.speaker))
@@ -25,11 +25,11 @@ def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
 
 
 def matches(item: MemoryItem, where: Filter) -> bool:
-    """Whether an item passes a filter."""
+    """Tell whether an item passes a filter."""
     keys = filter_keys(item)
     for name in LISTED:
-        wanted: frozenset[str] = getattr(where, name)
-        if wanted and not any(field == name and value in wanted for field, value in keys):
+        allowed: frozenset[str] = getattr(where, name)
+        if allowed and not any(field == name and value in allowed for field, value in keys):
             return False
     if where.ids and item.id not in where.ids:
         return False

@@ -25,14 +25,15 @@ _REMEMBERED_CHARS = 1_000
 """Longest line whose terms are remembered."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+"
 )
 _POSSESSIVE = re.compile(r"['’]s?$")
 _STOP = frozenset(
-    "a an and are as at be been but by did do does for from had has have he her hers him his i if in into is it its me my of on or our "
-    "ours "
-    "she so that the their theirs them then there these they this those to us was we were what when where which who whom why will with "
-    "would you your yours how am being can could just not".split()
+    "a an and are as at be been but by did do does for from had has have he her hers him his i "
+    "if in into is it its me my of on or our ours she so that the their theirs them then there "
+    "these they this those to us was we were what when where which who whom why will with would "
+    "you your yours how am being can could just not".split()
 )
 
 
@@ -49,9 +50,9 @@ def _stem(word: str) -> str:
 
 
 def tokenize(text: str, *, keep_stop_words: bool = False) -> list[str]:
-    """Index terms of a text in order, repeats kept; [] when it holds no letter or digit.
+    """Return the index terms of a text in order, repeats kept; [] without any.
 
-    Goes line by line and remembers the lines seen lately: the turns that an item is
+    It goes line by line and remembers the lines seen lately: the turns that an item is
     indexed with come again with every item near them.
     """
     return [
@@ -76,8 +77,7 @@ def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
         if not word.isascii() and (runs := _UNSPACED.findall(word)):
             for run in runs:
                 terms.extend(run[i : i + 2] for i in range(max(1, len(run) - 1)))
-            word = _UNSPACED.sub("", word)
-            if not word:
+            if not (word := _UNSPACED.sub("", word)):
                 continue
         if "'" in word or "’" in word:
             word = _POSSESSIVE.sub("", word).replace("'", "").replace("’", "")
@@ -87,5 +87,8 @@ def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Distinct terms of a query; stop words count only when the query has nothing else."""
+    """Return the distinct terms of a query.
+
+    Stop words count only when the query has nothing else.
+    """
     return list(dict.fromkeys(tokenize(text) or tokenize(text, keep_stop_words=True)))

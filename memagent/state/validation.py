@@ -47,8 +47,7 @@ class _Refused(Exception):
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
+        self.reason, self.detail = reason, detail
 
 
 def validate_ops(
@@ -60,20 +59,15 @@ def validate_ops(
     existing_ids: Container[str] = _NO_IDS,
     actor_trust: Trust = Trust.USER,
 ) -> OpBatch:
-    """Sort proposals into accepted (normalised) and rejected (as proposed, with
-    reasons), each in order.
+    """Sort proposals into accepted and rejected ones, each in order.
 
+    Accepted ops are normalised, rejected ones stay as proposed and carry a reason.
     `visible` are the items that the proposer was shown, by id. `chunk` is what it read;
     without one (a direct caller) sources and speakers are taken as given and nothing is
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
     one that does not exist.
     """
-    bench = _Bench(
-        visible=visible,
-        limits=limits,
-        source=_Source(chunk, actor_trust),
-        existing_ids=existing_ids,
-    )
+    validator = _Validator(visible, limits, _Source(chunk, actor_trust), existing_ids)
     accepted: list[MemoryOp] = []
     rejected: list[Rejected] = []
     for op in proposed:
@@ -83,14 +77,14 @@ def validate_ops(
                     RejectReason.TOO_MANY_OPS,
                     f"at most {limits.max_ops} ops are taken from one batch",
                 )
-            accepted.append(bench.judge(op))
+            accepted.append(validator.checked(op))
         except _Refused as refused:
             rejected.append(Rejected(reason=refused.reason, detail=refused.detail, op=op))
     return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected))
 
 
 class _Source:
-    """What the chunk tells about cited turns."""
+    """The chunk that ops rest on, asked about the turns they cite."""
 
     def __init__(self, chunk: Chunk | None, actor_trust: Trust) -> None:
         self.chunk = chunk
@@ -100,11 +94,11 @@ class _Source:
     def cited(
         self, ids: Iterable[str], *, older: Container[str] = _NO_IDS, speaker: str | None = None
     ) -> tuple[str, ...]:
-        """The cited turns, each once and in the chunk's order; filled in when none is
-        cited and only one can be meant.
+        """Return the cited turns, each once and in the chunk's order.
 
-        `older` are turns of earlier chunks that an item rests on already: they may be
-        named and are left out.
+        When none is cited and only one can be meant, it is that one. `older` are turns
+        of earlier chunks that an item rests on already: they may be named and are left
+        out.
         """
         if self.chunk is None:
             return tuple(dict.fromkeys(ids))
@@ -134,47 +128,42 @@ class _Source:
                 "cites no turn of the chunk, and more than one could be meant",
             )
 
-    def speaker(self, given: str | None, ids: Sequence[str]) -> str | None:
-        """Who said the cited turns, in the chunk's spelling."""
+    def speaker(self, stated: str | None, ids: Sequence[str]) -> str | None:
+        """Return the speaker of the cited turns, in the chunk's spelling."""
         if self.chunk is None:
-            return given
+            return stated
         spoken = list(dict.fromkeys(self.turns[turn_id].speaker for turn_id in ids))
         known = spoken or list(dict.fromkeys(turn.speaker for turn in self.chunk.turns))
-        if given is None:
+        if stated is None:
             return spoken[0] if len(spoken) == 1 else None
-        match = next((name for name in known if folded(name) == folded(given)), None)
+        match = next((name for name in known if folded(name) == folded(stated)), None)
         if match is None:
             raise _Refused(
                 RejectReason.FOREIGN_SPEAKER,
-                f"{given!r} did not say the cited turns; {', '.join(map(repr, known))} did",
+                f"{stated!r} did not say the cited turns; {', '.join(map(repr, known))} did",
             )
         return match
 
-    def said_at(self, ids: Sequence[str], given: datetime | None) -> datetime | None:
-        """The latest date among the cited turns."""
-        if self.chunk is None or not ids:
-            return given
-        dates = [
-            date for turn_id in ids if (date := self.turns[turn_id].at or self.chunk.at) is not None
-        ]
-        return max(dates, default=given)
+    def said_at(self, ids: Sequence[str], stated: datetime | None) -> datetime | None:
+        """Return the latest date among the cited turns."""
+        if self.chunk is None:
+            return stated
+        dates = [self.turns[turn_id].at or self.chunk.at for turn_id in ids]
+        return max(filter(None, dates), default=stated)
 
     def trust(self, ids: Sequence[str], *, text: str, known: str = "", target: str = "") -> Trust:
-        """How far the evidence for `text` is trusted: the lowest of the cited turns, or
-        of the chunk when none is cited.
+        """Return the trust in the evidence for `text`.
 
-        Turns of tools and strangers count too when they say more of the text than the
-        cited turns and `known` together, or when they name the item `target` by its id.
+        It is the lowest of the cited turns, or of the chunk when none is cited. Turns
+        of tools and strangers count too when they say more of the text than the cited
+        turns and `known` together, or when they name the item `target` by its id.
         """
         if self.chunk is None:
             return self.actor_trust
         cited = [self.turns[turn_id] for turn_id in ids] or list(self.chunk.turns)
         level = lowest_trust(turn.trust for turn in cited)
-        suspects = [
-            turn
-            for turn in self.chunk.turns
-            if turn.trust.rank > max(level.rank, Trust.ASSISTANT.rank)
-        ]
+        floor = max(level.rank, Trust.ASSISTANT.rank)
+        suspects = [turn for turn in self.chunk.turns if turn.trust.rank > floor]
         if not suspects:
             return level
         terms = set(tokenize(text))
@@ -188,33 +177,29 @@ class _Source:
 
 
 def restates(fact: Fact, item: Fact | MemoryItem) -> bool:
-    """Whether a fact says exactly what the other says: the same words, with no other
-    speaker or time to tell them apart.
+    """Tell whether a fact says exactly what the other says.
+
+    The words are the same, and no other speaker or time tells the two apart.
     """
     if folded(fact.text) != folded(item.text):
         return False
-    return _Said("", fact.speaker, fact.valid).repeats(_Said("", item.speaker, item.valid))
+    statement = _Statement("", fact.speaker, fact.valid)
+    return statement.repeats(_Statement("", item.speaker, item.valid))
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """A live text, with what tells two uses of the same words apart."""
+class _Statement:
+    """A live text's id, speaker and time, which tell two uses of the same words apart."""
 
     id: str
     speaker: str | None
     valid: TimeSpan | None
 
-    def repeats(self, other: _Said) -> bool:
-        """Whether nothing known tells the two apart: another speaker or another time
-        makes another statement.
-        """
-        same_speaker = (
-            self.speaker is None
-            or other.speaker is None
-            or folded(self.speaker) == folded(other.speaker)
-        )
-        mine, theirs = _bounds(self.valid), _bounds(other.valid)
-        return same_speaker and (mine is None or theirs is None or mine == theirs)
+    def repeats(self, other: _Statement) -> bool:
+        """Tell whether neither speaker nor time tells the two statements apart."""
+        names = {folded(name) for name in (self.speaker, other.speaker) if name is not None}
+        times = {_bounds(span) for span in (self.valid, other.valid) if span is not None}
+        return len(names) < 2 and len(times) < 2
 
 
 def _bounds(span: TimeSpan | None) -> tuple[datetime | None, datetime | None] | None:
@@ -222,23 +207,23 @@ def _bounds(span: TimeSpan | None) -> tuple[datetime | None, datetime | None] | 
 
 
 @dataclass(slots=True)
-class _Bench:
-    """One batch under judgement."""
+class _Validator:
+    """One batch under validation, with what its earlier ops have claimed and said."""
 
     visible: Mapping[str, MemoryItem]
     limits: OpLimits
     source: _Source
     existing_ids: Container[str]
     claimed: set[str] = field(default_factory=set[str])
-    texts: dict[str, list[_Said]] = field(default_factory=dict[str, list[_Said]])
+    texts: dict[str, list[_Statement]] = field(default_factory=dict[str, list[_Statement]])
 
     def __post_init__(self) -> None:
         for item_id, item in self.visible.items():
             if item.active:
-                self._say(item.text, _Said(item_id, item.speaker, item.valid))
+                self._note(item.text, _Statement(item_id, item.speaker, item.valid))
 
-    def judge(self, op: MemoryOp) -> MemoryOp:
-        """The op, normalised. Raises `_Refused`."""
+    def checked(self, op: MemoryOp) -> MemoryOp:
+        """Return the op, normalised. Raises `_Refused`."""
         if op.op not in self.limits.allow:
             raise _Refused(RejectReason.UNKNOWN_OP, f"this design does not use {op.op}")
         match op:
@@ -250,7 +235,7 @@ class _Bench:
                 return self._delete(op)
             case Noop():
                 if op.id is not None:
-                    self._shown(op.id)
+                    self._visible_item(op.id)
                 return op
 
     def _add(self, op: Add) -> Add:
@@ -267,24 +252,20 @@ class _Bench:
         text = self._checked_text(fact.text)
         sources = self.source.cited(fact.source_turn_ids, speaker=fact.speaker)
         self.source.require(sources, self.limits)
-        said = _Said(op.id or "", self.source.speaker(fact.speaker, sources), fact.valid)
-        self._refuse_repeat(text, said)
+        statement = _Statement(op.id or "", self.source.speaker(fact.speaker, sources), fact.valid)
+        self._refuse_repeat(text, statement)
         evidence = self.source.trust(sources, text=text)
-        stated = (
-            fact.trust
-            if self.source.chunk is None or fact.trust.rank > Trust.USER.rank
-            else evidence
-        )
+        own = self.source.chunk is None or fact.trust.rank > Trust.USER.rank
         fact = fact.model_copy(
             update={
                 "text": text,
-                "speaker": said.speaker,
+                "speaker": statement.speaker,
                 "source_turn_ids": sources,
                 "said_at": self.source.said_at(sources, fact.said_at),
-                "trust": lowest_trust((evidence, stated)),
+                "trust": lowest_trust((evidence, fact.trust)) if own else evidence,
             }
         )
-        self._say(text, said)
+        self._note(text, statement)
         if op.id is not None:
             self.claimed.add(op.id)
         return op.model_copy(update={"fact": fact})
@@ -298,13 +279,13 @@ class _Bench:
             raise _Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
         sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
         self.source.require(sources, self.limits)
-        said = _Said(op.id, item.speaker, op.valid or item.valid)
-        self._refuse_repeat(text, said)
+        statement = _Statement(op.id, item.speaker, op.valid or item.valid)
+        self._refuse_repeat(text, statement)
         self._check_trust(
             item, self.source.trust(sources, text=text, known=item.text, target=op.id)
         )
         self._claim(item, op.id)
-        self._say(text, said)
+        self._note(text, statement)
         return op.model_copy(
             update={"text": text, "version": item.version, "source_turn_ids": sources}
         )
@@ -316,7 +297,7 @@ class _Bench:
         self._claim(item, op.id)
         return op.model_copy(update={"version": item.version, "source_turn_ids": sources})
 
-    def _shown(self, item_id: str) -> MemoryItem:
+    def _visible_item(self, item_id: str) -> MemoryItem:
         item = self.visible.get(item_id)
         if item is not None and item.active:
             return item
@@ -325,7 +306,7 @@ class _Bench:
         raise _Refused(RejectReason.UNKNOWN_ID, f"no item {item_id} is in memory")
 
     def _target(self, op: Update | Delete) -> MemoryItem:
-        item = self._shown(op.id)
+        item = self._visible_item(op.id)
         if op.id in self.claimed:
             raise _Refused(
                 RejectReason.DUPLICATE_TARGET, f"an earlier op of this batch changes {op.id}"
@@ -361,19 +342,19 @@ class _Bench:
                 f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
             )
 
-    def _refuse_repeat(self, text: str, said: _Said) -> None:
+    def _refuse_repeat(self, text: str, statement: _Statement) -> None:
         for other in self.texts.get(folded(text), ()):
-            if (other.id != said.id or not said.id) and other.repeats(said):
+            if (other.id != statement.id or not statement.id) and other.repeats(statement):
                 raise _Refused(
                     RejectReason.DUPLICATE_TEXT,
                     f"{other.id or 'an earlier op of this batch'} says the same",
                 )
 
-    def _say(self, text: str, said: _Said) -> None:
-        self.texts.setdefault(folded(text), []).append(said)
+    def _note(self, text: str, statement: _Statement) -> None:
+        self.texts.setdefault(folded(text), []).append(statement)
 
     def _claim(self, item: MemoryItem, item_id: str) -> None:
         """Mark an item as written; its old text is free again."""
         self.claimed.add(item_id)
         key = folded(item.text)
-        self.texts[key] = [said for said in self.texts.get(key, ()) if said.id != item_id]
+        self.texts[key] = [other for other in self.texts.get(key, ()) if other.id != item_id]

@@ -7,6 +7,7 @@ have and `Unanchored` where only an anchor tells the year and there is none.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from memagent.core.records import Granularity
@@ -19,7 +20,9 @@ _M, _Y = rf"(?P<m>{words.MONTH})", words.YEAR4
 _MAYBE_YEAR = f"{words.OF_YEAR}?"
 _HOLIDAY = rf"(?P<h>{'|'.join(cal.HOLIDAYS)})\b"
 _NUMBER_END = r"(?!\d|[-/.]\d)"
-_DECADES = "twenties thirties forties fifties sixties seventies eighties nineties".split()
+_DECADES: Sequence[str] = (
+    "twenties thirties forties fifties sixties seventies eighties nineties".split()
+)
 
 
 # -- dates -----------------------------------------------------------------------------

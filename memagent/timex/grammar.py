@@ -18,7 +18,6 @@ import re
 from memagent.timex import dates, relative
 
 ATOMS = dates.ATOMS + relative.ATOMS
-"""Every kind of atom."""
 
 
 def _alternation() -> re.Pattern[str]:

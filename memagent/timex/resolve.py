@@ -224,7 +224,9 @@ def _range(start: datetime, end: datetime) -> str:
 
 # -- dateparser --------------------------------------------------------------------------
 
-FALLBACK_LANGUAGES = "en es fr de it pt nl pl ru uk tr sv cs zh ja ko ar hi".split()
+FALLBACK_LANGUAGES: tuple[str, ...] = tuple(
+    "en es fr de it pt nl pl ru uk tr sv cs zh ja ko ar hi".split()
+)
 """Languages that `resolve_time` asks dateparser for."""
 _WORTH_ASKING = re.compile(r"(?=.*[^\W\d_])(?:.*\d|.*[^\x00-\x7f]|.*[a-z]{4})", re.I | re.S)
 

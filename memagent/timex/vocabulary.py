@@ -9,7 +9,7 @@ one they point back, as told memories do.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -54,17 +54,15 @@ class Standing(Enum):
     ALONE = "alone"
 
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_WEEKDAYS = "mon tue wed thu fri sat sun".split()
-_SMALL = (
+_MONTHS: Sequence[str] = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_WEEKDAYS: Sequence[str] = "mon tue wed thu fri sat sun".split()
+_SMALL: Sequence[str] = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
     " sixteen seventeen eighteen nineteen"
 ).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_ORDINALS = "first second third fourth fifth".split()
-_COUNTS = dict(zip(_SMALL, range(1, 20), strict=True)) | dict(
-    zip(_TENS, range(20, 100, 10), strict=True)
-)
+_TENS: Sequence[str] = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ORDINALS: Sequence[str] = "first second third fourth fifth".split()
+_COUNTS = dict[str, int](zip((*_SMALL, *_TENS), (*range(1, 20), *range(20, 100, 10)), strict=True))
 _NUMBER_WORD = (
     rf"(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[:9])}))?|{'|'.join(reversed(_SMALL))}"
 )

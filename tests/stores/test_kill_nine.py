@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from crash_child import CrashServer, Death
+from crash_child import CrashServer, Death, kill_at
 from journal_workloads import EMBEDDER, token_of, vector_of
 from postgres_kit import journal_at
 
-from memagent.core.crash_points import CRASH_POINTS, kill_at
+from memagent import journal
+from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, JournalRow
 from memagent.journal.database import DatabaseJournal
@@ -217,7 +218,6 @@ def test_there_are_at_least_twelve_crash_points_and_no_typing_errors() -> None:
     with pytest.raises(ValueError, match=r"append\.taken"):
         kill_at("append.token")
     source = "".join(
-        file.read_text(encoding="utf-8")
-        for file in Path(kill_at.__code__.co_filename).parent.glob("*.py")
+        file.read_text(encoding="utf-8") for file in Path(journal.__file__).parent.rglob("*.py")
     )
     assert set(re.findall(r'reach\("([a-z.]+)"\)', source)) == set(CRASH_POINTS)

@@ -125,6 +125,28 @@ def _serve() -> None:
         _say(_END + json.dumps({"killed": killed, "trace": trace}))
 
 
+def kill_at(name: str, *, visit: int = 1) -> None:
+    """End this process with SIGKILL when it reaches `name` for the `visit`-th time (from 1).
+
+    Raises `ValueError` for an unknown name.
+    """
+    from memagent.core.crash_points import BANK_CRASH_POINTS, CRASH_POINTS, watch
+
+    known = CRASH_POINTS + BANK_CRASH_POINTS
+    if name not in known:
+        raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
+    left = visit
+
+    def hook(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    watch(hook)
+
+
 def _work(order: dict[str, Any], errors_out: int) -> None:
     """Run one order and end the process; never returns."""
     try:
@@ -132,8 +154,6 @@ def _work(order: dict[str, Any], errors_out: int) -> None:
         module, _, name = order["workload"].partition(":")
         workload = getattr(import_module(module), name)
         if order["point"] is not None:
-            from memagent.core.crash_points import kill_at
-
             kill_at(order["point"], visit=order["visit"])
         workload(_say, **order["args"])
     except BaseException:

@@ -28,7 +28,7 @@ from memagent.events.visibility import events_in_sight
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.state.expiry import NEVER_LOOKED
+from memagent.state.fold import NEVER_LOOKED
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

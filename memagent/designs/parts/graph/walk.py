@@ -105,10 +105,8 @@ class GraphWalkRetriever:
             question.text,
             ctx.bank.state.graph,
             parse_plan(plan.text) or [question.text],
-            events=seeds.events,
-            locate=seeds.locate,
+            terrain=seeds,
             explore=explore,
-            closeness=seeds.closeness,
             settings=self.settings,
         )
         return replace(walk, response_ids=(plan.id, *walk.response_ids))

@@ -1,5 +1,4 @@
-"""An embedder for tests: each word hashes to a fixed random direction, a text is the
-unit sum of its words.
+"""An embedder for tests: each word hashes to a fixed direction, a text is their unit sum.
 
 Texts that share words are near each other and all others are near orthogonal, on every
 machine alike, so tests of storage and search need no weights. It knows nothing of
@@ -24,7 +23,7 @@ class HashEmbedder:
     """Deterministic bag-of-words hashing."""
 
     def __init__(self, *, dim: int = 256) -> None:
-        """Raises `ConfigError` when dim is below 8, where unrelated words would collide."""
+        """Raise `ConfigError` when dim is below 8, where unrelated words would collide."""
         if dim < 8:
             raise ConfigError(f"dim must be at least 8, got {dim}")
         self._dim = dim
@@ -40,7 +39,7 @@ class HashEmbedder:
         return self._dim
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32; never fails."""
+        """Return unit rows (N, dim) float32; never fails."""
         rows: Matrix = np.zeros((len(texts), self._dim), dtype=np.float32)
         keys = [readable(text) for text in texts]
         for row, text in zip(rows, keys, strict=True):

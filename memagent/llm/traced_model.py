@@ -18,8 +18,8 @@ from memagent.tracing import (
     NO_SPAN,
     Attributes,
     Span,
-    made_id,
     messages_content,
+    own_id,
     span,
     tracing,
     usage_figures,
@@ -109,7 +109,7 @@ def _call_figures(request: ModelRequest, name: str) -> Attributes:
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else "custom",
         "memagent.role": request.role.value,
-        **made_id("gen_ai.conversation.id", request.step.session_id),
+        **own_id("gen_ai.conversation.id", request.step.session_id),
         **{key: value for key, value in optional.items() if value is not None},
     }
 
@@ -118,6 +118,6 @@ def _response_figures(response: ModelResponse) -> Attributes:
     return {
         **usage_figures(response.usage),
         **({"gen_ai.response.model": response.model} if response.model else {}),
-        **made_id("gen_ai.response.id", response.id),
+        **own_id("gen_ai.response.id", response.id),
         "gen_ai.response.finish_reasons": (response.finish.value,),
     }

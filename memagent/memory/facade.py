@@ -36,7 +36,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
-from memagent.tracing import operation_span, tell_search, verb
+from memagent.tracing import operation_span, put_search, verb
 
 Scalar = str | int | float | bool | None
 _NO_FILTER = Filter()
@@ -142,7 +142,7 @@ class Memory:
             )
             hits = await asked[0].search(asked[1], k=k) if asked is not None else []
             if one.recording and asked is not None:
-                tell_search(one, asked[1], hits, k=k)
+                put_search(one, asked[1], hits, k=k)
             return hits
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -358,7 +358,7 @@ async def ranked(
         )
         found = await asked[0].ranked(asked[1], k=k) if asked is not None else []
         if one.recording and asked is not None:
-            tell_search(one, asked[1], [item for item, _ in found], k=k)
+            put_search(one, asked[1], [item for item, _ in found], k=k)
         return found
 
 

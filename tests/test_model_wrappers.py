@@ -1,5 +1,5 @@
 """What the model wrappers promise: one retry layer, a hard budget, faithful replay, a
-model per role, a concurrency limit.
+model per role.
 """
 
 from __future__ import annotations

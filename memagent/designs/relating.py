@@ -62,7 +62,6 @@ async def relate(
 
 
 def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:
-    """Keep at most 2 k candidates of the fact's subject that are near enough."""
     subject = folded(fact.subject or fact.speaker or "") if settings.same_subject else ""
 
     def fits(candidate: Candidate) -> bool:
@@ -84,7 +83,7 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hi
         for near in ranked:
             if depth < len(near) and len(chosen) < cap:
                 chosen.add(near[depth].id)
-    return [[near.hit() for near in nearest if near.id in chosen] for nearest in ranked]
+    return [[candidate.hit() for candidate in near if candidate.id in chosen] for near in ranked]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +119,6 @@ class _Neighbours:
         return neighbours
 
     def _latest(self, names: Sequence[str]) -> list[tuple[str, Path]]:
-        """Return the nodes that mention the names, the latest first."""
         key = "\n".join(names)
         if key not in self.by_names:
             entities = [entity_id(name) for name in names]

@@ -79,7 +79,6 @@ class CachedEmbedder:
         return np.stack([rows[digest] for digest in digests])
 
     def _recall(self, digests: Sequence[str]) -> dict[str, Vector]:
-        """Return every vector already known, by digest."""
         rows: dict[str, Vector] = {}
         with self._lock:
             for digest in digests:

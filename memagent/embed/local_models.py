@@ -65,7 +65,6 @@ class LocalModel:
         self._lock = threading.Lock()
 
     def _make_id(self) -> str:
-        """Name the loaded model by its weights."""
         raise NotImplementedError
 
     @property
@@ -75,7 +74,6 @@ class LocalModel:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Hold the model and its thread limit in the calling thread."""
         with self._lock:
             if self._threads is None:
                 yield

@@ -71,7 +71,6 @@ class ErrorReader:
         return error
 
     def _can_be_shown(self, exc: BaseException) -> bool:
-        """Say whether neither the exception nor its causes repeat a credential."""
         link: BaseException | None = exc
         while link is not None:
             if self._scrub(str(link)) != str(link):
@@ -86,7 +85,6 @@ class ErrorReader:
 
 
 def _kind(exc: Exception) -> type[ModelError]:
-    """Choose the kind by the vendor's class name where it says more than the status."""
     status = getattr(exc, "status_code", None)
     status = status if isinstance(status, int) else 0
     names = {base.__name__ for base in type(exc).__mro__}

@@ -79,7 +79,6 @@ class ModelWrapper:
         self._model = model
 
     def _model_for(self, request: ModelRequest) -> ChatModel:  # noqa: ARG002 - overridden
-        """Return the model that answers the request."""
         return self._model
 
     def name_for(self, request: ModelRequest) -> str:
@@ -240,7 +239,6 @@ class BudgetedModel(ModelWrapper):
             self._charge(usage or Usage())
 
     def _begin(self) -> None:
-        """Count a call, or refuse it."""
         with self._lock:
             if refusal := self._refusal(self._spent):
                 raise BudgetExceeded(f"the budget of {refusal}")

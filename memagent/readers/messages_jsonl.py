@@ -111,7 +111,6 @@ def _utterance(path: Path, line: int, message: dict[str, object], warnings: list
 
 
 def _parts(line: int, parts: list[object], warnings: list[str]) -> tuple[str, str | None]:
-    """Return the text of all text parts, and the captions of image parts."""
     texts: list[str] = []
     captions: list[str] = []
     for value in parts:

@@ -178,7 +178,6 @@ def _is_name(label: str, labels: Counter[str]) -> bool:
 
 
 def _read_date(text: str) -> datetime | None:
-    """Find the first absolute day in a text, with its time of day where one is told."""
     # Imported late: other formats need no time grammar.
     from memagent.timex.resolve import find_times
 

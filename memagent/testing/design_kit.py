@@ -76,10 +76,8 @@ async def check_design(design: MemoryDesign, make_model: Callable[[], ChatModel]
 
     await _check_audit(design, first, reports)
     await _check_isolation(design, first, make_model())
-    asked = first.with_model(make_model())
-    answer = await asked.ask(
-        Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC))
-    )
+    question = Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC))
+    answer = await first.with_model(make_model()).ask(question)
     shown = {hit.id for hit in answer.hits}
     assert all(citation.hit_id in shown for citation in answer.citations), (
         f"{design.name}: only hits that were shown may be cited"

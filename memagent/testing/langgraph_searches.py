@@ -31,7 +31,6 @@ async def _pages(store: BaseStore) -> None:
 
 
 def _expect_filter(store: BaseStore, conditions: dict[str, Any], initials: str) -> None:
-    """Check a filter over the fruit by the initials of the keys it finds."""
     keys = sorted(row.key[0] for row in store.search(NS, filter=conditions))
     expect("".join(keys), initials, f"filter {conditions}")
 

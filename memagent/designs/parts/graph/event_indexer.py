@@ -123,7 +123,6 @@ class EventIndexer:
     async def _segment(
         self, session: Session, ctx: SlotContext
     ) -> tuple[list[Event], list[Rejected]]:
-        """Ask for the events of a session."""
         reply = await ask_for_json(
             ctx,
             JsonCall(
@@ -148,7 +147,6 @@ class EventIndexer:
     async def _relate(
         self, session: Session, events: Sequence[Event], ctx: SlotContext
     ) -> tuple[list[EventEdge], list[Rejected]]:
-        """Ask for the relations between events."""
         reply = await ask_for_json(
             ctx,
             JsonCall(

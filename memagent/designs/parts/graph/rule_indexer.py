@@ -103,7 +103,6 @@ def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
 def _elaborations(
     session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]
 ) -> list[EventEdge]:
-    """Return an edge from each event to the one before it when both share a topic."""
     return [
         EventEdge(
             source=later.id,

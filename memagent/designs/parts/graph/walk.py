@@ -162,7 +162,6 @@ class GraphExpansionRetriever:
 
 
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
-    """Ask the model where to go from an event."""
     goals = [
         f"{i}. [{'x' if met else ' '}] {quoted(goal)}"
         for i, (goal, met) in enumerate(view.subgoals)

@@ -90,7 +90,6 @@ class EvidenceAnswerer:
         return _answer(view, self._choose(order, view), order, state)
 
     def _fits(self, best: Scored, view: QuestionView) -> bool:
-        """Say whether the best evidence is near enough to the question to be quoted."""
         if not view.terms:
             return bool(view.people or view.span)
         return best.cover >= self.min_cover or (
@@ -121,7 +120,6 @@ class EvidenceAnswerer:
 
 
 async def _weights(view: QuestionView, question: Question, bank: MemoryBank) -> dict[str, float]:
-    """Weigh each content term by its best keyword score over the memory."""
     terms = view.terms[:_MAX_TERMS]
     answers = await bank.search_many(
         [Query(text=term, where=question.where, arms=_LEXICAL) for term in terms], k=10
@@ -158,7 +156,6 @@ def _same_name(name: str, speaker: str) -> bool:
 
 
 def _mentions(hit: Hit, name: str, state: BankState) -> bool:
-    """Say whether a hit, a turn near it, or its speaker bears the name."""
     texts = [
         text
         for entry in evidence_of(hit, state)
@@ -221,7 +218,6 @@ def _citations(evidence: Evidence, view: QuestionView) -> list[Citation]:
 
 
 def _corrected_lines(evidence: Evidence, state: BankState) -> list[str]:
-    """Quote the words that a terse correction corrects."""
     if len(evidence.turn_ids) < 2 or stands_alone(evidence.text):
         return []
     turn = state.turn(evidence.turn_ids[-2])

@@ -157,7 +157,11 @@ def correction_in(text: str) -> Correction | None:
                 clause = text[start : _sentence(text, end)[1]]
             corrections.append(Correction(cue, clause))
     return next(
-        (found for found in corrections if any(rule.search(found.clause) for rule in VALUES)),
+        (
+            correction
+            for correction in corrections
+            if any(rule.search(correction.clause) for rule in VALUES)
+        ),
         corrections[0] if corrections else None,
     )
 
@@ -251,7 +255,6 @@ def swapped(clause: str, earlier: str) -> str | None:
 
 
 def _sentence(text: str, at: int) -> tuple[int, int]:
-    """Return the bounds of the sentence that holds the character at an offset."""
     start = max(text.rfind(mark, 0, at) for mark in ".!?\n") + 1
     ends = [end for mark in ".!?\n" if (end := text.find(mark, at)) >= 0]
     return start, min(ends) + 1 if ends else len(text)

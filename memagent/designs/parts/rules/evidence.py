@@ -274,7 +274,6 @@ def _introduces(evidence: Evidence, view: QuestionView) -> float:
 
 
 def _echoes(evidence: Evidence, view: QuestionView) -> float:
-    """Say whether the statement only asks what the question asks."""
     if not evidence.text.rstrip().endswith("?") or not view.terms:
         return 0.0
     own = set(tokenize(evidence.text))

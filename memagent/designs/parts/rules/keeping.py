@@ -108,7 +108,6 @@ def values(text: str, rule: re.Pattern[str]) -> list[str]:
 
 
 def _same_time(first: TimeSpan | None, second: TimeSpan | None) -> bool:
-    """Say whether two times are equal; a missing one equals only another."""
     if first is None or second is None:
         return first is second
     return (first.start, first.end) == (second.start, second.end)

@@ -133,7 +133,6 @@ class _Draft:
         )
 
     async def _cosines(self, topic: str, texts: Sequence[str]) -> list[float]:
-        """Return each text's cosine with the topic; all 0 without a topic or an embedder."""
         if topic and texts:
             with suppress(EmbeddingError):
                 vectors = await self.embedder.embed([topic, *texts])

@@ -32,11 +32,11 @@ from memagent.core.records import (
     Turn,
 )
 from memagent.designs.add_only import DESIGN as ADD_ONLY
+from memagent.designs.add_only import AppendManager
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext, ToolsWanted
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.parts.model.answerer import NO_ANSWER, ModelAnswerer
-from memagent.designs.add_only import AppendManager
 from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.model.manager import ModelManager
 from memagent.designs.parts.retrieval.hybrid import HybridRetriever, SpeakerRetriever

@@ -18,7 +18,7 @@ from memagent.core.errors import EmbeddingError
 from memagent.protocols import Matrix, Vector
 
 UNIT_TOLERANCE = 1e-3
-"""How far a row's length may be from one."""
+"""Greatest deviation of a row's length from one."""
 
 _SMALLEST_LENGTH = 1e-6
 

@@ -63,8 +63,8 @@ _SCHEMA_REFUSED = re.compile(
 )
 
 _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
-"""Where this module exists, any tool sends a call through it, and it fails for want of
-packages that litellm does not install; the flag by which it calls itself keeps our
+"""A module through which litellm sends any call with tools, if it exists. It fails for want
+of packages that litellm does not install; the flag by which it calls itself keeps our
 calls out.
 """
 

@@ -37,7 +37,6 @@ _PROVIDERS: Final = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""Providers whose names in the conventions differ from litellm's."""
 
 
 class TracedModel(ModelWrapper):

@@ -23,6 +23,16 @@ _BOMS = {
     codecs.BOM_UTF16_BE: "UTF-16",
     codecs.BOM_UTF32_BE: "UTF-32",
 }
+_OS_FAULTS: dict[type[OSError], str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "it is a folder",
+}
+_JSON_KINDS: dict[type, str] = {
+    str: "a string",
+    list: "a list",
+    type(None): "null",
+    bool: "a boolean",
+}
 
 
 def bad_input(path: Path, where: str, wrong: str, accepted: str) -> InputError:
@@ -68,8 +78,7 @@ def _opened(path: Path, accepted: str) -> Generator[BinaryIO]:
         with path.open("rb") as stream:
             yield stream
     except OSError as exc:
-        known = {FileNotFoundError: "there is no such file", IsADirectoryError: "it is a folder"}
-        reason = known.get(type(exc)) or exc.strerror or type(exc).__name__
+        reason = _OS_FAULTS.get(type(exc)) or exc.strerror or type(exc).__name__
         raise bad_input(path, "", f"cannot be read ({reason})", accepted) from exc
 
 
@@ -233,8 +242,7 @@ def parse_line(path: Path, number: int, line: str, *, accepted: str) -> dict[str
 
 
 def _kind_of(value: object) -> str:
-    kinds = {str: "a string", list: "a list", type(None): "null", bool: "a boolean"}
-    return kinds.get(type(value), "a number")
+    return _JSON_KINDS.get(type(value), "a number")
 
 
 def object_in(value: object) -> dict[str, object]:

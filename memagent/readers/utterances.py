@@ -22,7 +22,7 @@ TRUST_OF_ROLE = {
     "system": Trust.SYSTEM,
     "developer": Trust.SYSTEM,
 }
-"""How far the words of each role are trusted."""
+"""Trust in the words of each role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

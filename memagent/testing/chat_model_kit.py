@@ -30,7 +30,6 @@ from memagent.protocols import ChatModel, StreamingChatModel
 _T = TypeVar("_T")
 
 CONCURRENT_CALLS = 16
-"""How many calls are made at once."""
 
 
 async def check_chat_model(make: Callable[[], ChatModel], *, timeout_s: float = 60.0) -> None:

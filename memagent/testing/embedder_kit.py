@@ -17,13 +17,11 @@ from memagent.core.errors import MemAgentError
 from memagent.protocols import Embedder, Matrix
 
 SAME = 1e-5
-"""How far two vectors of one text may differ in any coordinate."""
+"""Greatest difference of two vectors of one text, in any coordinate."""
 UNIT = 1e-3
-"""How far a row's length may be from one."""
+"""Greatest deviation of a row's length from one."""
 CONCURRENT_CALLS = 8
-"""How many calls are made at once."""
 SHORT = 8
-"""How many texts each of these calls embeds."""
 
 _PLAIN = (
     "Maria adopted a puppy in March.",

@@ -53,7 +53,6 @@ FILTERS: dict[str, Filter] = {
     "valid": Filter(valid=TimeSpan(start=_DAY + timedelta(days=10), end=_DAY + timedelta(days=30))),
     "nobody": Filter(speakers=frozenset({"Nobody"})),
 }
-"""Filters every index must honour."""
 
 
 async def check_vector_index(

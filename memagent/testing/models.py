@@ -17,7 +17,6 @@ from memagent.core.records import content_id
 from memagent.llm.wrappers import request_digest
 
 ScriptedAnswer = str | ModelResponse | Exception
-"""A text, a whole response, or an error to raise."""
 
 
 class FunctionModel:

@@ -14,7 +14,7 @@ from memagent.core.errors import MemAgentError
 from memagent.protocols import Reranker
 
 SAME = 1e-4
-"""How far two scores of one pair may differ: texts of one batch are padded together."""
+"""Greatest difference of two scores of a pair: texts of one batch are padded together."""
 
 _QUERY = "What did Maria adopt in March?"
 _TEXTS = (

@@ -25,7 +25,6 @@ from memagent.core.exchange import ToolCall
 from memagent.core.records import Record
 
 Body = Mapping[str, JsonValue]
-"""The parsed JSON body of a request."""
 
 
 class Reply(Record):
@@ -47,7 +46,6 @@ class Reply(Record):
     """Message of the error object, for a status of 400 or above."""
     error_code: str | None = None
     delay_s: Annotated[float, Field(ge=0.0)] = 0.0
-    """Seconds to wait before anything is sent."""
     piece_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
     """Seconds to wait before each piece of a streamed reply."""
     truncate_bytes: int | None = None

@@ -38,7 +38,6 @@ class SeedSettings:
     """Best events of the pool whose topics are taken."""
     topics: int = 3
     members: int = 3
-    """Most start events a topic."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -31,7 +31,6 @@ class RuleIndexer:
     """Turns a session into events and edges, merged into the graph. Asks no model."""
 
     max_turns: int = 4
-    """Most turns an event."""
     merge: MergeSettings = MergeSettings(same_cosine=0.95)
 
     async def __call__(

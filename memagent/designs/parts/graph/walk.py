@@ -126,7 +126,6 @@ class GraphExpansionRetriever:
     starts: int = 10
     """Best hits of the base that the expansion starts from, and as many events."""
     more: int = 10
-    """Most hits added."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -174,7 +173,7 @@ async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal
         Role.EXPLORER,
         "explore",
         EXPLORE_SCHEMA,
-        ordinal=ordinal,
+        ordinal,
         question=fence("question", [quoted(view.question)]),
         subgoals=fence("subgoals", goals),
         kept=fence("kept", map(_event_line, view.kept)),

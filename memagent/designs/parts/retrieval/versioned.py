@@ -26,7 +26,6 @@ class VersionedRetriever:
 
     base: Retriever
     more: int = 20
-    """Most hits added."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:

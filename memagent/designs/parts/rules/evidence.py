@@ -31,7 +31,6 @@ _NO_QUESTION = 0.4
 _OTHER_VERSION = 0.95
 """Weight of a word in another version: the corrected words say what a correction omits."""
 _KIN = 0.8
-"""Weight of a word of kindred meaning."""
 _KINDRED: dict[str, tuple[str, ...]] = {
     "live": ("move", "reloc", "settl", "rent"),
     "work": ("job", "hire"),
@@ -51,7 +50,6 @@ class Evidence:
 
     hit: Hit
     text: str
-    """Its own words: those of the turn, where one is stored."""
     turn_ids: tuple[str, ...] = ()
     """Turns it rests on, latest last."""
     speaker: str | None = None

@@ -57,7 +57,7 @@ class LocalModel:
         self._model: Any = self._load(
             self._source(model, offline=offline, revision=revision), device, revision
         )
-        self._id = self._make_id()
+        self.id = self._make_id()
         self._batch_size = batch_size
         self._threads = threads
         # Made after the model: it knows only the numeric libraries loaded so far.
@@ -66,11 +66,6 @@ class LocalModel:
 
     def _make_id(self) -> str:
         raise NotImplementedError
-
-    @property
-    def id(self) -> str:
-        """`<model name>-...-<12 hex digits over the weights>`."""
-        return self._id
 
     @contextmanager
     def _alone(self) -> Generator[None]:

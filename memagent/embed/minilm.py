@@ -71,4 +71,4 @@ class MiniLMEmbedder(SentenceTransformerEmbedder):
     def __init__(self, *, batch_size: int = 32, threads: int | None = 1) -> None:
         """Verify the weights, then load them without network."""
         super().__init__(packaged_minilm(), offline=True, batch_size=batch_size, threads=threads)
-        self._id = f"all-MiniLM-L6-v2-384-{WEIGHTS_SHA256[:12]}"
+        self.id = f"all-MiniLM-L6-v2-384-{WEIGHTS_SHA256[:12]}"

@@ -32,16 +32,11 @@ class SentenceTransformerEmbedder(LocalModel):
 
     def _make_id(self) -> str:
         probe = self._model.encode(["width"], convert_to_numpy=True, show_progress_bar=False)
-        self._dim = int(probe.shape[1])
+        self.dim = int(probe.shape[1])
         pooling = [str(getattr(module, "pooling_mode", "")) for module in self._model.children()]
         recipe = f"{pooling} {self._model.max_seq_length}".encode()
         digest = weights_digest(self._model.parameters(), recipe)
-        return f"{Path(self._name).name}-{self._dim}-{digest}"
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        return self._dim
+        return f"{Path(self._name).name}-{self.dim}-{digest}"
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Return unit rows (N, dim) float32.
@@ -49,7 +44,7 @@ class SentenceTransformerEmbedder(LocalModel):
         Raises `EmbeddingError`; retryable when the device ran out of memory.
         """
         if not texts:
-            return np.zeros((0, self._dim), dtype=np.float32)
+            return np.zeros((0, self.dim), dtype=np.float32)
         return await asyncio.to_thread(self._encode, [readable(text) for text in texts])
 
     def _encode(self, texts: list[str]) -> Matrix:
@@ -70,4 +65,4 @@ class SentenceTransformerEmbedder(LocalModel):
                     f"embedder {self.id} failed: {type(exc).__name__}: {exc}",
                     retryable=out_of_memory,
                 ) from exc
-        return checked_rows(answer, texts=len(texts), dim=self._dim, embedder_id=self.id)
+        return checked_rows(answer, texts=len(texts), dim=self.dim, embedder_id=self.id)

@@ -102,16 +102,8 @@ class StaticEmbedder:
         Raises `ConfigError` when it cannot be read.
         """
         self._table = open_table(TABLE_FOLDER if folder is None else folder)
-
-    @property
-    def id(self) -> str:
-        """The table's id."""
-        return self._table.id
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        return int(self._table.vectors.shape[1])
+        self.id = self._table.id
+        self.dim = int(self._table.vectors.shape[1])
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Return unit rows (N, dim) float32; never fails.

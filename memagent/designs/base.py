@@ -145,6 +145,7 @@ class Extractor(Protocol):
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Propose facts, in order."""
+        ...
 
 
 class Manager(Protocol):
@@ -152,6 +153,7 @@ class Manager(Protocol):
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """Propose ops, in order."""
+        ...
 
 
 class Indexer(Protocol):
@@ -159,6 +161,7 @@ class Indexer(Protocol):
 
     async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta:
         """Return the additions; called once, after the last chunk."""
+        ...
 
 
 class Retriever(Protocol):
@@ -166,6 +169,7 @@ class Retriever(Protocol):
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return the hits."""
+        ...
 
 
 class Answerer(Protocol):
@@ -178,6 +182,7 @@ class Answerer(Protocol):
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
         """Return the answer with its citations, unchecked."""
+        ...
 
 
 class Feedback(Protocol):
@@ -190,6 +195,7 @@ class Feedback(Protocol):
         self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
     ) -> tuple[tuple[str, ItemStats], ...]:
         """Return new statistics by item id."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

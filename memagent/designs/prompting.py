@@ -72,6 +72,7 @@ class Prompted(Protocol):
     @property
     def prompts(self) -> tuple[Prompt, ...]:
         """The prompts that the part and its own parts may use."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from memagent.core.records import Fact, Session
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import Utterance, build_conversation, build_session
+from memagent.readers.utterances import Utterance, build_session, faults_of
 
 ACCEPTED = "a LoCoMo conversation (an object with 'conversation' and 'qa'), or a JSON list of them"
 _SESSION = re.compile(r"session_(\d+)")
@@ -40,7 +40,9 @@ def iter_locomo(path: str | Path) -> Iterator[Conversation]:
         name = text_in(data.get("sample_id")) or (
             file.stem if number == 1 else f"{file.stem}-{number}"
         )
-        yield build_conversation(file, _Reader(file, name, data).read, accepted=ACCEPTED)
+        with faults_of(file, "", ACCEPTED):
+            conversation = _Reader(file, name, data).read()
+        yield conversation
 
 
 class _Reader:

@@ -19,7 +19,7 @@ from pathlib import Path
 from memagent.core.records import Session
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_conversation, build_session
+from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
 
 ACCEPTED = (
     "a LongMemEval instance (an object with 'question', 'haystack_sessions' and "
@@ -57,8 +57,7 @@ def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
         raise bad_input(path, f"line {line}, question {name!r}", "there are no turns", ACCEPTED)
     category = text_in(data.get("question_type")) + ("_abs" if name.endswith("_abs") else "")
     asked_at = _date(text_in(data.get("question_date")), "question_date", warnings)
-
-    def build() -> Conversation:
+    with faults_of(path, "", ACCEPTED):
         question = GoldQuestion(
             id=name,
             text=text,
@@ -70,8 +69,6 @@ def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
         return Conversation(
             id=name, sessions=sessions, questions=(question,), warnings=tuple(warnings)
         )
-
-    return build_conversation(path, build, accepted=ACCEPTED)
 
 
 def _haystack(

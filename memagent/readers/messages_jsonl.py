@@ -26,7 +26,7 @@ from memagent.readers.files import (
     text_in,
 )
 from memagent.readers.records import Conversation
-from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_conversation, build_session
+from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
 
 ACCEPTED = (
     'one JSON message a line, {"role": "user", "content": "...", "name"?, '
@@ -60,17 +60,12 @@ def read_messages(path: str | Path) -> Conversation:
         warnings.append(f"{empty} messages without text are left out")
     if not by_session:
         raise bad_input(file, "", "there is no message with text", ACCEPTED)
-
-    def build() -> Conversation:
-        sessions = tuple(_session(file, name, said) for name, said in by_session.items())
-        return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
-
-    return build_conversation(file, build, accepted=ACCEPTED)
-
-
-def _session(path: Path, name: str, said: list[Utterance]) -> Session:
-    at = next((utterance.at for utterance in said if utterance.at), None)
-    return build_session(path, name, at, said, accepted=ACCEPTED)
+    sessions: list[Session] = []
+    for name, utterances in by_session.items():
+        at = next((said.at for said in utterances if said.at), None)
+        sessions.append(build_session(file, name, at, utterances, accepted=ACCEPTED))
+    with faults_of(file, "", ACCEPTED):
+        return Conversation(id=file.stem, sessions=tuple(sessions), warnings=tuple(warnings))
 
 
 def _messages(path: Path) -> Iterator[tuple[int, dict[str, object]]]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from memagent.core.records import Granularity, Session, Trust
 from memagent.readers.files import bad_input, lines_of
 from memagent.readers.records import Conversation
-from memagent.readers.utterances import Utterance, build_conversation, build_session
+from memagent.readers.utterances import Utterance, build_session, faults_of
 
 ACCEPTED = (
     "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
@@ -82,11 +82,8 @@ def read_plain_text(path: str | Path) -> Conversation:
     if not sessions:
         raise bad_input(file, "", "there are no turns", ACCEPTED)
     _warn_of_lone_speakers(parts, warnings)
-    return build_conversation(
-        file,
-        lambda: Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings)),
-        accepted=ACCEPTED,
-    )
+    with faults_of(file, "", ACCEPTED):
+        return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
 
 
 def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> list[_Part]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ from pydantic import ValidationError
 from memagent.core.errors import fault_in
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn
 from memagent.readers.files import bad_input
-from memagent.readers.records import Conversation
 
 TRUST_OF_ROLE = {
     "user": Trust.USER,
@@ -62,7 +62,7 @@ def build_session(
             wrong = f"a turn of {len(said.text):,} characters; split it into several turns"
             limit = f"at most {MAX_TURN_CHARS:,} characters a turn"
             raise bad_input(path, said.where, wrong, limit)
-        try:
+        with faults_of(path, said.where, accepted):
             turns[turn_id] = Turn(
                 id=turn_id,
                 speaker=said.speaker,
@@ -71,20 +71,15 @@ def build_session(
                 image_caption=said.caption,
                 trust=said.trust,
             )
-        except ValidationError as exc:
-            raise bad_input(path, said.where, fault_in(exc), accepted) from exc
-    try:
+    where = utterances[0].where if utterances else ""
+    with faults_of(path, where, accepted, record=f"session {session_id!r}: "):
         return Session(id=session_id, at=at, turns=tuple(turns.values()))
-    except ValidationError as exc:
-        where = utterances[0].where if utterances else ""
-        raise bad_input(path, where, f"session {session_id!r}: {fault_in(exc)}", accepted) from exc
 
 
-def build_conversation(
-    path: Path, conversation: Callable[[], Conversation], *, accepted: str
-) -> Conversation:
-    """Call `conversation`, and raise its faults as faults of the file."""
+@contextmanager
+def faults_of(path: Path, where: str, accepted: str, *, record: str = "") -> Generator[None]:
+    """Raise the faults of records that are made in the block as faults of the file."""
     try:
-        return conversation()
+        yield
     except ValidationError as exc:
-        raise bad_input(path, "", fault_in(exc), accepted) from exc
+        raise bad_input(path, where, f"{record}{fault_in(exc)}", accepted) from exc

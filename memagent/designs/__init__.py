@@ -1,3 +1,1 @@
-"""Memory designs: slot protocols in `base`, reusable fillings in `parts`, one short
-file for each design.
-"""
+"""Memory designs: slot protocols in `base`, slots in `parts`, one short file a design."""

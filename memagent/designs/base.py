@@ -143,27 +143,33 @@ class SlotContext:
 class Extractor(Protocol):
     """Turns a chunk into facts."""
 
-    async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]: ...
+    async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
+        """Propose facts, in order."""
+        ...
 
 
 class Manager(Protocol):
     """Turns facts, each with the memories about it, into ops."""
 
-    async def __call__(
-        self, related: Sequence[Related], ctx: SlotContext, /
-    ) -> Proposal[MemoryOp]: ...
+    async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
+        """Propose ops, in order."""
+        ...
 
 
 class Indexer(Protocol):
     """Turns a session's commits into its additions to the event graph."""
 
-    async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta: ...
+    async def __call__(self, commits: Sequence[Commit], ctx: SlotContext, /) -> GraphDelta:
+        """Return the additions; called once, after the last chunk."""
+        ...
 
 
 class Retriever(Protocol):
     """Finds the hits for a question, best first; [] when nothing fits."""
 
-    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]: ...
+    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
+        """Return the hits."""
+        ...
 
 
 class Answerer(Protocol):
@@ -174,7 +180,9 @@ class Answerer(Protocol):
 
     async def __call__(
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
-    ) -> Answer: ...
+    ) -> Answer:
+        """Return the answer with its citations, unchecked."""
+        ...
 
 
 class Feedback(Protocol):
@@ -185,7 +193,9 @@ class Feedback(Protocol):
 
     def __call__(
         self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
-    ) -> tuple[tuple[str, ItemStats], ...]: ...
+    ) -> tuple[tuple[str, ItemStats], ...]:
+        """Return new statistics by item id."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,6 @@ class OnePrompt:
     """Base of a part that asks with one prompt file."""
 
     prompt: str
-    """Name of the prompt file."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:

@@ -1,5 +1,4 @@
-"""What memory already holds about each fact: vector and keyword hits, and what the
-event graph links to them.
+"""Memories that bear on each fact: vector and keyword hits, and their graph neighbours.
 
 One embedding batch serves all facts of a chunk. Graph neighbours are one hop from the
 hits, or hang on a person or name the fact mentions; each is shown with the relation
@@ -9,6 +8,8 @@ that led to it, so a manager can find a contradiction that shares no word with t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 from memagent.core.answers import Hit, Relevance
 from memagent.core.records import Fact, NodeKind, Relation
@@ -41,100 +42,101 @@ _MENTIONS = frozenset({Relation.MENTIONS})
 async def relate(
     facts: Sequence[Fact], ctx: SlotContext, settings: RelateSettings
 ) -> tuple[Related, ...]:
-    """Hits a fact, best first, then graph neighbours; at most `settings.cap` and
-    `settings.graph_cap` distinct ones over the chunk.
+    """Return each fact with its hits, best first, then graph neighbours.
+
+    Over the chunk there are at most `settings.cap` distinct hits and
+    `settings.graph_cap` neighbours.
     """
-    found = await ctx.bank.alike([fact.text for fact in facts], k=4 * settings.k)
-    kept = [_fitting(fact, near, settings) for fact, near in zip(facts, found, strict=True)]
-    shown = _shared_cap(kept, settings.cap)
-    related: list[Related] = []
-    room = settings.graph_cap if settings.graph else 0
-    seen = {hit.id for hits in shown for hit in hits}
-    named: dict[str, list[tuple[str, Path]]] = {}
-    for fact, hits in zip(facts, shown, strict=True):
-        neighbours = _neighbours(ctx.bank, fact, hits, seen, room, named) if room else []
-        room -= len(neighbours)
-        seen.update(hit.id for hit in neighbours)
-        related.append(Related(fact=fact, hits=(*hits, *neighbours)))
-    return tuple(related)
-
-
-def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:
-    whose = folded(fact.subject or fact.speaker or "") if settings.same_subject else ""
-    kept: list[Candidate] = []
-    for one in near:
-        if "lexical" not in one.arms and one.arms.get("dense", 0.0) < settings.min_cosine:
-            continue
-        owner = one.item.subject or one.item.speaker
-        if whose and owner and folded(owner) != whose:
-            continue
-        kept.append(one)
-        if len(kept) == 2 * settings.k:
-            break
-    return kept
-
-
-def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hit]]:
-    """Every fact's hits cut so that at most `cap` distinct items remain; facts take
-    turns, best hits first.
-    """
-    kept: set[str] = set()
-    for depth in range(max((len(near) for near in ranked), default=0)):
-        for near in ranked:
-            if depth < len(near) and len(kept) < cap:
-                kept.add(near[depth].id)
-    return [[one.hit() for one in near if one.id in kept] for near in ranked]
-
-
-def _neighbours(
-    bank: MemoryBank,
-    fact: Fact,
-    hits: Sequence[Hit],
-    seen: set[str],
-    room: int,
-    named: dict[str, list[tuple[str, Path]]],
-) -> list[Hit]:
-    """At most `room` neighbours; `named` keeps what was found for a fact's names, which
-    the next fact may share.
-    """
-    linked = bank.walk([hit.id for hit in hits], hops=1, relations=_LINKS)
-    names = dict.fromkeys([*(name for name in (fact.subject,) if name), *names_in(fact.text)])
-    expired = bank.expired
-    found: dict[str, Hit] = {}
-    for node_id, path in (*linked, *_latest(bank, list(names), named)):
-        if len(found) == room:
-            break
-        if node_id in seen or node_id in found or node_id in expired:
-            continue
-        hit = graph_hit(bank, node_id, path)
-        if hit.kind in (NodeKind.ITEM, NodeKind.EVENT):
-            found[node_id] = hit
-    return list(found.values())
-
-
-def _latest(
-    bank: MemoryBank, names: Sequence[str], known: dict[str, list[tuple[str, Path]]]
-) -> list[tuple[str, Path]]:
-    """What mentions the names, the latest first."""
-    key = "\n".join(names)
-    if key not in known:
-        steps = bank.walk([entity_id(name) for name in names], hops=1, relations=_MENTIONS)
-        known[key] = sorted(steps, key=lambda step: -_said(bank, step[0]))
-    return known[key]
-
-
-def _said(bank: MemoryBank, node_id: str) -> float:
-    record = bank.state.items.get(node_id) or bank.state.graph.node(node_id)
-    return (
-        record.said_at.timestamp()
-        if record is not None and record.said_at is not None
-        else float("-inf")
+    nearest = await ctx.bank.alike([fact.text for fact in facts], k=4 * settings.k)
+    fitting = [_fitting(fact, near, settings) for fact, near in zip(facts, nearest, strict=True)]
+    shown = _shared_cap(fitting, settings.cap)
+    neighbours = _Neighbours(
+        bank=ctx.bank,
+        room=settings.graph_cap if settings.graph else 0,
+        seen={hit.id for hits in shown for hit in hits},
+    )
+    return tuple(
+        Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits)))
+        for fact, hits in zip(facts, shown, strict=True)
     )
 
 
+def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:
+    subject = folded(fact.subject or fact.speaker or "") if settings.same_subject else ""
+
+    def fits(candidate: Candidate) -> bool:
+        owner = candidate.item.subject or candidate.item.speaker
+        cosine = candidate.arms.get("dense", 0.0)
+        close = "lexical" in candidate.arms or cosine >= settings.min_cosine
+        return close and (not subject or not owner or folded(owner) == subject)
+
+    return list(islice(filter(fits, near), 2 * settings.k))
+
+
+def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hit]]:
+    """Cut every fact's hits so that at most `cap` distinct items remain.
+
+    Facts choose in rotation, best hits first.
+    """
+    chosen: set[str] = set()
+    for depth in range(max((len(near) for near in ranked), default=0)):
+        for near in ranked:
+            if depth < len(near) and len(chosen) < cap:
+                chosen.add(near[depth].id)
+    return [[candidate.hit() for candidate in near if candidate.id in chosen] for near in ranked]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Neighbours:
+    """The graph neighbours that a chunk's facts may still show."""
+
+    bank: MemoryBank
+    room: int
+    seen: set[str]
+    by_names: dict[str, list[tuple[str, Path]]] = field(
+        default_factory=dict[str, list[tuple[str, Path]]]
+    )
+    """Nodes that mention a fact's names, which the next fact may share."""
+
+    def of(self, fact: Fact, hits: Sequence[Hit]) -> list[Hit]:
+        """Take the unseen neighbours of a fact and its hits, while there is room."""
+        if not self.room:
+            return []
+        linked = self.bank.walk([hit.id for hit in hits], hops=1, relations=_LINKS)
+        names = dict.fromkeys([*filter(None, [fact.subject]), *names_in(fact.text)])
+        expired = self.bank.expired
+        neighbours: list[Hit] = []
+        for node_id, path in (*linked, *self._latest(list(names))):
+            if not self.room:
+                break
+            if node_id in self.seen or node_id in expired:
+                continue
+            hit = graph_hit(self.bank, node_id, path)
+            if hit.kind in (NodeKind.ITEM, NodeKind.EVENT):
+                neighbours.append(hit)
+                self.seen.add(node_id)
+                self.room -= 1
+        return neighbours
+
+    def _latest(self, names: Sequence[str]) -> list[tuple[str, Path]]:
+        key = "\n".join(names)
+        if key not in self.by_names:
+            entities = [entity_id(name) for name in names]
+            steps = self.bank.walk(entities, hops=1, relations=_MENTIONS)
+            self.by_names[key] = sorted(steps, key=lambda step: -self._said_at(step[0]))
+        return self.by_names[key]
+
+    def _said_at(self, node_id: str) -> float:
+        state = self.bank.state
+        record = state.items.get(node_id) or state.graph.node(node_id)
+        said_at = record.said_at if record is not None else None
+        return said_at.timestamp() if said_at is not None else float("-inf")
+
+
 def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
-    """A node reached by a walk as a hit, with its item when it stands for one; the
-    score is 1 / (1 + distance).
+    """Return a node reached by a walk as a hit, with its item when it stands for one.
+
+    The score is 1 / (1 + distance).
     """
     node = bank.state.graph.node(node_id)
     item = bank.state.items.get(node_id)

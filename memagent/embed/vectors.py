@@ -1,5 +1,4 @@
-"""What every embedder here shares: the text it may read, the digest that names it, and
-the check its vectors must pass.
+"""Shared work of the embedders: readable text, its digest, and the check of vectors.
 
 One law: a row is float32, finite and of unit length, or there is no row at all. Texts
 are compared in Unicode's composed form (NFC), so a letter typed in two ways is one text
@@ -15,18 +14,19 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.errors import ConfigError, EmbeddingError
-from memagent.protocols import Embedder, Matrix, Vector
+from memagent.core.errors import EmbeddingError
+from memagent.protocols import Matrix, Vector
 
 UNIT_TOLERANCE = 1e-3
-"""How far a row's length may be from one."""
+"""Greatest deviation of a row's length from one."""
 
 _SMALLEST_LENGTH = 1e-6
 
 
 def readable(text: str) -> str:
-    """The text in NFC with each lone surrogate as U+FFFD, so that any encoder takes it;
-    surrogate pairs become their character.
+    """Return the text in NFC, fit for any encoder.
+
+    A lone surrogate becomes U+FFFD, a surrogate pair its character.
     """
     if text.isascii():
         return text
@@ -35,8 +35,9 @@ def readable(text: str) -> str:
 
 
 def text_digest(text: str) -> str:
-    """32 hex digits that name a text: BLAKE2b of 16 bytes over its NFC form in UTF-8
-    (lone surrogates kept apart, by `surrogatepass`).
+    """Name a text by 32 hex digits: BLAKE2b of 16 bytes over its NFC form in UTF-8.
+
+    Lone surrogates are kept apart, by `surrogatepass`.
     """
     composed = text if text.isascii() else unicodedata.normalize("NFC", text)
     return hashlib.blake2b(composed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -44,9 +45,9 @@ def text_digest(text: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def hashed_direction(key: str, dim: int) -> Vector:
-    """A unit vector (dim,) drawn from the key alone, the same on every machine; any two keys are close to orthogonal.
+    """Draw a unit vector (dim,) from the key alone, the same on every machine.
 
-    Read-only.
+    Any two keys are close to orthogonal. The vector is read-only.
     """
     bits = hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest((dim + 7) // 8)
     signs = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))[:dim].astype(np.float32) * 2.0 - 1.0
@@ -56,8 +57,9 @@ def hashed_direction(key: str, dim: int) -> Vector:
 
 
 def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
-    """Scale rows (N, D) to unit length in place; a row without a direction takes the
-    hashed direction of its key (N,).
+    """Scale rows (N, D) to unit length in place.
+
+    A row without a direction takes the hashed direction of its key (N,).
     """
     lengths = np.sqrt(np.vecdot(rows, rows))
     if len(lengths) and lengths.min() < _SMALLEST_LENGTH:
@@ -69,7 +71,7 @@ def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
 
 
 def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: str) -> Matrix:
-    """An embedder's answer as float32 (texts, dim) after proof that it is usable.
+    """Return an embedder's answer as float32 (texts, dim) after proof that it is usable.
 
     Raises `EmbeddingError`, not retryable: the shape is wrong, a number is not finite,
     or a row's length is not one.
@@ -89,22 +91,8 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
         right = np.abs(lengths - 1.0) <= UNIT_TOLERANCE
     if not right.all():
         wrong = np.flatnonzero(~right)
-        first = int(wrong[0])
         raise EmbeddingError(
-            f"embedder {embedder_id}: {wrong.size} of {texts} rows are not unit vectors (row {first} has length {lengths[first]})"
+            f"embedder {embedder_id}: {wrong.size} of {texts} rows are not unit vectors "
+            f"(row {wrong[0]} has length {lengths[wrong[0]]})"
         )
     return rows
-
-
-def require_same_space(embedder: Embedder, *, stored_id: str, stored_dim: int) -> None:
-    """Refuse to mix two vector spaces: the store's vectors must come from this embedder.
-
-    Raises `ConfigError` that names both embedders and the command that embeds the
-    stored texts again.
-    """
-    if (embedder.id, embedder.dim) == (stored_id, stored_dim):
-        return
-    raise ConfigError(
-        f"this memory holds vectors of embedder {stored_id!r} ({stored_dim} dimensions), but {embedder.id!r} ({embedder.dim} dimensions) "
-        "is configured; their vectors cannot be compared. Configure the first one again, or embed the stored texts anew:  memagent reembed"
-    )

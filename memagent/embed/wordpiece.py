@@ -34,8 +34,9 @@ class WordPiece:
         self._split_words: dict[str, tuple[int, ...]] = {}
 
     def words(self, text: str) -> list[str]:
-        """Split text into normalised words, in order; control characters part words,
-        accents and lone surrogates vanish.
+        """Split text into normalised words, in order.
+
+        Control characters part words; accents and lone surrogates vanish.
         """
         lowered = text.lower()
         if not lowered.isascii():
@@ -43,8 +44,9 @@ class WordPiece:
         return _WORD.findall(lowered)
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """Rows of one normalised word's pieces, first to last; empty when any part of
-        the word is unknown.
+        """Return the rows of one normalised word's pieces, first to last.
+
+        Return () when any part of the word is unknown.
         """
         rows = self._split_words.get(word)
         if rows is None:
@@ -73,8 +75,9 @@ class WordPiece:
 
 
 class _Folding(dict[int, str | None]):
-    """A `str.translate` table filled on demand: invisible marks go, spaces become one
-    kind, ideographs stand apart.
+    """A `str.translate` table filled on demand.
+
+    Invisible marks go, spaces become one kind, ideographs stand apart.
     """
 
     def __missing__(self, code: int) -> str | None:

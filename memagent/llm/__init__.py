@@ -1,5 +1,4 @@
-"""Models behind `ChatModel`: `litellm_model` reaches any hosted or local provider,
-`wrappers` add one behaviour each.
+"""Models behind `ChatModel`: `litellm_model` reaches providers, `wrappers` add behaviours.
 
 Wrappers compose from the outside in, for example
 `RetryingModel(BudgetedModel(LiteLLMModel(...)))`, where every attempt counts against

@@ -1,10 +1,9 @@
-"""Our records to the OpenAI chat format and back: pure functions over plain JSON, no
-vendor in sight.
+"""Our records to the OpenAI chat format and back: pure functions over plain JSON.
 
-What a model wrote is never refused here: a nameless tool call gets a name, an unknown
+Nothing that a model wrote is refused here: a nameless tool call gets a name, an unknown
 finish reason becomes `other`, a missing count becomes 0. The surprise: some servers
 leave `content` empty and put the answer in a reasoning field, and some put their
-thoughts in `content` between `<think>` tags; `find_text` gives the answer in both
+thoughts in `content` between `<think>` tags; `find_text` finds the answer in both
 cases.
 """
 
@@ -38,28 +37,29 @@ _FINISH = {
 
 
 def chat_messages(messages: Sequence[Message]) -> list[JsonValue]:
-    """Messages in wire form; an assistant message that only asks for tools has null content."""
-    wire: list[JsonValue] = []
-    for message in messages:
-        one: JsonObject = {"role": message.role, "content": message.content}
-        if message.tool_calls:
-            one["content"] = message.content or None
-            one["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in message.tool_calls
-            ]
-        if message.tool_call_id is not None:
-            one["tool_call_id"] = message.tool_call_id
-        wire.append(one)
+    """Write messages in wire form; one that only asks for tools has null content."""
+    return [_chat_message(message) for message in messages]
+
+
+def _chat_message(message: Message) -> JsonObject:
+    wire: JsonObject = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        wire["content"] = message.content or None
+        wire["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
     return wire
 
 
 def chat_tools(tools: Sequence[ToolSpec]) -> list[JsonValue]:
-    """Tools in wire form; a tool without parameters gets an empty object schema."""
+    """Write tools in wire form; a tool without parameters gets an empty object schema."""
     empty: JsonObject = {"type": "object", "properties": {}}
     return [
         {
@@ -75,7 +75,7 @@ def chat_tools(tools: Sequence[ToolSpec]) -> list[JsonValue]:
 
 
 def chat_sampling(sampling: Sampling) -> JsonObject:
-    """The decoding settings that were set."""
+    """Write the decoding settings that were set."""
     wire: JsonObject = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -87,9 +87,7 @@ def chat_sampling(sampling: Sampling) -> JsonObject:
 
 
 def response_format(schema: JsonSchema, *, name: str) -> JsonObject:
-    """The `response_format` that asks for text following `schema`; `strict` is set only
-    when the schema allows it.
-    """
+    """Write a `response_format` for `schema`; `strict` only where the schema allows it."""
     plain = cast(JsonObject, schema)
     safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", str(plain.get("title") or name))[:64]
     return {
@@ -99,8 +97,9 @@ def response_format(schema: JsonSchema, *, name: str) -> JsonObject:
 
 
 def allows_strict(schema: JsonValue) -> bool:
-    """Whether every object in the schema is closed and requires all its properties,
-    which strict decoding demands.
+    """Say whether every object in the schema is closed and requires all its properties.
+
+    Strict decoding demands it.
     """
     if isinstance(schema, list):
         return all(allows_strict(part) for part in schema)
@@ -110,16 +109,14 @@ def allows_strict(schema: JsonValue) -> bool:
     if schema.get("type") == "object" or isinstance(properties, dict):
         names: set[str] = set(properties) if isinstance(properties, dict) else set()
         required = schema.get("required")
-        listed = {str(one) for one in required} if isinstance(required, list) else set[str]()
+        listed = {str(name) for name in required} if isinstance(required, list) else set[str]()
         if schema.get("additionalProperties") is not False or names != listed:
             return False
     return all(allows_strict(part) for part in schema.values())
 
 
 def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
-    """Everything of the request that goes over the wire: messages, sampling, tools and,
-    if wanted, the schema.
-    """
+    """Write a request's messages, sampling, tools and, with `with_schema`, its schema."""
     body: JsonObject = {
         "messages": chat_messages(request.messages),
         **chat_sampling(request.sampling),
@@ -132,8 +129,9 @@ def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
 
 
 def find_text(message: Mapping[str, JsonValue]) -> str:
-    """The answer in an assistant message: its content without thoughts, else the first
-    reasoning field that holds text.
+    """Find the answer in an assistant message.
+
+    It is the content without thoughts, or else the first reasoning field with text.
     """
     visible = without_thought(_flat_text(message.get("content")))
     if visible.strip() or message.get("tool_calls"):
@@ -161,16 +159,15 @@ def _flat_text(value: JsonValue) -> str:
 
 
 def without_thought(text: str) -> str:
-    """The text after a leading `<think>...</think>` block; unchanged when there is none
-    or it never closes.
-    """
+    """Drop a leading `<think>...</think>` block; one that never closes stays."""
     match = _THOUGHT.match(text)
     return text[match.end() :] if match else text
 
 
 class ThoughtFilter:
-    """Holds back a leading `<think>` block and leading blanks of streamed text, so that
-    pieces add up to `find_text`.
+    """Holds back a leading `<think>` block and leading blanks of streamed text.
+
+    The pieces add up to `find_text`.
     """
 
     def __init__(self) -> None:
@@ -179,7 +176,7 @@ class ThoughtFilter:
         self._open = False
 
     def feed(self, piece: str) -> str:
-        """The part of the stream that may be shown now; "" while that is undecided."""
+        """Return the part of the stream that may be shown now; "" while undecided."""
         if self._open:
             return piece
         self._held += piece
@@ -195,20 +192,21 @@ class ThoughtFilter:
 
 
 def find_tool_calls(message: Mapping[str, JsonValue]) -> tuple[ToolCall, ...]:
-    """Tool calls of an assistant message; missing ids and names are filled so that each
-    call can be answered.
+    """Read the tool calls of an assistant message.
+
+    Missing ids and names are filled in, so that each call can be answered.
     """
     calls: list[ToolCall] = []
     listed = message.get("tool_calls")
     for index, raw in enumerate(listed if isinstance(listed, list) else []):
         call = raw if isinstance(raw, dict) else {}
         function = call.get("function")
-        spoken = function if isinstance(function, dict) else {}
-        arguments = spoken.get("arguments")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments")
         calls.append(
             ToolCall(
                 id=str(call.get("id") or f"call_{index}")[:256],
-                name=str(spoken.get("name") or "unnamed")[:256],
+                name=str(function.get("name") or "unnamed")[:256],
                 arguments=arguments if isinstance(arguments, str) and arguments else "{}",
             )
         )
@@ -216,15 +214,12 @@ def find_tool_calls(message: Mapping[str, JsonValue]) -> tuple[ToolCall, ...]:
 
 
 def finish_reason(raw: JsonValue, *, asked_for_tools: bool) -> FinishReason:
-    """Why the model stopped.
-
-    Servers that say `stop` while asking for tools are read as `tool_calls`.
-    """
+    """Read why the model stopped; `stop` beside tool calls is read as `tool_calls`."""
     reason = _FINISH.get(raw, FinishReason.OTHER) if isinstance(raw, str) else FinishReason.OTHER
     return FinishReason.TOOL_CALLS if asked_for_tools and reason is FinishReason.STOP else reason
 
 
 def count_of(block: JsonValue, name: str) -> int:
-    """A non-negative count out of a usage block; 0 when it is missing or no integer."""
+    """Read a non-negative count of a usage block; 0 when it is missing or no integer."""
     value = block.get(name) if isinstance(block, dict) else None
     return max(0, value) if isinstance(value, int) else 0

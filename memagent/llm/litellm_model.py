@@ -2,7 +2,7 @@
 
 The only module that imports litellm, and only when first called.
 
-Invariants: one request over the wire per call, but for a refused schema
+Invariants: one request over the wire per call, except after a refused schema
 (`RetryingModel` is the one layer of retries); every response carries tokens, price if
 known, and seconds; every failure is a `ModelError` with the vendor's exception as its
 cause. Nothing but the request itself leaves the machine: no telemetry, no callbacks, no
@@ -21,24 +21,13 @@ import inspect
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Literal, Protocol, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
 
-from memagent.core.errors import (
-    ConfigError,
-    ContextOverflow,
-    MissingExtra,
-    ModelAuthError,
-    ModelError,
-    ModelRateLimited,
-    ModelTimeout,
-    ModelUnavailable,
-)
+from memagent.core.errors import ConfigError, MissingExtra, ModelError, ModelUnavailable
 from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
 from memagent.core.records import content_id
 from memagent.llm.chat_format import (
@@ -51,7 +40,8 @@ from memagent.llm.chat_format import (
     finish_reason,
     request_body,
 )
-from memagent.llm.wrappers import RETRY_AFTER, aclose_stream
+from memagent.llm.litellm_errors import ErrorReader
+from memagent.llm.wrappers import aclose_stream
 
 _OWN_KEYS = frozenset(
     {
@@ -67,18 +57,14 @@ _OWN_KEYS = frozenset(
     }
     | {"num_retries", "max_retries"}
 )
-_SECRET = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf)[-_](?=[\w*.-]*[\d*])[\w*.-]{16,}|\bAIza[\w-]{20,}|(?i:bearer)\s+[\w.~+/=-]{8,}"
-)
-_SECRET_NAME = re.compile(r"key|token|secret|auth|password", re.IGNORECASE)
+
 _SCHEMA_REFUSED = re.compile(
     r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE
 )
-_TOO_LONG = re.compile(r"context.?(?:length|window|size)", re.IGNORECASE)
-_MAX_MESSAGE_CHARS = 600
+
 _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
-"""Where this module exists, any tool sends a call through it, and it fails for want of
-packages that litellm does not install; the flag by which it calls itself keeps our
+"""A module through which litellm sends any call with tools, if it exists. It fails for want
+of packages that litellm does not install; the flag by which it calls itself keeps our
 calls out.
 """
 
@@ -88,7 +74,7 @@ class _Dumps(Protocol):
 
 
 class _Vendor(Protocol):
-    """What is used of the litellm module."""
+    """The parts of the litellm module that are used here."""
 
     suppress_debug_info: bool
     telemetry: bool
@@ -107,8 +93,7 @@ class _ClientCache(Protocol):
 
 
 class LiteLLMModel:
-    """A hosted or local model by its litellm name, for example `openai/gpt-4o-mini` or
-    `ollama_chat/qwen3`.
+    """A hosted or local model by its litellm name, such as `openai/gpt-4o-mini`.
 
     `timeout_s` bounds a whole call, and for streams the wait for each piece. `extra`
     goes to the provider call as it is (`reasoning_effort`, `extra_headers`,
@@ -137,7 +122,8 @@ class LiteLLMModel:
             raise ConfigError(f"timeout_s must be above 0 seconds, not {timeout_s}")
         if clash := sorted(_OWN_KEYS & set(extra or {})):
             raise ConfigError(
-                f"extra must not set {', '.join(clash)}: these come from the request or from LiteLLMModel's arguments"
+                f"extra must not set {', '.join(clash)}: these come from the request "
+                "or from LiteLLMModel's arguments"
             )
         if importlib.util.find_spec("litellm") is None:
             raise MissingExtra("llm", needed_for="LiteLLMModel")
@@ -146,15 +132,17 @@ class LiteLLMModel:
         self._api_key = api_key
         self._timeout_s = float(timeout_s)
         self._extra: JsonObject = dict(extra or {})
+        self._errors = ErrorReader(
+            model, timeout_s=self._timeout_s, settings={"api_key": api_key, **self._extra}
+        )
         self._json_schema = json_schema
         self._refused_schemas: set[str] = set()
-        self._secrets = tuple(_secrets({"api_key": api_key, **self._extra}))
 
     def __repr__(self) -> str:
         return f"LiteLLMModel({self._model!r})"
 
-    def name_for(self, request: ModelRequest) -> str:
-        """litellm's name of the model."""
+    def name_for(self, request: ModelRequest) -> str:  # noqa: ARG002 - interface
+        """Return the name of the model as litellm knows it."""
         return self._model
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
@@ -168,7 +156,7 @@ class LiteLLMModel:
         return self._response(vendor, request, answer, started)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Yield pieces of the answer as they come; the last one carries the whole `ModelResponse`.
+        """Yield pieces of the answer as they come; the last one carries the whole response.
 
         Raises a `ModelError`.
         """
@@ -176,13 +164,13 @@ class LiteLLMModel:
         started = time.perf_counter()
         source = cast(AsyncIterator[_Dumps], await self._call(vendor, request, stream=True))
         chunks: list[_Dumps] = []
-        shown: list[str] = []
+        sent = ""
         thoughts = ThoughtFilter()
         try:
             while (chunk := await self._next_chunk(source)) is not None:
                 chunks.append(chunk)
                 if piece := thoughts.feed(_delta_text(chunk.model_dump(warnings=False))):
-                    shown.append(piece)
+                    sent += piece
                     yield Delta(text=piece)
         finally:
             await aclose_stream(source)
@@ -191,17 +179,15 @@ class LiteLLMModel:
             if not response.text and not response.tool_calls:
                 raise ModelUnavailable(f"{self._model}: the stream ended without an answer")
             response = response.model_copy(update={"finish": FinishReason.OTHER})
-        sent = "".join(shown)
         if not response.text.startswith(sent):
             response = response.model_copy(update={"text": sent})
         yield Delta(text=response.text[len(sent) :], response=response)
 
     async def aclose(self) -> None:
-        """Close the connections that litellm keeps open for the running event loop;
-        later calls open new ones.
+        """Close the connections that litellm keeps open for the running event loop.
 
-        The vendor shares connections between models, so call this at the end of a
-        loop's work, not between calls.
+        Later calls open new ones. The vendor shares connections between models, so call
+        this at the end of a loop's work, not between calls.
         """
         vendor = await _vendor()
         cache = vendor.in_memory_llm_clients_cache
@@ -254,24 +240,18 @@ class LiteLLMModel:
             body["allowed_openai_params"] = ["response_format"]
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        try:
+        with self._errors.translated():
             async with asyncio.timeout(self._timeout_s):
                 return await vendor.acompletion(**body)
-        except Exception as exc:
-            raise self._error(exc) from self._safe_cause(exc)
 
     async def _next_chunk(self, source: AsyncIterator[_Dumps]) -> _Dumps | None:
-        try:
+        with self._errors.translated():
             async with asyncio.timeout(self._timeout_s):
                 return await anext(source, None)
-        except Exception as exc:
-            raise self._error(exc) from self._safe_cause(exc)
 
     def _join(self, vendor: _Vendor, request: ModelRequest, chunks: list[_Dumps]) -> _Dumps | None:
-        try:
+        with self._errors.translated():
             return vendor.stream_chunk_builder(chunks, messages=chat_messages(request.messages))
-        except Exception as exc:
-            raise self._error(exc) from self._safe_cause(exc)
 
     def _response(
         self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, started: float
@@ -303,9 +283,7 @@ class LiteLLMModel:
         raw: JsonObject,
         text: str,
     ) -> Usage:
-        """Tokens and price as the provider tells them; tokens it does not count are
-        estimated, without a price.
-        """
+        """Read tokens and price; estimate tokens the provider does not count, without a price."""
         prompt, completion = (
             count_of(raw.get("usage"), name) for name in ("prompt_tokens", "completion_tokens")
         )
@@ -322,37 +300,9 @@ class LiteLLMModel:
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
 
-    def _error(self, exc: Exception) -> ModelError:
-        """The vendor's exception as one of ours, naming the model and never repeating a credential."""
-        inner = _unwrap(exc)
-        status = getattr(inner, "status_code", None)
-        said = _scrub(str(inner), self._secrets) or type(inner).__name__
-        if isinstance(inner, TimeoutError):
-            said = f"no answer within {self._timeout_s:g} s"
-        error = _kind(inner, status if isinstance(status, int) else 0)(
-            f"{self._model}: {said[:_MAX_MESSAGE_CHARS]}"
-        )
-        if (
-            isinstance(error, ModelRateLimited)
-            and "insufficient_quota" in f"{inner} {_body(inner)}"
-        ):
-            error.retryable = False
-        if (wait_s := _retry_after_s(inner)) is not None:
-            setattr(error, RETRY_AFTER, wait_s)
-        return error
-
-    def _safe_cause(self, exc: BaseException) -> BaseException | None:
-        """`exc` if it and everything it was raised from can be shown, else None."""
-        link: BaseException | None = exc
-        while link is not None:
-            if _scrub(str(link), self._secrets) != str(link):
-                return None
-            link = link.__cause__ or link.__context__
-        return exc
-
 
 async def _vendor() -> _Vendor:
-    """The litellm module, imported in a thread at first use and told to stay quiet and offline."""
+    """Return the litellm module; import it in a thread at first use, quiet and offline."""
     return _ready.get("litellm") or await asyncio.to_thread(_load)
 
 
@@ -361,9 +311,8 @@ _ready: dict[str, _Vendor] = {}
 
 def _load() -> _Vendor:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault(
-        "LITELLM_MODE", "PRODUCTION"
-    )  # otherwise the import loads a .env file into the environment
+    # Otherwise the import loads a .env file into the environment.
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     try:
         vendor = cast(_Vendor, importlib.import_module("litellm"))
     except ImportError as exc:
@@ -375,76 +324,6 @@ def _load() -> _Vendor:
     return vendor
 
 
-def _kind(exc: Exception, status: int) -> type[ModelError]:
-    """Which of our errors fits: by the vendor's class name where it says more than the
-    status, else by the status.
-    """
-    names = {one.__name__ for one in type(exc).__mro__}
-    if "ContextWindowExceededError" in names or (
-        status in (400, 413) and _TOO_LONG.search(f"{exc} {_body(exc)}")
-    ):
-        return ContextOverflow
-    if isinstance(exc, TimeoutError) or "Timeout" in names or status in (408, 504):
-        return ModelTimeout
-    if status == 429:
-        return ModelRateLimited
-    if status in (401, 403):
-        return ModelAuthError
-    if status >= 500 or "APIConnectionError" in names:
-        return ModelUnavailable
-    return ModelError
-
-
-def _body(exc: Exception) -> str:
-    return repr(getattr(exc, "body", ""))
-
-
-def _unwrap(exc: Exception) -> Exception:
-    """The provider's failure inside the vendor's wrapper for failures in the middle of a stream."""
-    inner = getattr(exc, "original_exception", None)
-    return inner if isinstance(inner, Exception) else exc
-
-
-def _secrets(settings: Mapping[str, JsonValue], *, named: bool = False) -> Iterator[str]:
-    """Values of settings whose names speak of keys, tokens and the like, at any depth."""
-    for name, value in settings.items():
-        secret = named or _SECRET_NAME.search(name) is not None
-        if isinstance(value, dict):
-            yield from _secrets(value, named=secret)
-        elif isinstance(value, str) and secret and len(value) >= 6:
-            yield value
-
-
-def _scrub(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "[key]")
-    return _SECRET.sub("[key]", text)
-
-
-def _retry_after_s(exc: Exception) -> float | None:
-    """Seconds from a `Retry-After` header, given as a number or as a date; None when there is none."""
-    for headers in (
-        getattr(exc, "litellm_response_headers", None),
-        getattr(getattr(exc, "response", None), "headers", None),
-    ):
-        value = (
-            cast(Mapping[str, str], headers).get("retry-after")
-            if isinstance(headers, Mapping)
-            else None
-        )
-        if value is None:
-            continue
-        try:
-            return max(0.0, float(value))
-        except ValueError:
-            pass
-        try:
-            return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-        except (TypeError, ValueError):
-            return None
-    return None
-
-
 def _delta_text(chunk: JsonObject) -> str:
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -454,8 +333,9 @@ def _delta_text(chunk: JsonObject) -> str:
 
 
 def _saw_finish(source: object) -> bool:
-    """Whether the provider itself said why it stopped; the vendor makes up a `stop`
-    when a stream just ends.
+    """Say whether the provider itself said why it stopped.
+
+    The vendor makes up a `stop` when a stream just ends.
     """
     return any(
         getattr(source, name, None) is not None

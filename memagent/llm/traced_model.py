@@ -1,24 +1,25 @@
-"""A model whose calls are spans, by the conventions for generative AI: who was asked,
-in which role, tokens, cost, and how it ended.
+"""A model whose calls are spans, by the conventions for generative AI.
 
-Put around everything else, so that one span covers a call with all its retries. Prompts
-and answers are told only below a span that may tell texts (`memagent.tracing`).
+A span tells model, role, tokens, cost and finish. The wrapper goes around all others,
+so that one span covers a call with all its retries. Prompts and answers are included
+only below a span that captures content (`memagent.tracing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
 from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse
-from memagent.llm.wrappers import name_of, stream_of
+from memagent.llm.wrappers import ModelWrapper, stream_of
 from memagent.protocols import ChatModel
 from memagent.tracing import (
     NO_SPAN,
     Attributes,
     Span,
-    made_id,
     messages_content,
+    own_id,
     span,
     tracing,
     usage_figures,
@@ -36,76 +37,65 @@ _PROVIDERS: Final = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""Providers that the conventions call otherwise than litellm does."""
 
 
-class TracedModel:
-    """Tells of every call in a span; the answers are the model's own."""
-
-    def __init__(self, model: ChatModel) -> None:
-        self._model = model
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
+class TracedModel(ModelWrapper):
+    """Puts every call into a span; the answers are the model's own."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer as the model does."""
-        with self._span(request) as one:
+        with self._span(request) as call_span:
             response = await self._model.complete(request)
-            _tell(one, request, response)
+            _put_response(call_span, request, response)
             return response
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Stream as the model does; the span ends with the stream."""
-        one = self._span(request)
-        one.put({"gen_ai.request.stream": True})
-        return within(one, _told(one, request, stream_of(self._model, request)))
+        call_span = self._span(request)
+        call_span.put({"gen_ai.request.stream": True})
+        return within(call_span, _observed(call_span, request, stream_of(self._model, request)))
 
     def _span(self, request: ModelRequest) -> Span:
         if not tracing():
             return NO_SPAN
-        asked = name_of(self._model, request)
-        name = f"chat {asked.rpartition('/')[2]}".rstrip()
-        return span(name, kind="client", attributes=_call_figures(request, asked))
+        model = self.name_for(request)
+        name = f"chat {model.rpartition('/')[2]}".rstrip()
+        return span(name, kind="client", attributes=_call_figures(request, model))
 
 
 def traced(model: ChatModel) -> ChatModel:
-    """The model with a span for each call, or the model itself where nothing is traced."""
+    """Give the model a span for each call, where the program traces."""
     return TracedModel(model) if tracing() else model
 
 
-async def _told(
-    one: Span, request: ModelRequest, stream: AsyncGenerator[Delta]
+async def _observed(
+    call_span: Span, request: ModelRequest, stream: AsyncGenerator[Delta]
 ) -> AsyncGenerator[Delta]:
-    try:
+    async with aclosing(stream):
         async for delta in stream:
             if delta.response is not None:
-                _tell(one, request, delta.response)
+                _put_response(call_span, request, delta.response)
             yield delta
-    finally:
-        await stream.aclose()
 
 
-def _tell(one: Span, request: ModelRequest, response: ModelResponse) -> None:
-    if one.recording:
-        one.put(_response_figures(response))
-        one.content(
+def _put_response(call_span: Span, request: ModelRequest, response: ModelResponse) -> None:
+    if call_span.recording:
+        answer = Message(role="assistant", content=response.text)
+        call_span.put(_response_figures(response))
+        call_span.content(
             lambda: {
                 **messages_content("gen_ai.input.messages", request.messages),
-                **messages_content(
-                    "gen_ai.output.messages", [Message(role="assistant", content=response.text)]
-                ),
+                **messages_content("gen_ai.output.messages", [answer]),
             }
         )
 
 
-def _call_figures(request: ModelRequest, asked: str) -> Attributes:
-    """What is known before the call; `asked` is `provider/model`, a bare name, or empty."""
-    provider, slash, model = asked.partition("/")
+def _call_figures(request: ModelRequest, name: str) -> Attributes:
+    """Return the attributes before the call; `name` is `provider/model`, bare, or empty."""
+    provider, slash, model = name.partition("/")
     sampling = request.sampling
-    given = {
-        "gen_ai.request.model": (model if slash else asked) or None,
+    optional = {
+        "gen_ai.request.model": (model if slash else name) or None,
         "gen_ai.request.temperature": sampling.temperature,
         "gen_ai.request.top_p": sampling.top_p,
         "gen_ai.request.max_tokens": sampling.max_tokens,
@@ -118,16 +108,15 @@ def _call_figures(request: ModelRequest, asked: str) -> Attributes:
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else "custom",
         "memagent.role": request.role.value,
-        **made_id("gen_ai.conversation.id", request.step.session_id),
-        **{name: value for name, value in given.items() if value is not None},
+        **own_id("gen_ai.conversation.id", request.step.session_id),
+        **{key: value for key, value in optional.items() if value is not None},
     }
 
 
 def _response_figures(response: ModelResponse) -> Attributes:
-    """What is known once it is answered."""
     return {
         **usage_figures(response.usage),
         **({"gen_ai.response.model": response.model} if response.model else {}),
-        **made_id("gen_ai.response.id", response.id),
+        **own_id("gen_ai.response.id", response.id),
         "gen_ai.response.finish_reasons": (response.finish.value,),
     }

@@ -1,5 +1,4 @@
-"""Wrappers around a `ChatModel`: retry, hard budget, recording and replay, a model per
-role, a concurrency limit.
+"""Wrappers around a `ChatModel`: retry, budget, recording and replay, a model for each role.
 
 Each adds one behaviour, is itself a `StreamingChatModel`, and knows nothing of the
 others; they nest in any order. A wrapped model that cannot stream is streamed as one
@@ -17,10 +16,9 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
@@ -32,21 +30,20 @@ from memagent.protocols import ChatModel, NamedModel, StreamingChatModel
 _T = TypeVar("_T")
 
 RETRY_AFTER = "retry_after"
-"""Name of the attribute, in seconds, by which a `ModelError` passes on how long the
-provider asked to wait.
-"""
+"""Attribute of a `ModelError`: the seconds that the provider asked to wait."""
 
 
 async def aclose_stream(stream: object) -> None:
-    """Close a stream now instead of when it is collected; anything without `aclose` is left alone."""
+    """Close a stream now instead of when it is collected, if it has `aclose`."""
     close = getattr(stream, "aclose", None)
     if close is not None:
         await close()
 
 
 async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-    """The model's stream, closed with this generator; one piece holding the whole
-    response if it cannot stream.
+    """Yield the model's stream, and close it with this generator.
+
+    A model that cannot stream yields one piece with the whole response.
     """
     if not isinstance(model, StreamingChatModel):
         response = await model.complete(request)
@@ -61,27 +58,59 @@ async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[D
 
 
 def name_of(model: ChatModel, request: ModelRequest) -> str:
-    """The name of the model that would answer, as configured (`openai/gpt-4o-mini`); ""
-    where it has none.
-    """
+    """Return the configured name of the model that would answer; "" where it has none."""
     return model.name_for(request) if isinstance(model, NamedModel) else ""
 
 
 def request_digest(request: ModelRequest) -> str:
-    """Digest of what decides an answer: role, messages, schema, tools and sampling; not
-    the step or the prompt's file.
+    """Digest the parts of a request that decide an answer.
+
+    These are role, messages, schema, tools and sampling; not the step or the prompt's
+    file.
     """
     plain = request.model_dump(mode="json", by_alias=True, exclude={"step", "prompt_digest"})
     return content_id("req", json.dumps(plain, sort_keys=True, separators=(",", ":")))
 
 
-class RetryingModel:
-    """Tries again after retryable `ModelError`s, with exponential waits and jitter, and
-    raises the last one in the end.
+class ModelWrapper:
+    """Base of the wrappers: passes everything on to the wrapped model."""
 
-    A provider's `retry_after` lengthens the wait. No attempt begins later than
-    `deadline_s` seconds after the first began. A stream is tried again only before its
-    first piece. `sleep` is for tests.
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+
+    def _model_for(self, request: ModelRequest) -> ChatModel:  # noqa: ARG002 - overridden
+        return self._model
+
+    def name_for(self, request: ModelRequest) -> str:
+        """Return the name of the model that would answer."""
+        return name_of(self._model_for(request), request)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request."""
+        return await self._model_for(request).complete(request)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream the answer."""
+        return stream_of(self._model_for(request), request)
+
+
+class RoutedModel(ModelWrapper):
+    """Sends each request to the model of its role, and to `default` where a role has none."""
+
+    def __init__(self, models: Mapping[Role, ChatModel], *, default: ChatModel) -> None:
+        super().__init__(default)
+        self._models = dict(models)
+
+    def _model_for(self, request: ModelRequest) -> ChatModel:
+        return self._models.get(request.role, self._model)
+
+
+class RetryingModel(ModelWrapper):
+    """Tries again after retryable `ModelError`s and raises the last one in the end.
+
+    Waits grow exponentially with jitter; a provider's `retry_after` lengthens them. No
+    attempt begins later than `deadline_s` seconds after the first began. A stream is
+    tried again only before its first piece. `sleep` is for tests.
     """
 
     def __init__(
@@ -96,24 +125,20 @@ class RetryingModel:
     ) -> None:
         if attempts < 1:
             raise ConfigError(f"attempts must be at least 1, not {attempts}")
-        self._model = model
+        super().__init__(model)
         self._attempts = attempts
         self._deadline_s = deadline_s
         self._first_wait_s = first_wait_s
         self._longest_wait_s = longest_wait_s
         self._sleep = sleep
 
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
-
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The first answer that comes."""
-        return await self._tried(self._model.complete, request)
+        """Return the first answer that comes."""
+        return await self._retry(self._model.complete, request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """The first stream that starts."""
-        first, rest = await self._tried(self._start, request)
+        """Yield the first stream that starts."""
+        first, rest = await self._retry(self._start, request)
         async with aclosing(rest):
             yield first
             async for delta in rest:
@@ -126,7 +151,7 @@ class RetryingModel:
             raise ModelUnavailable("the stream ended before its first piece")
         return first, stream
 
-    async def _tried(
+    async def _retry(
         self, call: Callable[[ModelRequest], Awaitable[_T]], request: ModelRequest
     ) -> _T:
         retrying = AsyncRetrying(
@@ -141,10 +166,12 @@ class RetryingModel:
         return await retrying(call, request)
 
     def _wait_s(self, state: RetryCallState) -> float:
-        asked = getattr(_failure(state), RETRY_AFTER, None)
-        backoff = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
+        failure = state.outcome.exception() if state.outcome is not None else None
+        asked_s = getattr(failure, RETRY_AFTER, None)
+        backoff_s = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
         return max(
-            min(backoff, self._longest_wait_s), asked if isinstance(asked, int | float) else 0.0
+            min(backoff_s, self._longest_wait_s),
+            asked_s if isinstance(asked_s, int | float) else 0.0,
         )
 
     def _give_up(self, state: RetryCallState) -> bool:
@@ -155,12 +182,8 @@ class RetryingModel:
         )
 
 
-def _failure(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
-
-
-class BudgetedModel:
-    """Refuses calls once a cap is spent: calls begun, prompt plus completion tokens, or US dollars.
+class BudgetedModel(ModelWrapper):
+    """Refuses calls once a cap on calls, tokens (prompt and completion) or US dollars is spent.
 
     Calls are counted when they begin, so that cap holds exactly under concurrency.
     Tokens and money are known only afterwards: calls already in flight when a cap is
@@ -179,7 +202,7 @@ class BudgetedModel:
     ) -> None:
         if max_calls is None and max_tokens is None and max_usd is None:
             raise ConfigError("a budget needs at least one of max_calls, max_tokens, max_usd")
-        self._model = model
+        super().__init__(model)
         self._max_calls = max_calls
         self._max_tokens = max_tokens
         self._max_usd = max_usd
@@ -190,10 +213,6 @@ class BudgetedModel:
     def spent(self) -> Usage:
         """Calls begun so far, and the tokens, dollars and seconds of those that ended."""
         return self._spent
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer within the budget. Raises `BudgetExceeded` before the call."""
@@ -221,40 +240,40 @@ class BudgetedModel:
 
     def _begin(self) -> None:
         with self._lock:
-            spent = self._spent
-            tokens = spent.prompt_tokens + spent.completion_tokens
-            if self._max_calls is not None and spent.calls >= self._max_calls:
-                raise BudgetExceeded(f"the budget of {self._max_calls} calls is spent")
-            if self._max_tokens is not None and tokens >= self._max_tokens:
-                raise BudgetExceeded(
-                    f"the budget of {self._max_tokens} tokens is spent: {tokens} used"
-                )
-            if self._max_usd is not None and spent.cost_usd is None:
-                raise BudgetExceeded(
-                    f"the budget of {self._max_usd} US dollars cannot be kept: the provider's price is unknown; "
-                    "cap max_calls or max_tokens instead"
-                )
-            if self._max_usd is not None and (spent.cost_usd or 0.0) >= self._max_usd:
-                raise BudgetExceeded(
-                    f"the budget of {self._max_usd} US dollars is spent: {spent.cost_usd:.4f} used"
-                )
-            self._spent = spent + Usage(calls=1)
+            if refusal := self._refusal(self._spent):
+                raise BudgetExceeded(f"the budget of {refusal}")
+            self._spent = self._spent + Usage(calls=1)
+
+    def _refusal(self, spent: Usage) -> str:
+        """Return the cap that is spent, in words, or ""."""
+        tokens = spent.prompt_tokens + spent.completion_tokens
+        if self._max_calls is not None and spent.calls >= self._max_calls:
+            return f"{self._max_calls} calls is spent"
+        if self._max_tokens is not None and tokens >= self._max_tokens:
+            return f"{self._max_tokens} tokens is spent: {tokens} used"
+        if self._max_usd is not None and spent.cost_usd is None:
+            return (
+                f"{self._max_usd} US dollars cannot be kept: the provider's price is unknown; "
+                "cap max_calls or max_tokens instead"
+            )
+        if self._max_usd is not None and (spent.cost_usd or 0.0) >= self._max_usd:
+            return f"{self._max_usd} US dollars is spent: {spent.cost_usd:.4f} used"
+        return ""
 
     def _charge(self, usage: Usage) -> None:
         with self._lock:
             self._spent = self._spent + usage.model_copy(update={"calls": 0})
 
 
-class RecordingModel:
-    """Keeps every request with its answer, in memory and, with a `path`, as one JSON
-    line each, appended.
+class RecordingModel(ModelWrapper):
+    """Keeps every request with its answer; with a `path` also as JSON lines, appended.
 
     The file holds prompts as they were sent, so it is created readable by its owner
     alone. `ReplayingModel` answers from it.
     """
 
     def __init__(self, model: ChatModel, path: str | Path | None = None) -> None:
-        self._model = model
+        super().__init__(model)
         self._path = Path(path) if path is not None else None
         self._exchanges: list[tuple[ModelRequest, ModelResponse]] = []
         self._lock = threading.Lock()
@@ -263,10 +282,6 @@ class RecordingModel:
     def exchanges(self) -> tuple[tuple[ModelRequest, ModelResponse], ...]:
         """Requests and answers in the order the answers came."""
         return tuple(self._exchanges)
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer and keep the answer; failures are not kept."""
@@ -297,38 +312,39 @@ class RecordingModel:
 
 
 class ReplayingModel:
-    """Answers from recorded exchanges: a `RecordingModel`'s file or its `exchanges`,
-    found by `request_digest`.
+    """Answers from recorded exchanges, found by `request_digest`.
 
-    Equal requests get their answers in recorded order, and after the last one that one
-    again under a new id. Raises `ModelError` for a request that was never recorded,
-    `ConfigError` for a file that cannot be read.
+    `source` is a `RecordingModel`'s file or its `exchanges`. Equal requests get their
+    answers in recorded order, and after the last one that one again under a new id.
+    Raises `ModelError` for a request that was never recorded, `ConfigError` for a file
+    that cannot be read.
     """
 
     def __init__(self, source: str | Path | Iterable[tuple[ModelRequest, ModelResponse]]) -> None:
         exchanges = _read_exchanges(Path(source)) if isinstance(source, str | Path) else source
         self._answers: defaultdict[str, list[ModelResponse]] = defaultdict(list)
-        self._given: defaultdict[str, int] = defaultdict(int)
+        self._counts: defaultdict[str, int] = defaultdict(int)
         for request, response in exchanges:
             self._answers[request_digest(request)].append(response)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The recorded answer."""
+        """Return the recorded answer."""
         digest = request_digest(request)
         answers = self._answers.get(digest)
         if not answers:
             last = request.messages[-1].content[-80:] if request.messages else ""
             raise ModelError(
-                f"no recorded answer for request {digest} (role {request.role.value}, {len(request.messages)} messages, ending in {last!r})"
+                f"no recorded answer for request {digest} (role {request.role.value}, "
+                f"{len(request.messages)} messages, ending in {last!r})"
             )
-        given = self._given[digest]
-        self._given[digest] = given + 1
-        if given < len(answers):
-            return answers[given]
-        return answers[-1].model_copy(update={"id": f"{answers[-1].id}~{given}"})
+        count = self._counts[digest]
+        self._counts[digest] = count + 1
+        if count < len(answers):
+            return answers[count]
+        return answers[-1].model_copy(update={"id": f"{answers[-1].id}~{count}"})
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """The recorded answer in one piece."""
+        """Yield the recorded answer in one piece."""
         response = await self.complete(request)
         yield Delta(text=response.text, response=response)
 
@@ -349,63 +365,3 @@ def _read_exchanges(path: Path) -> Iterable[tuple[ModelRequest, ModelResponse]]:
             raise ConfigError(
                 f"line {number} of the recording {path} is no recorded exchange"
             ) from exc
-
-
-class RoutedModel:
-    """Sends each request to the model of its role, and to `default` where a role has none."""
-
-    def __init__(self, models: Mapping[Role, ChatModel], *, default: ChatModel) -> None:
-        self._models = dict(models)
-        self._default = default
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model of the request's role."""
-        return name_of(self._of(request), request)
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer by the role's model."""
-        return await self._of(request).complete(request)
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Stream from the role's model."""
-        return stream_of(self._of(request), request)
-
-    def _of(self, request: ModelRequest) -> ChatModel:
-        return self._models.get(request.role, self._default)
-
-
-class ConcurrencyLimitedModel:
-    """Lets at most `limit` calls run at once on each event loop; the others wait their turn.
-
-    A stream holds its place.
-    """
-
-    def __init__(self, model: ChatModel, *, limit: int) -> None:
-        if limit < 1:
-            raise ConfigError(f"limit must be at least 1, not {limit}")
-        self._model = model
-        self._limit = limit
-        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            WeakKeyDictionary()
-        )
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer when there is a place."""
-        async with self._place():
-            return await self._model.complete(request)
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Stream when there is a place."""
-        async with self._place(), aclosing(stream_of(self._model, request)) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    @asynccontextmanager
-    async def _place(self) -> AsyncGenerator[None, None]:
-        places = self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._limit))
-        async with places:
-            yield

@@ -45,7 +45,7 @@ from memagent.memory.options import (
 )
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
-from memagent.tracing import operation_span, tell_search, verb
+from memagent.tracing import operation_span, put_search, verb
 
 _NO_FILTER = Filter()
 MAX_TEXT_CHARS = 20_000
@@ -104,7 +104,7 @@ class Memory:
             bank, query = await _resolved(self, text, chosen)
             hits = await bank.search(query, k=chosen.k) if query is not None else []
             if span.recording and query is not None:
-                tell_search(span, query, hits, k=chosen.k)
+                put_search(span, query, hits, k=chosen.k)
             return hits
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -303,7 +303,7 @@ async def ranked(
         bank, query = await _resolved(memory, text, chosen)
         scored = await bank.ranked(query, k=chosen.k) if query is not None else []
         if span.recording and query is not None:
-            tell_search(span, query, [item for item, _ in scored], k=chosen.k)
+            put_search(span, query, [item for item, _ in scored], k=chosen.k)
         return scored
 
 

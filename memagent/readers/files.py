@@ -1,7 +1,6 @@
-"""Reading files the same way for every format: one error wording, UTF-8 only, JSON
-lists element by element.
+"""File reading for every format: one error wording, UTF-8 only, JSON lists by element.
 
-Every failure is an `InputError` that names the file, the place in it, what is wrong and
+Every failure is an `InputError` that names the file, the place in it, the fault and
 what is accepted. The surprise: a JSON list is never held as a whole: `json_records`
 keeps one element and a buffer, so that a file of gigabytes costs its largest element.
 """
@@ -11,6 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -23,43 +23,45 @@ _BOMS = {
     codecs.BOM_UTF16_BE: "UTF-16",
     codecs.BOM_UTF32_BE: "UTF-32",
 }
+_OS_FAULTS: dict[type[OSError], str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "it is a folder",
+}
+_JSON_KINDS: dict[type, str] = {
+    str: "a string",
+    list: "a list",
+    type(None): "null",
+    bool: "a boolean",
+}
 
 
 def bad_input(path: Path, where: str, wrong: str, accepted: str) -> InputError:
-    """The error for one fault: `where` is "line 3" or another place in the file, or ""
-    for the whole file.
-    """
+    """Return the error for one fault at a place such as "line 3", or "" for the whole file."""
     return InputError(f"{path}{f', {where}' if where else ''}: {wrong}. Accepted: {accepted}")
 
 
 def lines_of(path: Path, *, accepted: str) -> Generator[tuple[int, str], None, None]:
-    """(line number from 1, line without its end) of a UTF-8 text file, with or without
-    a byte order mark.
+    """Yield (line number from 1, line without its end) of a UTF-8 text file.
 
-    Raises `InputError` for a missing, empty or binary file and for bytes that are not
-    UTF-8, naming their offset in bytes.
+    A byte order mark is dropped. Raises `InputError` for a missing, empty or binary
+    file and for bytes that are not UTF-8, naming their offset in bytes.
     """
     offset = 0
-    try:
-        with path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                yield number, _decoded(path, raw, number, offset, accepted)
-                offset += len(raw)
-    except OSError as exc:
-        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+    with _opened(path, accepted) as stream:
+        for number, raw in enumerate(stream, start=1):
+            yield number, _decoded(path, raw, number, offset, accepted)
+            offset += len(raw)
     if offset == 0:
         raise bad_input(path, "", "the file is empty", accepted)
 
 
 def head_of(path: Path, *, accepted: str) -> str:
-    """The first few thousand characters of a text file; raises `InputError` for a
-    missing, empty or binary one.
+    """Return the first few thousand characters of a text file.
+
+    Raises `InputError` for a missing, empty or binary file.
     """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_HEAD_BYTES)
-    except OSError as exc:
-        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+    with _opened(path, accepted) as stream:
+        raw = stream.read(_HEAD_BYTES)
     if not raw.strip():
         raise bad_input(path, "", "the file is empty", accepted)
     _refuse_marks(path, raw, accepted)
@@ -70,14 +72,14 @@ def head_of(path: Path, *, accepted: str) -> str:
     return raw.decode("utf-8-sig", "replace")
 
 
-def _reason(exc: OSError) -> str:
-    if isinstance(exc, FileNotFoundError):
-        return "there is no such file"
-    return (
-        "it is a folder"
-        if isinstance(exc, IsADirectoryError)
-        else exc.strerror or type(exc).__name__
-    )
+@contextmanager
+def _opened(path: Path, accepted: str) -> Generator[BinaryIO]:
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as exc:
+        reason = _OS_FAULTS.get(type(exc)) or exc.strerror or type(exc).__name__
+        raise bad_input(path, "", f"cannot be read ({reason})", accepted) from exc
 
 
 def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) -> str:
@@ -107,21 +109,19 @@ def _refuse_marks(path: Path, raw: bytes, accepted: str) -> None:
 
 
 def json_records(path: Path, *, accepted: str) -> Iterator[tuple[int, dict[str, object]]]:
-    """(line number, object) of each element of a JSON list, or of the one object that
-    the file is, read as they come.
+    """Yield (line number, object) of each element of a JSON list, as they come.
+
+    A file of one object yields that object.
     """
-    try:
-        with path.open("rb") as stream:
-            text = _JsonText(path, stream, accepted)
-            if text.sign() != "[":
-                yield text.line, text.record()
-            else:
-                text.skip()
-                yield from _elements(text)
-            if text.sign():
-                raise text.fault(f"unexpected {text.sign()!r} after the end of the JSON")
-    except OSError as exc:
-        raise bad_input(path, "", f"cannot be read ({_reason(exc)})", accepted) from exc
+    with _opened(path, accepted) as stream:
+        text = _JsonText(path, stream, accepted)
+        if text.sign() != "[":
+            yield text.line, text.record()
+        else:
+            text.skip()
+            yield from _elements(text)
+        if text.sign():
+            raise text.fault(f"unexpected {text.sign()!r} after the end of the JSON")
 
 
 def _elements(text: _JsonText) -> Iterator[tuple[int, dict[str, object]]]:
@@ -143,7 +143,7 @@ def _elements(text: _JsonText) -> Iterator[tuple[int, dict[str, object]]]:
 
 
 class _JsonText:
-    """The text of a JSON file from its first unread character on; `line` is that character's line."""
+    """The text of a JSON file from its first unread character, which is on `line`."""
 
     def __init__(self, path: Path, stream: BinaryIO, accepted: str) -> None:
         self.path, self.accepted, self.line = path, accepted, 1
@@ -154,11 +154,11 @@ class _JsonText:
             raise bad_input(path, "", "the file is empty", accepted)
 
     def fault(self, wrong: str) -> InputError:
-        """An error at the present line."""
+        """Return an error at the present line."""
         return bad_input(self.path, f"line {self.line}", wrong, self.accepted)
 
     def sign(self) -> str:
-        """The next character that is not blank, without reading past it; "" at the end."""
+        """Return the next character that is not blank, unread; "" at the end."""
         while True:
             stop = self._at
             while stop < len(self._buffer) and self._buffer[stop].isspace():
@@ -185,13 +185,11 @@ class _JsonText:
                 if not self._fill():
                     self.line += self._buffer.count("\n", self._at, exc.pos)
                     raise self.fault(f"this is no JSON ({exc.msg})") from exc
-            except (
-                RecursionError,
-                ValueError,
-            ) as exc:  # nested too deeply, or a number of thousands of digits
+            except (RecursionError, ValueError) as exc:
+                # Nested too deeply, or a number of thousands of digits.
                 raise self.fault(f"the JSON cannot be read ({exc})") from exc
         if not isinstance(value, dict):
-            raise self.fault(f"expected a JSON object, found {_shown(value)}")
+            raise self.fault(f"expected a JSON object, found {_kind_of(value)}")
         self._move(stop)
         return cast("dict[str, object]", value)
 
@@ -200,8 +198,9 @@ class _JsonText:
         self._at = at
 
     def _fill(self) -> bool:
-        """Read on, doubling what is held so that one long element costs linear time;
-        False at the end of the file.
+        """Read on, or return False at the end of the file.
+
+        The buffer doubles, so that one long element costs linear time.
         """
         if self._ended:
             return False
@@ -228,48 +227,35 @@ _DECODER = json.JSONDecoder()
 
 
 def parse_line(path: Path, number: int, line: str, *, accepted: str) -> dict[str, object]:
-    """The JSON object on one line."""
+    """Read the JSON object on one line."""
+    where = f"line {number}"
     try:
         value: object = json.loads(line)
     except json.JSONDecodeError as exc:
-        raise bad_input(
-            path, f"line {number}", f"this is no JSON ({exc.msg} at column {exc.colno})", accepted
-        ) from exc
+        wrong = f"this is no JSON ({exc.msg} at column {exc.colno})"
+        raise bad_input(path, where, wrong, accepted) from exc
     except (RecursionError, ValueError) as exc:
-        raise bad_input(
-            path, f"line {number}", f"the JSON cannot be read ({exc})", accepted
-        ) from exc
+        raise bad_input(path, where, f"the JSON cannot be read ({exc})", accepted) from exc
     if not isinstance(value, dict):
-        raise bad_input(
-            path, f"line {number}", f"expected a JSON object, found {_shown(value)}", accepted
-        )
+        raise bad_input(path, where, f"expected a JSON object, found {_kind_of(value)}", accepted)
     return cast("dict[str, object]", value)
 
 
-def _shown(value: object) -> str:
-    match value:
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case None:
-            return "null"
-        case _:
-            return "a boolean" if isinstance(value, bool) else "a number"
+def _kind_of(value: object) -> str:
+    return _JSON_KINDS.get(type(value), "a number")
 
 
 def object_in(value: object) -> dict[str, object]:
-    """A JSON object, or {} for anything else."""
+    """Return a JSON object, or {} for anything else."""
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def list_in(value: object) -> list[object]:
-    """A JSON list, or [] for anything else."""
+    """Return a JSON list, or [] for anything else."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def text_in(value: object) -> str:
-    """A JSON string or number as text, or "" for anything else."""
-    return (
-        str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    )
+    """Return a JSON string or number as text, or "" for anything else."""
+    text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if text else ""

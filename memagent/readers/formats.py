@@ -1,4 +1,4 @@
-"""Which format a file has, and one door to all readers.
+"""Detection of a file's format, and one function for all readers.
 
 Detection looks at the content, never at the name: the first JSON object tells LoCoMo,
 LongMemEval and messages apart by their fields, and everything else is dated plain text.
@@ -32,14 +32,14 @@ _JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
 
 
 def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
-    """The one conversation that a file holds; `format` is `auto` or one of `FORMATS`.
+    """Read the one conversation of a file; `format` is `auto` or one of `FORMATS`.
 
     Raises `InputError` for a file that cannot be read as that format, and for a
     benchmark file of several conversations: those are for `iter_conversations`.
     """
-    found = iter_conversations(path, format)
-    first = next(found)
-    if next(found, None) is not None:
+    conversations = iter_conversations(path, format)
+    first = next(conversations)
+    if next(conversations, None) is not None:
         raise bad_input(
             Path(path),
             "",
@@ -50,7 +50,7 @@ def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
 
 
 def iter_conversations(path: str | Path, format: str = "auto") -> Iterator[Conversation]:
-    """All conversations of a file, one by one; at least one, or an `InputError`."""
+    """Read all conversations of a file one by one; at least one, or an `InputError`."""
     file = Path(path)
     chosen = detect_format(file) if format == "auto" else format
     match chosen:
@@ -69,17 +69,18 @@ def iter_conversations(path: str | Path, format: str = "auto") -> Iterator[Conve
 
 
 def detect_format(path: str | Path) -> Format:
-    """The format of a file by its content; raises `InputError` for JSON of no known
-    kind and for what is no text.
+    """Detect the format of a file by its content.
+
+    Raises `InputError` for JSON of no known kind and for a file that is no text.
     """
     file = Path(path)
     if not _JSON_START.match(head_of(file, accepted=_ACCEPTED)):
         return "text"
     _, keys = next(json_records(file, accepted=_ACCEPTED))
-    for name, found in _FIELDS.items():
-        if name in keys:
-            return found
-    known = ", ".join(repr(name) for name in _FIELDS)
+    for field, format in _FIELDS.items():
+        if field in keys:
+            return format
+    known = ", ".join(map(repr, _FIELDS))
     raise bad_input(
         file, "", f"the JSON is of no known kind: its first object has none of {known}", _ACCEPTED
     )

@@ -1,5 +1,4 @@
-"""The LoCoMo benchmark (Maharana et al., 2024): long dialogues of two friends,
-questions with evidence, observed facts.
+"""The LoCoMo benchmark (Maharana et al., 2024): long dialogues, questions, observed facts.
 
 A file is one conversation or a list of them (`locomo10.json`). Turn ids are the file's
 `dia_id`s ("D1:3"), sessions are `session_1` and so on, dated in UTC. The surprise: the
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 from memagent.core.records import Fact, Session
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import Utterance, build_conversation, build_session
+from memagent.readers.utterances import Utterance, build_session, faults_of
 
 ACCEPTED = "a LoCoMo conversation (an object with 'conversation' and 'qa'), or a JSON list of them"
 _SESSION = re.compile(r"session_(\d+)")
@@ -28,12 +27,12 @@ _DATE = "%I:%M %p on %d %B, %Y"  # 1:56 pm on 8 May, 2023
 
 
 def read_locomo(path: str | Path) -> list[Conversation]:
-    """All conversations of a LoCoMo file; raises `InputError` for a file that is none."""
+    """Read all conversations of a LoCoMo file; raise `InputError` for another file."""
     return list(iter_locomo(path))
 
 
 def iter_locomo(path: str | Path) -> Iterator[Conversation]:
-    """The conversations of a LoCoMo file one by one."""
+    """Read the conversations of a LoCoMo file one by one."""
     file = Path(path)
     for number, (line, data) in enumerate(json_records(file, accepted=ACCEPTED), start=1):
         if not isinstance(data.get("conversation"), dict):
@@ -41,11 +40,13 @@ def iter_locomo(path: str | Path) -> Iterator[Conversation]:
         name = text_in(data.get("sample_id")) or (
             file.stem if number == 1 else f"{file.stem}-{number}"
         )
-        yield build_conversation(file, _Reader(file, name, data).read, accepted=ACCEPTED)
+        with faults_of(file, "", ACCEPTED):
+            conversation = _Reader(file, name, data).read()
+        yield conversation
 
 
 class _Reader:
-    """One conversation being read: what it holds and the warnings that arise."""
+    """One conversation being read, with its warnings."""
 
     def __init__(self, path: Path, name: str, data: dict[str, object]) -> None:
         self.path, self.name, self.data = path, name, data
@@ -53,7 +54,7 @@ class _Reader:
         self.known: set[str] = set()
 
     def read(self) -> Conversation:
-        """The conversation; evidence is checked against its turns."""
+        """Read the conversation and check evidence against its turns."""
         sessions = self._sessions()
         if not sessions:
             raise bad_input(
@@ -177,9 +178,7 @@ class _Reader:
         return tuple(facts)
 
     def _evidence(self, owner: str, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Turn ids out of a string or a list of strings, and the ids of no turn, which
-        get a warning.
-        """
+        """Return turn ids of a string or a list of strings, and unknown ids, with a warning."""
         named = " ".join(text_in(entry) for entry in (list_in(value) or [value]))
         ids = list(dict.fromkeys(re.split(r"[;,\s]+", named.strip()))) if named.strip() else []
         lost = [name for name in ids if name not in self.known]

@@ -1,5 +1,4 @@
-"""The LongMemEval benchmark (Wu et al., 2024): each question comes with its own
-haystack of dated chat sessions.
+"""The LongMemEval benchmark (Wu et al., 2024): each question has its own chat sessions.
 
 A file is a list of instances; each becomes one conversation with one question. Turn ids
 are `{session id}:{n}`, n from 1 over the turns kept; evidence is the turns marked
@@ -14,27 +13,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain, count, repeat
 from pathlib import Path
 
-from memagent.core.records import Session, Trust
+from memagent.core.records import Session
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_conversation, build_session
+from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
 
-ACCEPTED = "a LongMemEval instance (an object with 'question', 'haystack_sessions' and 'haystack_dates'), or a JSON list of them"
+ACCEPTED = (
+    "a LongMemEval instance (an object with 'question', 'haystack_sessions' and "
+    "'haystack_dates'), or a JSON list of them"
+)
 _DATE = "%Y/%m/%d %H:%M"  # 2023/05/20 (Sat) 02:21, without the weekday
 
 
 def read_longmemeval(path: str | Path) -> list[Conversation]:
-    """All instances of a LongMemEval file; raises `InputError` for a file that is none.
+    """Read all instances of a LongMemEval file; raise `InputError` for another file.
 
-    See `iter_longmemeval` for large ones.
+    For large files see `iter_longmemeval`.
     """
     return list(iter_longmemeval(path))
 
 
 def iter_longmemeval(path: str | Path) -> Iterator[Conversation]:
-    """The instances of a LongMemEval file one by one, each a conversation with its question."""
+    """Read a LongMemEval file one by one: each instance is a conversation with a question."""
     file = Path(path)
     for line, data in json_records(file, accepted=ACCEPTED):
         if not isinstance(data.get("haystack_sessions"), list):
@@ -54,8 +57,7 @@ def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
         raise bad_input(path, f"line {line}, question {name!r}", "there are no turns", ACCEPTED)
     category = text_in(data.get("question_type")) + ("_abs" if name.endswith("_abs") else "")
     asked_at = _date(text_in(data.get("question_date")), "question_date", warnings)
-
-    def build() -> Conversation:
+    with faults_of(path, "", ACCEPTED):
         question = GoldQuestion(
             id=name,
             text=text,
@@ -68,45 +70,38 @@ def _instance(path: Path, line: int, data: dict[str, object]) -> Conversation:
             id=name, sessions=sessions, questions=(question,), warnings=tuple(warnings)
         )
 
-    return build_conversation(path, build, accepted=ACCEPTED)
-
 
 def _haystack(
     path: Path, name: str, data: dict[str, object], warnings: list[str]
 ) -> tuple[tuple[Session, ...], tuple[str, ...]]:
-    """Sessions in the order of their dates, and the ids of the turns that hold the answer."""
-    held, dates = list_in(data["haystack_sessions"]), list_in(data.get("haystack_dates"))
-    ids = [text_in(value) for value in list_in(data.get("haystack_session_ids"))]
+    """Read the sessions in the order of their dates, and the ids of turns with the answer."""
+    haystack, dates = list_in(data["haystack_sessions"]), list_in(data.get("haystack_dates"))
+    ids = list_in(data.get("haystack_session_ids"))
     sessions: list[Session] = []
     evidence: list[str] = []
     taken: set[str] = set()
-    for index, value in enumerate(held):
-        session_id = _free(
-            ids[index] if index < len(ids) and ids[index] else f"session_{index + 1}",
-            taken,
-            warnings,
-        )
-        at = _date(
-            text_in(dates[index]) if index < len(dates) else "", f"session {session_id}", warnings
-        )
+    named = zip(haystack, chain(ids, repeat(None)), chain(dates, repeat(None)), strict=False)
+    for number, (value, raw_id, date) in enumerate(named, start=1):
+        session_id = _free(text_in(raw_id) or f"session_{number}", taken, warnings)
+        at = _date(text_in(date), f"session {session_id}", warnings)
         where = f"question {name!r}, session {session_id!r}"
-        said = [
+        turns = [
             _utterance(path, f"{where}, turn {place}", turn)
             for place, turn in enumerate(list_in(value), start=1)
         ]
-        kept = [utterance for utterance, _ in said if utterance.text.strip()]
-        if len(kept) < len(said):
+        spoken = [(said, has_answer) for said, has_answer in turns if said.text.strip()]
+        if len(spoken) < len(turns):
             warnings.append(
-                f"session {session_id}: {len(said) - len(kept)} turns without text are left out"
+                f"session {session_id}: {len(turns) - len(spoken)} turns without text are left out"
             )
-        if not kept:
+        if not spoken:
             warnings.append(f"session {session_id} has no turns and is left out")
             continue
-        sessions.append(build_session(path, session_id, at, kept, accepted=ACCEPTED))
-        answers = [has_answer for utterance, has_answer in said if utterance.text.strip()]
+        said = [utterance for utterance, _ in spoken]
+        sessions.append(build_session(path, session_id, at, said, accepted=ACCEPTED))
         evidence += [
             f"{session_id}:{place}"
-            for place, has_answer in enumerate(answers, start=1)
+            for place, (_, has_answer) in enumerate(spoken, start=1)
             if has_answer
         ]
     ordered = sorted(sessions, key=lambda session: session.at or datetime.max.replace(tzinfo=UTC))
@@ -117,11 +112,9 @@ def _haystack(
 
 
 def _free(session_id: str, taken: set[str], warnings: list[str]) -> str:
-    name, copy = session_id, 1
-    while name in taken:
-        copy += 1
-        name = f"{session_id}#{copy}"
-    if copy > 1:
+    copies = (f"{session_id}#{number}" for number in count(2))
+    name = next(name for name in chain([session_id], copies) if name not in taken)
+    if name != session_id:
         warnings.append(f"session id {session_id} occurs again and is named {name}")
     taken.add(name)
     return name
@@ -131,21 +124,18 @@ def _utterance(path: Path, where: str, value: object) -> tuple[Utterance, bool]:
     turn = object_in(value)
     role = text_in(turn.get("role"))
     if role not in TRUST_OF_ROLE:
-        raise bad_input(
-            path, where, f"unknown role {role!r}", f"the roles {', '.join(TRUST_OF_ROLE)}"
-        )
-    trust: Trust = TRUST_OF_ROLE[role]
-    text = text_in(turn.get("content"))
-    return Utterance(where=where, speaker=role, text=text, trust=trust), turn.get(
-        "has_answer"
-    ) is True
+        accepted = f"the roles {', '.join(TRUST_OF_ROLE)}"
+        raise bad_input(path, where, f"unknown role {role!r}", accepted)
+    said = Utterance(
+        where=where, speaker=role, text=text_in(turn.get("content")), trust=TRUST_OF_ROLE[role]
+    )
+    return said, turn.get("has_answer") is True
 
 
 def _date(value: str, what: str, warnings: list[str]) -> datetime | None:
     try:
-        return datetime.strptime(re.sub(r"\s*\(\w+\)", "", value).strip(), _DATE).replace(
-            tzinfo=UTC
-        )
+        date = re.sub(r"\s*\(\w+\)", "", value).strip()
+        return datetime.strptime(date, _DATE).replace(tzinfo=UTC)
     except ValueError:
         warnings.append(f"{what}: {value!r} is no date; it stays undated")
         return None

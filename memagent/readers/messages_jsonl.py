@@ -1,4 +1,4 @@
-"""Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list of them.
+"""Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list.
 
 A message is `{"role", "content", "name"?, "created_at" or "timestamp"?,
 "session_id"?}`; content is a string or a list of parts, whose texts are joined. Trust
@@ -26,11 +26,11 @@ from memagent.readers.files import (
     text_in,
 )
 from memagent.readers.records import Conversation
-from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_conversation, build_session
+from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
 
 ACCEPTED = (
-    'one JSON message a line, {"role": "user", "content": "...", "name"?, "created_at" or "timestamp"?, "session_id"?}, '
-    "or a JSON list of such messages"
+    'one JSON message a line, {"role": "user", "content": "...", "name"?, '
+    '"created_at" or "timestamp"?, "session_id"?}, or a JSON list of such messages'
 )
 FIRST_SESSION = "session_1"
 """Session of messages that bear neither a session id nor a date and follow none."""
@@ -39,37 +39,33 @@ _TEXT_PARTS = {"text", "input_text", "output_text"}
 
 
 def read_messages(path: str | Path) -> Conversation:
-    """The conversation of a message file, named by the file's stem; raises `InputError`
-    naming the line of the first fault.
+    """Read the conversation of a message file, named by the file's stem.
+
+    Raises `InputError` naming the line of the first fault.
     """
     file = Path(path)
     warnings: list[str] = []
-    held: dict[str, list[Utterance]] = {}
+    by_session: dict[str, list[Utterance]] = {}
     current = FIRST_SESSION
     empty = 0
     for line, message in _messages(file):
         said = _utterance(file, line, message, warnings)
-        named = text_in(message.get("session_id"))
-        current = named or (f"{said.at:%Y-%m-%d}" if said.at else current)
+        session_id = text_in(message.get("session_id"))
+        current = session_id or (f"{said.at:%Y-%m-%d}" if said.at else current)
         if said.text.strip() or said.caption:
-            held.setdefault(current, []).append(said)
+            by_session.setdefault(current, []).append(said)
         else:
             empty += 1
     if empty:
         warnings.append(f"{empty} messages without text are left out")
-    if not held:
+    if not by_session:
         raise bad_input(file, "", "there is no message with text", ACCEPTED)
-
-    def build() -> Conversation:
-        sessions = tuple(_session(file, name, said) for name, said in held.items())
-        return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
-
-    return build_conversation(file, build, accepted=ACCEPTED)
-
-
-def _session(path: Path, name: str, said: list[Utterance]) -> Session:
-    at = next((utterance.at for utterance in said if utterance.at), None)
-    return build_session(path, name, at, said, accepted=ACCEPTED)
+    sessions: list[Session] = []
+    for name, utterances in by_session.items():
+        at = next((said.at for said in utterances if said.at), None)
+        sessions.append(build_session(file, name, at, utterances, accepted=ACCEPTED))
+    with faults_of(file, "", ACCEPTED):
+        return Conversation(id=file.stem, sessions=tuple(sessions), warnings=tuple(warnings))
 
 
 def _messages(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
@@ -110,7 +106,6 @@ def _utterance(path: Path, line: int, message: dict[str, object], warnings: list
 
 
 def _parts(line: int, parts: list[object], warnings: list[str]) -> tuple[str, str | None]:
-    """Text of all text parts, and what an image part says about its image."""
     texts: list[str] = []
     captions: list[str] = []
     for value in parts:
@@ -129,14 +124,13 @@ def _parts(line: int, parts: list[object], warnings: list[str]) -> tuple[str, st
 
 
 def _moment(value: object, line: int, warnings: list[str]) -> datetime | None:
-    """A UTC moment from an ISO 8601 string or from seconds (or milliseconds) since 1970."""
+    """Read a UTC moment from ISO 8601 or from seconds (or milliseconds) since 1970."""
     if value is None:
         return None
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(
-                value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value, tz=UTC
-            )
+            seconds = value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value
+            return datetime.fromtimestamp(seconds, tz=UTC)
         return as_utc(datetime.fromisoformat(text_in(value).strip()))
     except (ValueError, OverflowError, OSError):
         warnings.append(f"line {line}: {text_in(value)!r} is no date; the message stays undated")

@@ -1,15 +1,16 @@
 """Conversations in dated plain text, the format people can write by hand.
 
-    # 8 May 2023, 1:56 pm          a heading begins a session; also "--- 2023-05-08 ---" and "[2023-05-08]"
+    # 8 May 2023, 1:56 pm          a heading begins a session
     Ana Silva: Hi!                 a turn: a name of one to four words, a colon, a space
-      More of the same turn.       lines without a name go on with the turn; indent one that looks like "Name: text"
+      More of the same turn.       lines without a name go on with the turn
     [2023-05-08 13:58] Ben: Hey    a turn with its own time
 
-A session is named by its date ("2023-05-08", a second one that day "2023-05-08-2") or,
-undated, by its place ("session_2"); turns are `{session id}:{n}`. Turns with their own
-dates outside any heading are one session a day. The surprise: a name of several words
-counts only if all its words are capitalised or it occurs twice, so that "she said: no"
-stays a sentence.
+A heading may also be "--- 2023-05-08 ---" or "[2023-05-08]"; a line of a turn that
+looks like "Name: text" must be indented. A session is named by its date ("2023-05-08",
+a second one that day "2023-05-08-2") or, undated, by its place ("session_2"); turns are
+`{session id}:{n}`. Turns with their own dates outside any heading are one session a
+day. The surprise: a name of several words counts only if all its words are capitalised
+or it occurs twice, so that "she said: no" stays a sentence.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ from pathlib import Path
 from memagent.core.records import Granularity, Session, Trust
 from memagent.readers.files import bad_input, lines_of
 from memagent.readers.records import Conversation
-from memagent.readers.utterances import Utterance, build_conversation, build_session
+from memagent.readers.utterances import Utterance, build_session, faults_of
 
-ACCEPTED = "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', or '[2023-05-08 13:56] Speaker: text'"
+ACCEPTED = (
+    "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
+    "or '[2023-05-08 13:56] Speaker: text'"
+)
 _HEADING = re.compile(
-    r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
+    r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?"
+    r"|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
 )
 _RULE = re.compile(r"[-=*_]{3,}")
 _TURN = re.compile(
-    r"(?:\[(?P<at>[^\]]*\d{4}[^\]]*)\]\s*)?(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
+    r"(?:\[(?P<at>[^\]]*\d{4}[^\]]*)\]\s*)?"
+    r"(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
 )
 _TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
 """Speakers trusted less than a person; no name in a text file earns more."""
@@ -64,8 +70,9 @@ class _Part:
 
 
 def read_plain_text(path: str | Path) -> Conversation:
-    """The conversation of a dated plain text file, named by the file's stem; raises
-    `InputError` naming the first line at fault.
+    """Read the conversation of a dated plain text file, named by the file's stem.
+
+    Raises `InputError` naming the first line at fault.
     """
     file = Path(path)
     lines = list(lines_of(file, accepted=ACCEPTED))
@@ -75,11 +82,8 @@ def read_plain_text(path: str | Path) -> Conversation:
     if not sessions:
         raise bad_input(file, "", "there are no turns", ACCEPTED)
     _warn_of_lone_speakers(parts, warnings)
-    return build_conversation(
-        file,
-        lambda: Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings)),
-        accepted=ACCEPTED,
-    )
+    with faults_of(file, "", ACCEPTED):
+        return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
 
 
 def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> list[_Part]:
@@ -125,13 +129,13 @@ def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> li
 
 
 def _part(number: int, heading: re.Match[str], warnings: list[str]) -> _Part | None:
-    """The session that a heading begins; `None` when the line is no heading after all."""
-    said = heading["hash"] or heading["rule"] or heading["date"]
-    at = _read_date(said)
+    """Begin a session at a heading; return None when the line is no heading after all."""
+    text = heading["hash"] or heading["rule"] or heading["date"]
+    at = _read_date(text)
     if at is None and heading["hash"] is None:
         return None
-    if at is None and any(sign.isdigit() for sign in said):
-        warnings.append(f"line {number}: no date in the heading {said!r}; its session is undated")
+    if at is None and any(sign.isdigit() for sign in text):
+        warnings.append(f"line {number}: no date in the heading {text!r}; its session is undated")
     return _Part(at=at, headed=True)
 
 
@@ -166,27 +170,16 @@ def _sessions(path: Path, parts: list[_Part], warnings: list[str]) -> tuple[Sess
 
 def _is_name(label: str, labels: Counter[str]) -> bool:
     words = label.split()
-    if len(words) > 4:
-        return False
-    return (
-        len(words) == 1
-        or labels[label] > 1
-        or all(word[0].isupper() or not word[0].isalpha() for word in words)
-    )
+    capitalised = all(word[0].isupper() or not word[0].isalpha() for word in words)
+    return len(words) <= 4 and (len(words) == 1 or labels[label] > 1 or capitalised)
 
 
 def _read_date(text: str) -> datetime | None:
-    """The first absolute day in a text, with its time of day where one is told."""
-    from memagent.timex.resolve import find_times  # lazy: other formats need no time grammar
+    # Imported late: other formats need no time grammar.
+    from memagent.timex.resolve import find_times
 
-    return next(
-        (
-            mention.span.start
-            for mention in find_times(text, anchor=None)
-            if mention.span.granularity in _DATED
-        ),
-        None,
-    )
+    spans = (mention.span for mention in find_times(text, anchor=None))
+    return next((span.start for span in spans if span.granularity in _DATED), None)
 
 
 def _moment(text: str | None, number: int, warnings: list[str]) -> datetime | None:
@@ -204,7 +197,8 @@ def _warn_of_lone_speakers(parts: list[_Part], warnings: list[str]) -> None:
         return
     count = Counter(turn.speaker for turn in turns)
     warnings += [
-        f"line {turn.line}: {turn.speaker!r} speaks only here; indent the line if it belongs to the turn before"
+        f"line {turn.line}: {turn.speaker!r} speaks only here; "
+        "indent the line if it belongs to the turn before"
         for turn in turns
         if count[turn.speaker] == 1
     ]

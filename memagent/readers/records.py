@@ -1,9 +1,7 @@
-"""What a reader gives: one conversation with its sessions and, for benchmark files,
-gold questions and observations.
+"""A conversation as read: its sessions and, for benchmark files, gold questions.
 
 The invariant: turn ids and session ids are unique in a conversation, and evidence names
-turns that are there; whatever a reader repaired or left out is said in `warnings`,
-never silent.
+turns that are there. Whatever a reader repaired or left out stands in `warnings`.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class GoldQuestion(Record):
 
 
 class Conversation(Record):
-    """Dated sessions of turns in order, and what the file knows about them."""
+    """Dated sessions of turns in order, with the file's questions and observations."""
 
     id: Id
     sessions: Annotated[tuple[Session, ...], Field(min_length=1)]
@@ -76,5 +74,5 @@ class Conversation(Record):
 
 
 def repeated(ids: Iterable[str]) -> list[str]:
-    """Ids that occur more than once."""
+    """Return ids that occur more than once."""
     return [name for name, count in Counter(ids).items() if count > 1]

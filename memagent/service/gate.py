@@ -25,7 +25,7 @@ from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
 from memagent.service.problems import problem_response, tell_failure, unforeseen_response
 from memagent.service.routes.fast import ROUTE
-from memagent.tracing import NO_SPAN, answered, request_span, trace_id
+from memagent.tracing import NO_SPAN, end_request, request_span, trace_id
 
 access_log = logging.getLogger("memagent.service.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
@@ -100,7 +100,7 @@ class Gate:
             if access_log.isEnabledFor(logging.INFO):
                 _tell(scope, request_id.decode(), route, status or 499, seconds)
             if one is not NO_SPAN:
-                answered(
+                end_request(
                     one,
                     method=scope["method"],
                     route=route,

@@ -1,8 +1,8 @@
-"""Fakes that say how they answer, and conformance kits: `check_x` proves that an object
-keeps the promises of its protocol.
+"""Fakes that say how they answer, and conformance kits for the protocols.
 
-The kits raise `AssertionError` in plain words and need no test framework. Names are
-loaded on first use.
+`check_x` proves that an object keeps the promises of its protocol. The kits raise
+`AssertionError` in plain words and need no test framework. Names are loaded on first
+use.
 """
 
 from __future__ import annotations

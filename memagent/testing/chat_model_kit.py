@@ -1,8 +1,8 @@
-"""`check_chat_model`: whether an object keeps the promises of `ChatModel`, and of
-`StreamingChatModel` if it streams.
+"""`check_chat_model`: whether an object keeps the promises of `ChatModel`.
 
-The model may say what it likes; only the frame is checked. About 25 short calls are
-made, so mind the bill of a hosted one.
+A model that streams must also keep those of `StreamingChatModel`. The model may say
+anything; only the frame is checked. About 25 short calls are made, so mind the bill of
+a hosted one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from memagent.protocols import ChatModel, StreamingChatModel
 _T = TypeVar("_T")
 
 CONCURRENT_CALLS = 16
-"""How many calls are made at once."""
 
 
 async def check_chat_model(make: Callable[[], ChatModel], *, timeout_s: float = 60.0) -> None:
-    """Check a model made by `make`, called a few times for fresh objects, on the
-    running event loop.
+    """Check a model made by `make`, called a few times for fresh objects.
 
     Raises `AssertionError` naming the broken promise: an answer within `timeout_s`
     seconds, unique ids, usage that is not negative, a finish reason that fits, tool
@@ -65,10 +63,11 @@ async def _check_tools(model: ChatModel, timeout_s: float) -> None:
     offered = await _answer(
         model, _request("What is the weather in Oslo?", tools=(tool,)), timeout_s
     )
-    if offered.tool_calls and offered.finish not in (FinishReason.TOOL_CALLS, FinishReason.LENGTH):
-        raise AssertionError(
-            f"a response that asks for tools must finish with 'tool_calls', not {offered.finish.value!r}"
-        )
+    finishes = (FinishReason.TOOL_CALLS, FinishReason.LENGTH)
+    assert not offered.tool_calls or offered.finish in finishes, (
+        "a response that asks for tools must finish with 'tool_calls', "
+        f"not {offered.finish.value!r}"
+    )
     history = (
         Message(role="user", content="What is the weather in Oslo?"),
         Message(role="assistant", tool_calls=(call,)),
@@ -85,10 +84,9 @@ async def _check_concurrency(model: ChatModel, timeout_s: float) -> None:
     responses = await asyncio.gather(*(_answer(model, request, timeout_s) for request in requests))
     again = await _answer(model, requests[0], timeout_s)
     ids = {again.id, *(response.id for response in responses)}
-    if len(ids) != CONCURRENT_CALLS + 1:
-        raise AssertionError(
-            "response ids must be unique; two calls got the same id, so their credit would be mixed up"
-        )
+    assert len(ids) == CONCURRENT_CALLS + 1, (
+        "response ids must be unique; two calls got the same id, so their credit would be mixed up"
+    )
 
 
 async def _check_cancellation(model: ChatModel, timeout_s: float) -> None:
@@ -111,16 +109,17 @@ async def _check_stream(model: StreamingChatModel, timeout_s: float) -> None:
     pieces, response = await _in_time(
         _collect(model, _request("Say hello.")), timeout_s, "a stream must end"
     )
-    if response is None:
-        raise AssertionError("the last piece of a stream must carry the whole response; none did")
+    assert response is not None, (
+        "the last piece of a stream must carry the whole response; none did"
+    )
     _check_response(response)
-    if "".join(pieces) != response.text:
-        raise AssertionError(
-            f"streamed pieces must add up to the final text: {''.join(pieces)!r} is not {response.text!r}"
-        )
-    given_up = model.stream(_request("Say something long."))
-    await _in_time(_one_piece(given_up), timeout_s, "a stream must begin")
-    await _in_time(aclose_stream(given_up), timeout_s, "a stream must close when it is given up")
+    text = "".join(pieces)
+    assert text == response.text, (
+        f"streamed pieces must add up to the final text: {text!r} is not {response.text!r}"
+    )
+    stream = model.stream(_request("Say something long."))
+    await _in_time(_first_piece(stream), timeout_s, "a stream must begin")
+    await _in_time(aclose_stream(stream), timeout_s, "a stream must close when it is given up")
     await _answer(model, _request("Say hello after all."), timeout_s)
 
 
@@ -130,14 +129,13 @@ async def _collect(
     pieces: list[str] = []
     response: ModelResponse | None = None
     async for delta in model.stream(request):
-        if response is not None:
-            raise AssertionError("nothing may follow the piece that carries the whole response")
+        assert response is None, "nothing may follow the piece that carries the whole response"
         pieces.append(delta.text)
         response = delta.response
     return pieces, response
 
 
-async def _one_piece(stream: AsyncIterator[Delta]) -> None:
+async def _first_piece(stream: AsyncIterator[Delta]) -> None:
     await anext(stream, None)
 
 
@@ -159,28 +157,20 @@ async def _in_time(work: Coroutine[object, object, _T], timeout_s: float, promis
 
 
 def _check_response(response: object) -> None:
-    if not isinstance(response, ModelResponse):
-        raise AssertionError(
-            f"a model must answer with a ModelResponse, not {type(response).__name__}"
-        )
-    usage = response.usage
-    numbers = (
-        usage.calls,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.seconds,
-        usage.cost_usd or 0.0,
+    assert isinstance(response, ModelResponse), (
+        f"a model must answer with a ModelResponse, not {type(response).__name__}"
     )
-    if any(number < 0 for number in numbers):
-        raise AssertionError(f"usage must not be negative: {usage}")
-    if usage.calls != 1:
-        raise AssertionError(f"the usage of one response must count 1 call, not {usage.calls}")
-    if response.finish is FinishReason.TOOL_CALLS and not response.tool_calls:
-        raise AssertionError("finish 'tool_calls' needs tool calls; there are none")
-    if len({call.id for call in response.tool_calls}) != len(response.tool_calls):
-        raise AssertionError(
-            "tool call ids of one response must differ, or their results cannot be told apart"
-        )
+    usage = response.usage
+    assert min(number for number in usage.model_dump().values() if number is not None) >= 0, (
+        f"usage must not be negative: {usage}"
+    )
+    assert usage.calls == 1, f"the usage of one response must count 1 call, not {usage.calls}"
+    assert response.finish is not FinishReason.TOOL_CALLS or response.tool_calls, (
+        "finish 'tool_calls' needs tool calls; there are none"
+    )
+    assert len({call.id for call in response.tool_calls}) == len(response.tool_calls), (
+        "tool call ids of one response must differ, or their results cannot be told apart"
+    )
 
 
 def _request(text: str, *, tools: tuple[ToolSpec, ...] = (), call: int = 0) -> ModelRequest:

@@ -1,5 +1,6 @@
-"""`check_design`: the three laws a memory design must keep — determinism, isolation,
-auditability — on a small conversation.
+"""`check_design`: the three laws of memory designs, checked on a small conversation.
+
+The laws are determinism, isolation and auditability.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SAID = (
 
 
 def small_conversation() -> list[Session]:
-    """Three dated sessions of two people with one changed fact."""
+    """Return three dated sessions of two people with one changed fact."""
     return [
         Session(
             id=f"session_{n}",
@@ -75,10 +76,8 @@ async def check_design(design: MemoryDesign, make_model: Callable[[], ChatModel]
 
     await _check_audit(design, first, reports)
     await _check_isolation(design, first, make_model())
-    asked = first.with_model(make_model())
-    answer = await asked.ask(
-        Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC))
-    )
+    question = Question(text="Where does Ana live now?", asked_at=datetime(2024, 7, 1, tzinfo=UTC))
+    answer = await first.with_model(make_model()).ask(question)
     shown = {hit.id for hit in answer.hits}
     assert all(citation.hit_id in shown for citation in answer.citations), (
         f"{design.name}: only hits that were shown may be cited"
@@ -108,11 +107,12 @@ async def _check_audit(
             f"{design.name}: item {item.id} names turns that do not exist"
         )
         assert item.op_id in ops, f"{design.name}: item {item.id} was made by no op of the log"
-    told = sum(
-        len(chunk.applied) + len(chunk.rejected) for report in reports for chunk in report.chunks
-    )
+    chunks = [chunk for report in reports for chunk in report.chunks]
+    reported = sum(len(chunk.applied) + len(chunk.rejected) for chunk in chunks)
     logged = sum(len(commit.ops) + len(commit.rejected) for commit in commits)
-    assert told == logged, f"{design.name}: reports tell of {told} ops, the log holds {logged}"
+    assert reported == logged, (
+        f"{design.name}: reports tell of {reported} ops, the log holds {logged}"
+    )
 
 
 async def _check_isolation(design: MemoryDesign, agent: AsyncAgent, model: ChatModel) -> None:

@@ -17,13 +17,11 @@ from memagent.core.errors import MemAgentError
 from memagent.protocols import Embedder, Matrix
 
 SAME = 1e-5
-"""How far two vectors of one text may differ in any coordinate."""
+"""Greatest difference of two vectors of one text, in any coordinate."""
 UNIT = 1e-3
-"""How far a row's length may be from one."""
+"""Greatest deviation of a row's length from one."""
 CONCURRENT_CALLS = 8
-"""How many calls are made at once."""
 SHORT = 8
-"""How many texts each of these calls embeds."""
 
 _PLAIN = (
     "Maria adopted a puppy in March.",
@@ -48,7 +46,7 @@ _HARD = (
 
 
 async def check_embedder(make: Callable[[], Embedder]) -> None:
-    """Check an embedder made by `make`, called twice for fresh objects, on the running event loop.
+    """Check an embedder made by `make`, called twice for fresh objects.
 
     Raises `AssertionError` naming the broken promise: a stable id and dim; float32 rows
     of unit length, one a text and in order; any text embeds, the empty one, broken
@@ -59,10 +57,9 @@ async def check_embedder(make: Callable[[], Embedder]) -> None:
     embedder, other = make(), make()
     _check_name(embedder, other)
     nothing = await _embed(embedder, ())
-    if nothing.shape != (0, embedder.dim):
-        raise AssertionError(
-            f"no texts must give a matrix of shape {(0, embedder.dim)}, not {nothing.shape}"
-        )
+    assert nothing.shape == (0, embedder.dim), (
+        f"no texts must give a matrix of shape {(0, embedder.dim)}, not {nothing.shape}"
+    )
     texts = (*_PLAIN, *_HARD, _PLAIN[0])
     batch = await _embed(embedder, texts)
     _check_same(batch[0], batch[-1], "a text that occurs twice in a batch must get one vector")
@@ -71,21 +68,20 @@ async def check_embedder(make: Callable[[], Embedder]) -> None:
         await _embed(other, texts), batch, "a fresh object must give the vectors of the first one"
     )
     await _check_concurrency(embedder, texts[:SHORT], batch[:SHORT])
-    if (embedder.id, embedder.dim) != (other.id, other.dim):
-        raise AssertionError("id and dim must not change with use")
+    assert (embedder.id, embedder.dim) == (other.id, other.dim), (
+        "id and dim must not change with use"
+    )
 
 
 def _check_name(embedder: Embedder, other: Embedder) -> None:
-    if not embedder.id or any(letter.isspace() for letter in embedder.id):
-        raise AssertionError(
-            f"an id must be a word, as it is part of cache keys; it is {embedder.id!r}"
-        )
-    if embedder.dim < 1:
-        raise AssertionError(f"dim must be positive, not {embedder.dim!r}")
-    if (embedder.id, embedder.dim) != (other.id, other.dim):
-        raise AssertionError(
-            f"two objects made alike must share id and dim: {(embedder.id, embedder.dim)} and {(other.id, other.dim)}"
-        )
+    assert embedder.id and not any(letter.isspace() for letter in embedder.id), (
+        f"an id must be a word, as it is part of cache keys; it is {embedder.id!r}"
+    )
+    assert embedder.dim >= 1, f"dim must be positive, not {embedder.dim!r}"
+    names = (embedder.id, embedder.dim), (other.id, other.dim)
+    assert names[0] == names[1], (
+        f"two objects made alike must share id and dim: {names[0]} and {names[1]}"
+    )
 
 
 async def _check_order(embedder: Embedder, texts: Sequence[str], batch: Matrix) -> None:
@@ -97,8 +93,9 @@ async def _check_order(embedder: Embedder, texts: Sequence[str], batch: Matrix) 
             f"{text[:40]!r} must get one vector, alone or as text {position} of a batch",
         )
     similar = batch[: len(_PLAIN)] @ batch[: len(_PLAIN)].T
-    if float((similar - np.eye(len(_PLAIN))).max()) > 1.0 - 1e-3:
-        raise AssertionError("different sentences must get different vectors")
+    assert float((similar - np.eye(len(_PLAIN))).max()) <= 1.0 - 1e-3, (
+        "different sentences must get different vectors"
+    )
 
 
 async def _check_concurrency(embedder: Embedder, texts: Sequence[str], batch: Matrix) -> None:
@@ -112,10 +109,9 @@ async def _check_concurrency(embedder: Embedder, texts: Sequence[str], batch: Ma
         )
 
 
-def _check_same(one: Matrix, another: Matrix, promise: str) -> None:
-    gap = float(np.abs(one - another).max())
-    if not gap <= SAME:
-        raise AssertionError(f"{promise}; two differ by {gap:.2g}")
+def _check_same(first: Matrix, second: Matrix, promise: str) -> None:
+    gap = float(np.abs(first - second).max())
+    assert gap <= SAME, f"{promise}; two differ by {gap:.2g}"
 
 
 async def _embed(embedder: Embedder, texts: Sequence[str]) -> Matrix:
@@ -127,20 +123,17 @@ async def _embed(embedder: Embedder, texts: Sequence[str]) -> Matrix:
         raise AssertionError(
             f"an embedder may raise only EmbeddingErrors; it raised {error!r}"
         ) from error
-    if not isinstance(rows, np.ndarray):
-        raise AssertionError(f"an embedder must answer with a matrix, not {type(rows).__name__}")
+    assert isinstance(rows, np.ndarray), (
+        f"an embedder must answer with a matrix, not {type(rows).__name__}"
+    )
     matrix = cast(npt.NDArray[Any], rows)
-    if matrix.dtype != np.float32:
-        raise AssertionError(f"an embedder must answer in float32, not {matrix.dtype}")
-    if matrix.shape != (len(texts), embedder.dim):
-        raise AssertionError(
-            f"{len(texts)} texts must give shape {(len(texts), embedder.dim)}, not {matrix.shape}"
-        )
+    assert matrix.dtype == np.float32, f"an embedder must answer in float32, not {matrix.dtype}"
+    assert matrix.shape == (len(texts), embedder.dim), (
+        f"{len(texts)} texts must give shape {(len(texts), embedder.dim)}, not {matrix.shape}"
+    )
     lengths = np.sqrt((matrix.astype(np.float64) ** 2).sum(axis=1))
-    wrong = np.flatnonzero(~(np.abs(lengths - 1.0) <= UNIT))
-    if wrong.size:
-        first = int(wrong[0])
-        raise AssertionError(
-            f"every row must be a unit vector; {texts[first][:40]!r} got length {lengths[first]:.4g}"
+    for text, length in zip(texts, lengths, strict=True):
+        assert abs(length - 1.0) <= UNIT, (
+            f"every row must be a unit vector; {text[:40]!r} got length {length:.4g}"
         )
     return matrix

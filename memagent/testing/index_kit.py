@@ -1,6 +1,4 @@
-"""`check_vector_index`: what every `VectorIndex` must do, checked against a brute-force
-cosine in float64.
-"""
+"""`check_vector_index`: the promises of `VectorIndex`, against a brute-force cosine in float64."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ _DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def unit_vectors(count: int, dim: int, *, seed: int) -> Matrix:
-    """Random unit rows (count, dim) float32, the same for the same seed."""
+    """Draw random unit rows (count, dim) float32, the same for the same seed."""
     rows = np.random.default_rng(seed).normal(size=(count, dim))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 def sample_items(count: int) -> list[MemoryItem]:
-    """Items that differ in speaker, kind, session, tags and times."""
+    """Make items that differ in speaker, kind, session, tags and times."""
     return [
         MemoryItem(
             id=f"mem_{i:05d}",
@@ -55,19 +53,17 @@ FILTERS: dict[str, Filter] = {
     "valid": Filter(valid=TimeSpan(start=_DAY + timedelta(days=10), end=_DAY + timedelta(days=30))),
     "nobody": Filter(speakers=frozenset({"Nobody"})),
 }
-"""Filters every index must honour."""
 
 
 async def check_vector_index(
     make: Callable[[int], VectorIndex | Awaitable[VectorIndex]], *, count: int = 200, dim: int = 32
 ) -> None:
-    """Check an index made by `make(dim)`: order, ties, filters, replacing, removing,
-    wrong widths, concurrency.
+    """Check an index made by `make(dim)`; raise `AssertionError` in plain words.
 
-    Raises `AssertionError` in plain words.
+    Checked are order, ties, filters, replacing, removing, wrong widths and concurrency.
     """
-    made = make(dim)
-    index = await made if isinstance(made, Awaitable) else made
+    opened = make(dim)
+    index = await opened if isinstance(opened, Awaitable) else opened
     items, vectors = sample_items(count), unit_vectors(count, dim, seed=1)
     vectors[7] = vectors[3]
     vectors[11] = vectors[3]
@@ -78,12 +74,12 @@ async def check_vector_index(
     await index.upsert(rows)
     await index.upsert(rows[:10])
     for name, where in FILTERS.items():
-        kept = [i for i, item in enumerate(items) if _passes(item, where)]
+        fitting = [i for i, item in enumerate(items) if _passes(item, where)]
         for k in (1, 5, count + 10):
-            got = [hit.id for hit in await index.search(query, k=k, where=where)]
-            want = _best(items, vectors, kept, query, k)
-            assert got == want, f"filter {name!r}, k={k}: expected {want[:5]}..., got {got[:5]}..."
-    tied = [hit.id for hit in await index.search(vectors[3], k=2)]
+            got = await _ids(index, query, k=k, where=where)
+            due = _best(items, vectors, fitting, query, k)
+            assert got == due, f"filter {name!r}, k={k}: expected {due[:5]}..., got {got[:5]}..."
+    tied = await _ids(index, vectors[3], k=2)
     assert tied == ["mem_00003", "mem_00007"], f"equal vectors must come in order of id, got {tied}"
 
     hit = (await index.search(query, k=1))[0]
@@ -95,24 +91,23 @@ async def check_vector_index(
     await index.upsert([IndexRow(moved, query)])
     first = (await index.search(query, k=1))[0]
     assert first.item == moved, "a newer version must replace the older one"
-    old = [
-        one.id
-        for one in await index.search(query, k=count, where=Filter(speakers=frozenset({"Ana"})))
-    ]
-    assert moved.id not in old, "the replaced version must no longer match its old speaker"
+    by_ana = await _ids(index, query, k=count, where=Filter(speakers=frozenset({"Ana"})))
+    assert moved.id not in by_ana, "the replaced version must no longer match its old speaker"
 
     await index.remove([moved.id, "mem_unknown"])
     await index.remove([moved.id])
-    assert moved.id not in [one.id for one in await index.search(query, k=count)], (
-        "a removed item must not be found"
-    )
+    assert moved.id not in await _ids(index, query, k=count), "a removed item must not be found"
 
     for vector in (query[:-1], np.zeros(dim + 1, np.float32)):
         await _refuses(index, vector)
-    many = await asyncio.gather(*(index.search(query, k=5) for _ in range(16)))
-    assert all([h.id for h in one] == [h.id for h in many[0]] for one in many), (
-        "concurrent searches must agree"
-    )
+    answers = await asyncio.gather(*(_ids(index, query, k=5) for _ in range(16)))
+    assert all(answer == answers[0] for answer in answers), "concurrent searches must agree"
+
+
+async def _ids(
+    index: VectorIndex, query: Vector, *, k: int, where: Filter | None = None
+) -> list[str]:
+    return [hit.id for hit in await index.search(query, k=k, where=where)]
 
 
 async def _refuses(index: VectorIndex, vector: Vector) -> None:
@@ -132,7 +127,7 @@ def _passes(item: MemoryItem, where: Filter) -> bool:
         (where.tags, set(item.tags)),
         (where.ids, {item.id}),
     )
-    if any(wanted and not wanted & have for wanted, have in listed):
+    if any(allowed and not allowed & values for allowed, values in listed):
         return False
     if where.valid is not None and (item.valid is None or not item.valid.overlaps(where.valid)):
         return False
@@ -140,8 +135,8 @@ def _passes(item: MemoryItem, where: Filter) -> bool:
 
 
 def _best(
-    items: list[MemoryItem], vectors: Matrix, kept: list[int], query: Vector, k: int
+    items: list[MemoryItem], vectors: Matrix, fitting: list[int], query: Vector, k: int
 ) -> list[str]:
     scores = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
-    order = sorted(kept, key=lambda i: (-round(float(scores[i]), 6), items[i].id))
+    order = sorted(fitting, key=lambda i: (-round(float(scores[i]), 6), items[i].id))
     return [items[i].id for i in order[:k]]

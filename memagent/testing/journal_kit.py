@@ -48,107 +48,102 @@ _WRITERS: Final = 50
 _LONG_ROWS: Final = 40
 
 
-def every_kind() -> list[Entry]:
-    """One entry of each kind, fields filled, except `Erased`."""
-    turn = Turn(
-        id="t1",
-        speaker="Zoë",
-        text='We\'re moving to Oslo 🇳🇴 "soon"\n\t\u2028',
-        at=_NOON,
-        image_caption="a\\b",
-        trust=Trust.TOOL,
-    )
-    session = Session(id="ses_1", at=_NOON, turns=(turn, Turn(id="t2", speaker="B", text="")))
-    span = TimeSpan(start=_NOON, end=_NOON + timedelta(microseconds=1), text="just now")
-    fact = Fact(
-        text="Zoë moves to Oslo", subject="Zoë", source_turn_ids=("t1",), valid=span, said_at=_NOON
-    )
-    item = MemoryItem(
+_TURN: Final = Turn(
+    id="t1",
+    speaker="Zoë",
+    text='We\'re moving to Oslo 🇳🇴 "soon"\n\t\u2028',
+    at=_NOON,
+    image_caption="a\\b",
+    trust=Trust.TOOL,
+)
+_SESSION: Final = Session(id="ses_1", at=_NOON, turns=(_TURN, Turn(id="t2", speaker="B", text="")))
+_SPAN: Final = TimeSpan(start=_NOON, end=_NOON + timedelta(microseconds=1), text="just now")
+_FACT: Final = Fact(
+    text="Zoë moves to Oslo", subject="Zoë", source_turn_ids=("t1",), valid=_SPAN, said_at=_NOON
+)
+_ITEM: Final = MemoryItem(
+    id="mem_1",
+    text="Zoë moves to Oslo",
+    source_turn_ids=("t1",),
+    valid=_SPAN,
+    tags=("home",),
+    metadata={"whole": 1, "real": 1.0, "tiny": 5e-324, "yes": True, "none": None, "words": "1"},
+)
+_CHANGES: Final = (
+    ItemChange(
         id="mem_1",
-        text="Zoë moves to Oslo",
-        source_turn_ids=("t1",),
-        valid=span,
-        tags=("home",),
-        metadata={"whole": 1, "real": 1.0, "tiny": 5e-324, "yes": True, "none": None, "words": "1"},
-    )
-    newer = item.model_copy(update={"version": 2, "status": ItemStatus.DELETED, "op_id": "op_2"})
-    graph = GraphDelta(
-        nodes=(
-            Event(
-                id="evt_1",
-                kind=NodeKind.EVENT,
-                summary="the move",
-                people=("Zoë",),
-                valid=span,
-                aliases=("move",),
-            ),
+        after=_ITEM.model_copy(
+            update={"version": 2, "status": ItemStatus.DELETED, "op_id": "op_2"}
         ),
-        edges=(
-            EventEdge(
-                source="evt_1",
-                target="mem_1",
-                relation=Relation.RELATED,
-                label="a:b",
-                confidence=0.1,
-                count=3,
-            ),
+        archive=(_ITEM,),
+    ),
+    ItemChange(id="mem_2", after=None),
+)
+_GRAPH: Final = GraphDelta(
+    nodes=(
+        Event(
+            id="evt_1",
+            kind=NodeKind.EVENT,
+            summary="the move",
+            people=("Zoë",),
+            valid=_SPAN,
+            aliases=("move",),
         ),
-        removed_nodes=("evt_0",),
-        removed_edges=(("evt_0", "mem_1", "causes"),),
-        session_id="ses_1",
-        rejected=("evt_9: unknown",),
-    )
-    operations = (
-        AppliedOp(
-            op_id="op_1",
-            op=Add(fact=fact, id="mem_1", tags=("home",), metadata={"n": 2}),
-            item_id="mem_1",
-            version=1,
+    ),
+    edges=(
+        EventEdge(
+            source="evt_1",
+            target="mem_1",
+            relation=Relation.RELATED,
+            label="a:b",
+            confidence=0.1,
+            count=3,
         ),
-        AppliedOp(
-            op_id="op_2",
-            op=Update(id="mem_1", text="moved", valid=span),
-            item_id="mem_1",
-            version=2,
-        ),
-        AppliedOp(
-            op_id="op_3",
-            op=Delete(id="mem_1", version=2, reason="over"),
-            item_id="mem_1",
-            version=3,
-        ),
-        AppliedOp(op_id="op_4", op=Noop(fact=fact)),
-    )
-    changes = (
-        ItemChange(id="mem_1", after=newer, archive=(item,)),
-        ItemChange(id="mem_2", after=None),
-    )
+    ),
+    removed_nodes=("evt_0",),
+    removed_edges=(("evt_0", "mem_1", "causes"),),
+    session_id="ses_1",
+    rejected=("evt_9: unknown",),
+)
+_OPS: Final = (
+    Add(fact=_FACT, id="mem_1", tags=("home",), metadata={"n": 2}),
+    Update(id="mem_1", text="moved", valid=_SPAN),
+    Delete(id="mem_1", version=2, reason="over"),
+)
+
+
+def every_kind() -> list[Entry]:
+    """Return one entry of each kind, fields filled, except `Erased`."""
+    applied = [
+        AppliedOp(op_id=f"op_{number}", op=op, item_id="mem_1", version=number)
+        for number, op in enumerate(_OPS, 1)
+    ]
     return [
-        SessionStored(session=session),
+        SessionStored(session=_SESSION),
         Commit(
             id="com_1",
-            ops=operations,
+            ops=(*applied, AppliedOp(op_id="op_4", op=Noop(fact=_FACT))),
             rejected=(Rejected(reason=RejectReason.NOT_SHOWN, op=Delete(id="mem_9"), raw="{"),),
-            changes=changes,
-            graph=graph,
+            changes=_CHANGES,
+            graph=_GRAPH,
             ordinals=(("t1", 2), ("t2", 0)),
             source=SourceRef(
                 session_id="ses_1", chunk_index=0, turn_ids=("t1",), response_ids=("r1",)
             ),
             undoes="com_0",
         ),
-        graph,
+        _GRAPH,
         StatsDelta(
             updates=(("mem_1", ItemStats(q_value=-0.1, uses=2, last_reward=1e-9)), ("mem_2", None))
         ),
         Restored(
             digest="0" * 64,
-            changes=changes,
-            graph=graph,
+            changes=_CHANGES,
+            graph=_GRAPH,
             ordinals=(("t1", 1),),
             stats=(("mem_1", None),),
             done=(("ses_1", (0, 2)),),
-            sessions=(session,),
+            sessions=(_SESSION,),
         ),
     ]
 

@@ -17,31 +17,27 @@ from memagent.core.records import content_id
 from memagent.llm.wrappers import request_digest
 
 ScriptedAnswer = str | ModelResponse | Exception
-"""A text, a whole response, or an error to raise."""
 
 
 class FunctionModel:
-    """Answers with what `answer(request)` gives: a text or a whole `ModelResponse`,
-    plain or awaitable.
-    """
+    """Answers by a function: a text or a whole `ModelResponse`, plain or awaitable."""
 
     def __init__(
         self, answer: Callable[[ModelRequest], str | ModelResponse | Awaitable[str | ModelResponse]]
     ) -> None:
         self._answer = answer
         self.requests: list[ModelRequest] = []
-        """Every request so far, in order."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request; whatever the function raises passes through."""
         ordinal = len(self.requests)
         self.requests.append(request)
         answer = self._answer(request)
-        said = await answer if inspect.isawaitable(answer) else answer
-        return said if isinstance(said, ModelResponse) else _response(request, said, ordinal)
+        answer = await answer if inspect.isawaitable(answer) else answer
+        return answer if isinstance(answer, ModelResponse) else _response(request, answer, ordinal)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """The answer word by word; the last piece carries the whole response."""
+        """Stream the answer word by word; the last piece carries the whole response."""
         response = await self.complete(request)
         for piece in re.findall(r"\s*\S+\s*|\s+", response.text):
             yield Delta(text=piece)
@@ -51,10 +47,8 @@ class FunctionModel:
 class ScriptedModel(FunctionModel):
     """Answers from a list in order, or from one list for each role.
 
-    An exception in a list is raised in its turn.
-
-    Asking more often than the script has answers raises an `AssertionError` that names
-    the request.
+    An exception in a list is raised when its place is reached. Asking more often than
+    the script has answers raises an `AssertionError` that names the request.
     """
 
     def __init__(
@@ -65,33 +59,23 @@ class ScriptedModel(FunctionModel):
                 "a script is a list of answers, not one text: write ScriptedModel([text])"
             )
         super().__init__(self._next)
-        self._by_role = (
-            {role: list(script) for role, script in answers.items()}
-            if isinstance(answers, Mapping)
-            else None
-        )
-        self._shared = [] if isinstance(answers, Mapping) else list(answers)
+        scripts = answers if isinstance(answers, Mapping) else {None: answers}
+        self._scripts = {role: list(script) for role, script in scripts.items()}
 
     @property
     def remaining(self) -> int:
-        """How many scripted answers were not asked for yet."""
-        return (
-            len(self._shared)
-            if self._by_role is None
-            else sum(len(script) for script in self._by_role.values())
-        )
+        """The number of scripted answers not asked for yet."""
+        return sum(map(len, self._scripts.values()))
 
     def _next(self, request: ModelRequest) -> str | ModelResponse:
-        script = self._shared if self._by_role is None else self._by_role.get(request.role, [])
+        script = self._scripts.get(None if None in self._scripts else request.role)
         if not script:
-            whose = (
-                "the script"
-                if self._by_role is None
-                else f"the script of role {request.role.value!r}"
-            )
+            role = request.role.value
+            name = "the script" if None in self._scripts else f"the script of role {role!r}"
             last = request.messages[-1].content if request.messages else ""
             raise AssertionError(
-                f"{whose} is exhausted at request {len(self.requests)} (role {request.role.value}, step {request.step}): "
+                f"{name} is exhausted at request {len(self.requests)} "
+                f"(role {role}, step {request.step}): "
                 f"{len(request.messages)} messages, the last one ending in {last[-200:]!r}"
             )
         answer = script.pop(0)

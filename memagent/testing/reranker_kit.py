@@ -14,7 +14,7 @@ from memagent.core.errors import MemAgentError
 from memagent.protocols import Reranker
 
 SAME = 1e-4
-"""How far two scores of one pair may differ: texts of one batch are padded together."""
+"""Greatest difference of two scores of a pair: texts of one batch are padded together."""
 
 _QUERY = "What did Maria adopt in March?"
 _TEXTS = (
@@ -29,7 +29,7 @@ _TEXTS = (
 
 
 async def check_reranker(make: Callable[[], Reranker]) -> None:
-    """Check a reranker made by `make`, called twice for fresh objects, on the running event loop.
+    """Check a reranker made by `make`, called twice for fresh objects.
 
     Raises `AssertionError` naming the broken promise: a stable id; one finite number a
     text and in order, for any text; no texts give []; a pair has the same score alone,
@@ -56,13 +56,13 @@ async def check_reranker(make: Callable[[], Reranker]) -> None:
         "a fresh object must give the scores of the first one"
     )
     together = await asyncio.gather(*(_score(reranker, _TEXTS[:3]) for _ in range(4)))
-    assert all(_close(one, batch[:3]) for one in together), (
+    assert all(_close(scores, batch[:3]) for scores in together), (
         "calls made at once must not mix their texts"
     )
 
 
-def _close(one: Sequence[float], another: Sequence[float]) -> bool:
-    return all(abs(a - b) <= SAME for a, b in zip(one, another, strict=True))
+def _close(first: Sequence[float], second: Sequence[float]) -> bool:
+    return all(abs(a - b) <= SAME for a, b in zip(first, second, strict=True))
 
 
 async def _score(reranker: Reranker, texts: Sequence[str]) -> list[float]:
@@ -78,11 +78,11 @@ async def _score(reranker: Reranker, texts: Sequence[str]) -> list[float]:
         f"a reranker must answer with a list, not {type(scores).__name__}"
     )
     numbers = [
-        one
-        for one in cast("list[object]", scores)
-        if isinstance(one, int | float) and isfinite(one)
+        float(score)
+        for score in cast("list[object]", scores)
+        if isinstance(score, int | float) and isfinite(score)
     ]
     assert len(numbers) == len(texts), (
         f"{len(texts)} texts must give as many finite numbers, not {scores!r:.200}"
     )
-    return [float(one) for one in numbers]
+    return numbers

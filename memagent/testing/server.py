@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible HTTP server that answers from a script, for tests over real sockets.
+"""A small OpenAI-compatible HTTP server that answers from a script, for tests over sockets.
 
 It listens on 127.0.0.1 at a free port and speaks `POST /v1/chat/completions` (whole and
 streamed) and `GET /v1/models`. A handler, or a list used up in order, turns each
@@ -25,14 +25,10 @@ from memagent.core.exchange import ToolCall
 from memagent.core.records import Record
 
 Body = Mapping[str, JsonValue]
-"""The parsed JSON body of a request."""
 
 
 class Reply(Record):
-    """What the server sends for one request.
-
-    The class methods make the usual faults.
-    """
+    """The answer to one request; the class methods make the usual faults."""
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -47,10 +43,9 @@ class Reply(Record):
     """False leaves the usage block out, as some servers do."""
     status: int = 200
     error: str = "scripted failure"
-    """Message of the error object sent when the status is 400 or above."""
+    """Message of the error object, for a status of 400 or above."""
     error_code: str | None = None
     delay_s: Annotated[float, Field(ge=0.0)] = 0.0
-    """Seconds to wait before anything is sent."""
     piece_delay_s: Annotated[float, Field(ge=0.0)] = 0.0
     """Seconds to wait before each piece of a streamed reply."""
     truncate_bytes: int | None = None
@@ -65,32 +60,32 @@ class Reply(Record):
 
     @classmethod
     def rate_limited(cls, *, retry_after_s: float = 0.0) -> Reply:
-        """Status 429 with a `Retry-After` header in seconds."""
+        """Send status 429 with a `Retry-After` header in seconds."""
         return cls(status=429, error="slow down", headers={"Retry-After": f"{retry_after_s:g}"})
 
     @classmethod
     def failing(cls, status: int = 500, *, error: str = "internal failure") -> Reply:
-        """An error status with an OpenAI error object."""
+        """Send an error status with an OpenAI error object."""
         return cls(status=status, error=error)
 
     @classmethod
     def hanging(cls, delay_s: float = 30.0) -> Reply:
-        """No byte for `delay_s` seconds, or until the server closes."""
+        """Send no byte for `delay_s` seconds, or until the server closes."""
         return cls(text="too late", delay_s=delay_s)
 
     @classmethod
     def truncated(cls, text: str = "cut short", *, keep_bytes: int = 60) -> Reply:
-        """A body that stops after `keep_bytes` bytes, in the middle of its JSON."""
+        """Send a body that stops after `keep_bytes` bytes, in the middle of its JSON."""
         return cls(text=text, truncate_bytes=keep_bytes)
 
     @classmethod
     def dropped(cls) -> Reply:
-        """The connection is reset without an answer."""
+        """Reset the connection without an answer."""
         return cls(reset=True)
 
     @classmethod
     def misshapen(cls) -> Reply:
-        """Status 200 with valid JSON that is no completion."""
+        """Send status 200 with valid JSON that is no completion."""
         return cls(body={"hello": "world"})
 
 
@@ -140,20 +135,16 @@ class ScriptedServer:
         with self._lock:
             index = len(self._requests)
             self._requests.append(body)
-        if callable(self._script):
-            reply = self._handled(self._script, body, index)
-        elif index < len(self._script):
-            reply = self._script[index]
-        else:
-            reply = Reply.failing(
-                400,
-                error=f"the script has {len(self._script)} replies; this is request {index + 1}",
-            )
+        reply = self._reply(body, index)
         return (Reply(text=reply) if isinstance(reply, str) else reply), index
 
-    def _handled(self, handler: Handler, body: Body, index: int) -> Reply | str:
+    def _reply(self, body: Body, index: int) -> Reply | str:
+        if not callable(self._script):
+            count = len(self._script)
+            error = f"the script has {count} replies; this is request {index + 1}"
+            return self._script[index] if index < count else Reply.failing(400, error=error)
         try:
-            return handler(body, index)
+            return self._script(body, index)
         except Exception as exc:
             self._failure = exc
             return Reply.failing(400, error=f"the handler raised {exc!r}")
@@ -186,7 +177,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of many tests; nothing is printed."""
+        """Print nothing: a client that hangs up is part of many tests."""
 
 
 class _Connection(BaseHTTPRequestHandler):
@@ -194,7 +185,7 @@ class _Connection(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests stay silent."""
+        """Stay silent in tests."""
 
     @property
     def _owner(self) -> ScriptedServer:
@@ -238,7 +229,10 @@ class _Connection(BaseHTTPRequestHandler):
         self._head(
             status, {"Content-Type": "application/json", "Content-Length": str(len(payload))}, reply
         )
-        self.wfile.write(payload)
+        self._write(payload)
+
+    def _write(self, data: bytes) -> None:
+        self.wfile.write(data)
         self.wfile.flush()
 
     def _stream(self, reply: Reply, body: Body, index: int) -> None:
@@ -252,15 +246,12 @@ class _Connection(BaseHTTPRequestHandler):
             if reply.piece_delay_s:
                 self._owner.closing.wait(reply.piece_delay_s)
             data = event[:left]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if data else b"")
-            self.wfile.flush()
-            if left is not None:
-                left -= len(data)
-                if left <= 0:
-                    self._reset()
-                    return
-        self.wfile.write(b"0\r\n\r\n")
-        self.wfile.flush()
+            self._write(b"%x\r\n%s\r\n" % (len(data), data) if data else b"")
+            left = None if left is None else left - len(data)
+            if left == 0:
+                self._reset()
+                return
+        self._write(b"0\r\n\r\n")
 
     def _head(self, status: int, headers: Mapping[str, str], reply: Reply | None) -> None:
         self.send_response(status)
@@ -284,11 +275,10 @@ def _error(message: str, code: str | None = None) -> JsonValue:
 
 
 def _usage(reply: Reply) -> JsonValue:
-    total = reply.prompt_tokens + reply.completion_tokens
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,
-        "total_tokens": total,
+        "total_tokens": reply.prompt_tokens + reply.completion_tokens,
     }
 
 
@@ -323,23 +313,31 @@ def _completion(reply: Reply, body: Body, index: int) -> JsonValue:
         message[reply.reasoning_field] = reply.reasoning
     if reply.tool_calls:
         message["tool_calls"] = _calls(reply)
-    choice: JsonValue = {"index": 0, "message": message, "finish_reason": _finish(reply)}
-    whole: dict[str, JsonValue] = {**_frame("chat.completion", body, index), "choices": [choice]}
-    if reply.with_usage:
-        whole["usage"] = _usage(reply)
-    return whole
+    return {
+        **_frame("chat.completion", body, index),
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
+        **({"usage": _usage(reply)} if reply.with_usage else {}),
+    }
 
 
 def _events(reply: Reply, body: Body, index: int) -> list[bytes]:
-    deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
-    deltas.extend({reply.reasoning_field: piece} for piece in _pieces(reply.reasoning or ""))
-    deltas.extend({"content": piece} for piece in _pieces(reply.text or ""))
-    deltas.extend({"tool_calls": [call]} for call in _calls(reply))
+    deltas: list[JsonValue] = [
+        {"role": "assistant", "content": ""},
+        *({reply.reasoning_field: piece} for piece in _pieces(reply.reasoning or "")),
+        *({"content": piece} for piece in _pieces(reply.text or "")),
+        *({"tool_calls": [call]} for call in _calls(reply)),
+        {},
+    ]
     head = _frame("chat.completion.chunk", body, index)
     chunks: list[JsonValue] = [
-        {**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+        {
+            **head,
+            "choices": [
+                {"index": 0, "delta": delta, "finish_reason": None if delta else _finish(reply)}
+            ],
+        }
+        for delta in deltas
     ]
-    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish(reply)}]})
     options = body.get("stream_options")
     if reply.with_usage and isinstance(options, dict) and options.get("include_usage"):
         chunks.append({**head, "choices": [], "usage": _usage(reply)})

@@ -1,1 +1,1 @@
-"""Reusable fillings of the slots of a design."""
+"""Slots that designs share: by rule, by model, over memories, over the event graph."""

@@ -103,9 +103,8 @@ async def ask_about(
     role: Role,
     prompt_name: str,
     schema: JsonSchema,
-    /,
-    *,
     ordinal: int = 0,
+    /,
     **values: str,
 ) -> ModelResponse:
     """Fill a prompt with `values` and ask the model once, in the course of a question."""

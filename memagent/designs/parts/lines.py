@@ -112,7 +112,6 @@ def _notes(
     turns: Iterable[str] = (),
     path: str = "",
 ) -> str:
-    """Write the notes on a statement in parentheses; "" when there are none."""
     turn_ids = ", ".join(map(quoted, list(turns)[-_MAX_TURN_IDS:]))
     notes = (
         f"said {day_text(said)}" if said else "",

@@ -39,7 +39,7 @@ from memagent.service.data.idempotency import PROMISE, PromisingJournal, Replays
 from memagent.service.data.leases import Claims
 from memagent.service.metrics import Metrics
 from memagent.service.model_meter import job_line
-from memagent.tracing import carried, span
+from memagent.tracing import span, trace_context
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.5
@@ -173,7 +173,7 @@ class Jobs:
         if self._stopping or job.id in self._tasks or job.state in (JobState.DONE, JobState.FAILED):
             return
         task = asyncio.get_running_loop().create_task(
-            self._claimed(job, scope, pause_s), context=carried()
+            self._claimed(job, scope, pause_s), context=trace_context()
         )
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._done(job.id, task))

@@ -24,7 +24,7 @@ from memagent.service.access import Call
 from memagent.service.hosting import Service
 from memagent.service.problems import request_id_of
 from memagent.service.routes.responses import record
-from memagent.tracing import carried
+from memagent.tracing import trace_context
 
 _KEEPING: set[asyncio.Task[None]] = set()
 
@@ -53,7 +53,7 @@ async def take(service: Service, call: Call, session: Session) -> str:
 def keep_said(call: Call, text: str, *, speaker: str) -> None:
     """`remember_said` for when nobody waits any more (the caller is gone)."""
     task = asyncio.get_running_loop().create_task(
-        remember_said(call, text, speaker=speaker), context=carried()
+        remember_said(call, text, speaker=speaker), context=trace_context()
     )
     _KEEPING.add(task)
     task.add_done_callback(_KEEPING.discard)

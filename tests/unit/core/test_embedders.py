@@ -23,7 +23,7 @@ from memagent.embed.hashing import HashEmbedder
 from memagent.embed.minilm import MiniLMEmbedder, packaged_minilm, verify_weights
 from memagent.embed.sentence_transformer import SentenceTransformerEmbedder
 from memagent.embed.static import MAX_CHARS, StaticEmbedder
-from memagent.embed.vectors import checked_rows, hashed_direction, require_same_space, text_digest
+from memagent.embed.vectors import checked_rows, hashed_direction, text_digest
 from memagent.protocols import Matrix, Vector
 from memagent.testing.embedder_kit import check_embedder
 
@@ -331,18 +331,6 @@ def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Vector) 
     shelf.rows["recorder", text_digest("a")] = row
     with pytest.raises(EmbeddingError, match="memagent reembed"):
         asyncio.run(CachedEmbedder(Recorder(), shared=shelf).embed(["a"]))
-
-
-def test_another_model_or_width_is_refused_with_the_command() -> None:
-    embedder = HashEmbedder(dim=16)
-    require_same_space(embedder, stored_id="hash-16-v1", stored_dim=16)
-    for stored_id, stored_dim in (
-        ("hash-32-v1", 32),
-        ("static-minilm-256-v1", 16),
-        ("hash-16-v1", 32),
-    ):
-        with pytest.raises(ConfigError, match=r"hash-16-v1.*memagent reembed"):
-            require_same_space(embedder, stored_id=stored_id, stored_dim=stored_dim)
 
 
 def test_a_missing_extra_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

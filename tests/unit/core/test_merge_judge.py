@@ -17,8 +17,7 @@ from memagent.core.ops import ParseStatus
 from memagent.core.records import Event, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.graph.event_indexer import EventIndexer
-from memagent.designs.parts.graph.merge_judge import PAIRS_SCHEMA, MergeJudge
+from memagent.designs.parts.graph.event_indexer import PAIRS_SCHEMA, EventIndexer, MergeJudge
 from memagent.designs.prompting import load_prompt
 from memagent.embed.hashing import HashEmbedder
 from memagent.events.merge import Likeness, event_texts, near_pairs, open_events
@@ -39,7 +38,7 @@ third's equals it.
 
 
 def model_for(*judgements: str) -> FunctionModel:
-    """Makes an event of each turn, relates nothing, and judges as told, one reply after the other."""
+    """Make an event of each turn, relate nothing, judge by one reply after the other."""
     replies = list(judgements)
 
     def answer(request: ModelRequest) -> str:

@@ -1,5 +1,5 @@
 """What the model wrappers promise: one retry layer, a hard budget, faithful replay, a
-model per role, a concurrency limit.
+model per role.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from memagent.core.exchange import (
 from memagent.llm.wrappers import (
     RETRY_AFTER,
     BudgetedModel,
-    ConcurrencyLimitedModel,
     RecordingModel,
     ReplayingModel,
     RetryingModel,
@@ -106,7 +105,6 @@ WRAPPINGS: list[Callable[[ChatModel], ChatModel]] = [
     lambda model: BudgetedModel(model, max_calls=100),
     RecordingModel,
     lambda model: RoutedModel({}, default=model),
-    lambda model: ConcurrencyLimitedModel(model, limit=4),
 ]
 
 
@@ -383,7 +381,7 @@ def test_the_digest_covers_what_decides_an_answer_and_nothing_else() -> None:
     assert len({base, *map(request_digest, changed)}) == 6
 
 
-# Routing and concurrency
+# Routing and settings
 
 
 def test_each_role_goes_to_its_model_and_the_rest_to_the_default() -> None:
@@ -395,54 +393,6 @@ def test_each_role_goes_to_its_model_and_the_rest_to_the_default() -> None:
     assert texts == ["small", "large"]
 
 
-def test_no_more_than_the_limit_run_at_once_on_any_loop() -> None:
-    running, peak = 0, 0
-
-    async def slow(request: ModelRequest) -> str:
-        nonlocal running, peak
-        running, peak = running + 1, max(peak, running + 1)
-        await asyncio.sleep(0.002)
-        running -= 1
-        return "done"
-
-    model = ConcurrencyLimitedModel(FunctionModel(slow), limit=3)
-
-    async def run() -> None:
-        await asyncio.gather(
-            *(model.complete(ask()) for _ in range(12)), *(streamed(model, ask()) for _ in range(4))
-        )
-
-    asyncio.run(run())
-    asyncio.run(run())
-    assert peak == 3
-
-
-def test_a_cancelled_or_failed_call_gives_its_place_back() -> None:
-    def answer(request: ModelRequest) -> str:
-        if request.messages[0].content == "fail":
-            raise ModelUnavailable("down")
-        return "fine"
-
-    model = ConcurrencyLimitedModel(FunctionModel(answer), limit=1)
-
-    async def run() -> str:
-        with pytest.raises(ModelUnavailable):
-            await model.complete(ask("fail"))
-        stream = stream_of(model, ask())
-        await anext(stream)
-        waiting = asyncio.ensure_future(model.complete(ask()))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await stream.aclose()
-        return (await asyncio.wait_for(model.complete(ask()), 1.0)).text
-
-    assert asyncio.run(run()) == "fine"
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: RetryingModel(Whole(), attempts=0), lambda: ConcurrencyLimitedModel(Whole(), limit=0)],
-)
-def test_settings_that_cannot_work_are_refused(make: Callable[[], object]) -> None:
+def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
-        make()
+        RetryingModel(Whole(), attempts=0)

@@ -31,15 +31,22 @@ from memagent.designs.parts.asking import (
     object_schema,
 )
 from memagent.designs.parts.graph.event_links import link_events
-from memagent.designs.parts.graph.merge_judge import MergeJudge
-from memagent.designs.parts.lines import date_text, turn_line
-from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
-from memagent.events.merge import EventJudge, MergeSettings, merge_events, near_pairs
+from memagent.designs.parts.lines import date_text, event_notes, turn_line
+from memagent.designs.prompting import OnePrompt, Prompt, fence, load_prompt, prompts_of, quoted
+from memagent.events.merge import (
+    EventJudge,
+    Judgement,
+    Likeness,
+    MergeSettings,
+    merge_events,
+    near_pairs,
+)
 from memagent.replies.events import (
     MODEL_RELATIONS,
     EventDraft,
     RelationDraft,
     parse_events,
+    parse_pairs,
     parse_relations,
 )
 from memagent.state.fold import folded
@@ -65,6 +72,92 @@ RELATIONS_SCHEMA: Final[JsonSchema] = list_schema(
         }
     ),
 )
+
+
+PAIRS_SCHEMA: Final[JsonSchema] = list_schema(
+    "pairs",
+    object_schema(
+        {
+            "pair": INTEGER,
+            "verdict": {"type": "string", "enum": [likeness.value for likeness in Likeness]},
+            "label": TEXT,
+        }
+    ),
+)
+NearPair = tuple[Event, Event, float]
+"""(earlier event, later event, cosine)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeJudge(OnePrompt):
+    """Judges near-equal events with at most one model call, or two if it is unreadable.
+
+    Pairs whose cosine is at least `sure_cosine` are the same without asking; below the
+    floor of the merge nobody asks. A pair that the reply does not settle falls back to
+    the cosine, as without a judge.
+    """
+
+    sure_cosine: float = 0.97
+    """At least this is the same event without asking."""
+    most_pairs: int = 40
+    """Pairs asked about, nearest first; the cosine decides about the rest."""
+    prompt: str = "merge_events"
+    retry: bool = True
+
+    async def __call__(
+        self, pairs: Sequence[NearPair], ctx: SlotContext, *, settings: MergeSettings, ordinal: int
+    ) -> tuple[EventJudge, list[Rejected]]:
+        """Return the judge, which asks nothing more, and the entries that were not read.
+
+        `ordinal` counts its call among the indexer's calls.
+        """
+        verdicts = {
+            _pair_key(first, later): Judgement(
+                likeness=Likeness.SAME if cosine >= settings.same_cosine else Likeness.NEITHER
+            )
+            for first, later, cosine in pairs
+        }
+        unsure = [
+            pair
+            for pair in pairs
+            if pair[2] < self.sure_cosine and pair[0].summary != pair[1].summary
+        ][: self.most_pairs]
+        rejected: list[Rejected] = []
+        if unsure:
+            lines = (line for i, pair in enumerate(unsure) for line in _pair_lines(i, pair))
+            reply = await ask_for_json(
+                ctx,
+                JsonCall(
+                    role=Role.INDEXER,
+                    prompt=load_prompt(self.prompt),
+                    schema=PAIRS_SCHEMA,
+                    parse=lambda text: parse_pairs(text, pairs=len(unsure)),
+                ),
+                {"pairs": fence("pairs", lines)},
+                ordinal=ordinal,
+                retry=self.retry,
+            )
+            rejected += reply.parsed.rejected
+            for draft in reply.parsed.values:
+                first, later, _ = unsure[draft.pair]
+                verdicts[_pair_key(first, later)] = draft.judgement
+
+        async def judge(first: Event, later: Event) -> Judgement:
+            return verdicts.get(_pair_key(first, later)) or Judgement(likeness=Likeness.NEITHER)
+
+        return judge, rejected
+
+
+def _pair_key(first: Event, later: Event) -> tuple[str, str]:
+    return (first.summary, later.summary)
+
+
+def _pair_lines(index: int, pair: NearPair) -> list[str]:
+    first, later, _ = pair
+    return [
+        f"{index}. first: {event_notes(first)}{quoted(first.summary)}",
+        f"   second: {event_notes(later)}{quoted(later.summary)}",
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +216,6 @@ class EventIndexer:
     async def _segment(
         self, session: Session, ctx: SlotContext
     ) -> tuple[list[Event], list[Rejected]]:
-        """Ask for the events of a session."""
         reply = await ask_for_json(
             ctx,
             JsonCall(
@@ -148,7 +240,6 @@ class EventIndexer:
     async def _relate(
         self, session: Session, events: Sequence[Event], ctx: SlotContext
     ) -> tuple[list[EventEdge], list[Rejected]]:
-        """Ask for the relations between events."""
         reply = await ask_for_json(
             ctx,
             JsonCall(

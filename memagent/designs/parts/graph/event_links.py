@@ -46,7 +46,6 @@ async def link_events(bank: MemoryBank, events: Sequence[Event]) -> LinkedEvents
 
 
 def _mentions(state: BankState, events: Sequence[Event]) -> tuple[list[Event], list[EventEdge]]:
-    """Return new entities, and edges from events to the people and names they mention."""
     entities: dict[str, Event] = {}
     edges: list[EventEdge] = []
     for event in events:

@@ -38,7 +38,6 @@ class SeedSettings:
     """Best events of the pool whose topics are taken."""
     topics: int = 3
     members: int = 3
-    """Most start events a topic."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +68,9 @@ class EventSeeds:
             event.id: [known[text] for text in event_texts(event) if text in known]
             for event in events.values()
         }
-        vectors = {event_id: np.stack(found) for event_id, found in rows.items() if found}
+        vectors = {
+            event_id: np.stack(known_rows) for event_id, known_rows in rows.items() if known_rows
+        }
         return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors)
 
     async def closeness(self, goal: str, event_ids: Sequence[str]) -> dict[str, float]:

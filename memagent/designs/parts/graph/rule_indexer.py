@@ -31,7 +31,6 @@ class RuleIndexer:
     """Turns a session into events and edges, merged into the graph. Asks no model."""
 
     max_turns: int = 4
-    """Most turns an event."""
     merge: MergeSettings = MergeSettings(same_cosine=0.95)
 
     async def __call__(
@@ -103,7 +102,6 @@ def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
 def _elaborations(
     session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]
 ) -> list[EventEdge]:
-    """Return an edge from each event to the one before it when both share a topic."""
     return [
         EventEdge(
             source=later.id,

@@ -124,7 +124,6 @@ class GraphExpansionRetriever:
     starts: int = 10
     """Best hits of the base that the expansion starts from, and as many events."""
     more: int = 10
-    """Most hits added."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -160,7 +159,6 @@ class GraphExpansionRetriever:
 
 
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
-    """Ask the model where to go from an event."""
     goals = [
         f"{i}. [{'x' if met else ' '}] {quoted(goal)}"
         for i, (goal, met) in enumerate(view.subgoals)
@@ -173,7 +171,7 @@ async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal
         Role.EXPLORER,
         "explore",
         EXPLORE_SCHEMA,
-        ordinal=ordinal,
+        ordinal,
         question=fence("question", [quoted(view.question)]),
         subgoals=fence("subgoals", goals),
         kept=fence("kept", map(_event_line, view.kept)),

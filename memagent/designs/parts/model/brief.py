@@ -42,7 +42,6 @@ from memagent.timex.resolve import format_span
 
 
 def _op(op: str, **fields: JsonSchema) -> JsonSchema:
-    """Describe an op: the number of its fact, its name, then its other fields."""
     return object_schema({"fact": INTEGER, "op": op_schema(op), **fields})
 
 
@@ -184,12 +183,10 @@ def _numbered(lines: Iterable[str]) -> str:
 
 
 def _by_number(ids: Iterable[str]) -> Mapping[str, str]:
-    """Return ids by their place, written as text."""
     return {str(place): name for place, name in enumerate(ids)}
 
 
 def _with_id(op: MemoryOp, ids: Mapping[str, str]) -> MemoryOp:
-    """Put the id in place of its number."""
     if isinstance(op, Add) or (isinstance(op, Noop) and op.id is None):
         return op
     return op.model_copy(update={"id": ids.get((op.id or "").strip(), op.id)})

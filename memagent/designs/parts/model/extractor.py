@@ -144,7 +144,6 @@ def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
 
 
 def _turns_before(chunk: Chunk, session: Session | None, count: int) -> list[Turn]:
-    """Return the last turns of the session before the chunk, without untrusted ones."""
     if session is None or not count:
         return []
     before = takewhile(lambda turn: turn.id != chunk.turns[0].id, session.turns)

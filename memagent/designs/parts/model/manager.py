@@ -75,7 +75,6 @@ class ModelManager(OnePrompt):
         )
 
     async def _decide(self, related: Sequence[Related], ctx: SlotContext, plan: _Plan) -> None:
-        """Ask about some facts and add the answer to the plan."""
         prompt = load_prompt(self.prompt)
         facts = [entry.fact for entry in related]
         hits = {hit.id: hit for entry in related for hit in entry.hits}.values()

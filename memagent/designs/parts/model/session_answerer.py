@@ -106,7 +106,6 @@ def _within_sessions(
 
 
 def _citations(hits: Iterable[Hit]) -> dict[str, Citation]:
-    """Return a citation for each id of a hit or of a turn it rests on."""
     citations: dict[str, Citation] = {}
     for hit in hits:
         citations[hit.id] = Citation(hit_id=hit.id)

@@ -84,9 +84,10 @@ class SessionRetriever:
         if next(state.active(), None) is None:
             return []
         window = await self.window(question, ctx)
+        fallback = _FALLBACK_NOTES[window.by]
         ctx.trail.notes.extend(
-            f"the model's time window could not be read ({bad.detail}); {_FALLBACK_NOTES[window.by]}"
-            for bad in window.rejected
+            f"the model's time window could not be read ({entry.detail}); {fallback}"
+            for entry in window.rejected
         )
         query = query_for(question)
         timed = queries_at(query, window.span) if window.span is not None else []
@@ -154,7 +155,6 @@ def session_of(hit: Hit, state: BankState) -> str | None:
 def _by_session(
     plain: Sequence[Hit], timed: Sequence[Sequence[Hit]], state: BankState
 ) -> dict[str | None, list[Hit]]:
-    """Group hits by session, best first, each once; hits of the time alone weigh less."""
     merged = {hit.id: hit for hit in plain}
     for hits in timed:
         for hit in hits:

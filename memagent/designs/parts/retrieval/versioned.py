@@ -26,7 +26,6 @@ class VersionedRetriever:
 
     base: Retriever
     more: int = 20
-    """Most hits added."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -69,7 +68,6 @@ def _matches(wording: Wording, question: Question) -> bool:
 
 
 def _hit(wording: Wording, *, newer: Hit) -> Hit:
-    """Return the wording as a hit beside the one that replaced it."""
     item = wording.record if isinstance(wording.record, MemoryItem) else None
     return Hit(
         id=wording.node_id,

@@ -1,9 +1,8 @@
-"""Answers without a language model: the best evidence, quoted word for word with
-speaker and date, or nothing.
+"""Answers without a language model: the best evidence, quoted with speaker and date.
 
-The answerer ranks what was found by rules (`evidence`), names the date for a question
-of time, tells present from replaced versions for questions of now and then, and
-abstains when no evidence covers what is asked or when the question is about somebody
+The answerer ranks the hits by rules (`evidence`), names the date for a question of
+time, and tells present from replaced versions for questions of now and then. It
+abstains when no evidence covers the question, or when the question is about somebody
 whom memory never mentions. The surprise: an answer is at most three quotations; it
 never joins facts, counts, or says yes or no.
 """
@@ -18,6 +17,7 @@ from difflib import SequenceMatcher
 from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
+from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.rules.corrections import stands_alone
 from memagent.designs.parts.rules.evidence import (
     Evidence,
@@ -27,7 +27,7 @@ from memagent.designs.parts.rules.evidence import (
     term_weights,
 )
 from memagent.designs.parts.rules.keeping import conflicting, overlap
-from memagent.designs.parts.rules.wording import day_of, quote_from, said_line, time_for
+from memagent.designs.parts.rules.wording import quote_from, said_line, time_for
 from memagent.memory.bank import MemoryBank
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.state.fold import BankState, folded
@@ -44,7 +44,7 @@ _MAX_TERMS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceAnswerer:
-    """Quotes the best of the hits. Asks no model."""
+    """Answers by quoting the best of the hits. Asks no model."""
 
     min_cover: float = 0.4
     """Share of the question's content the best evidence must cover; half of it will do at
@@ -60,7 +60,7 @@ class EvidenceAnswerer:
     async def __call__(
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
-        """An answer with one to three quotations, or an abstention that says why."""
+        """Return an answer with one to three quotations, or an abstention that says why."""
         state = ctx.bank.state
         speakers = dict.fromkeys(
             name
@@ -78,100 +78,91 @@ class EvidenceAnswerer:
         weights = await _weights(view, question, ctx.bank)
         past = view.period is Period.THEN or view.span is not None
         order = ranked(
-            [one for hit in hits for one in evidence_of(hit, state, past=past)], view, weights
+            [entry for hit in hits for entry in evidence_of(hit, state, past=past)], view, weights
         )
         if not order or not self._fits(order[0], view):
             return _abstention("What was found does not fit the question well enough to be quoted.")
         if order[0].who == 0 and any(name in speakers for name in view.people):
-            asked, by = " or ".join(view.people), order[0].evidence.speaker
+            people, speaker = " or ".join(view.people), order[0].evidence.speaker
             return _abstention(
-                f"The nearest statement is by {by}, who does not speak of {asked} there."
+                f"The nearest statement is by {speaker}, who does not speak of {people} there."
             )
-        return _answer(view, [each.evidence for each in self._chosen(order, view)], order, state)
+        return _answer(view, self._choose(order, view), order, state)
 
     def _fits(self, best: Scored, view: QuestionView) -> bool:
-        """Whether the best evidence is near enough to what is asked to be quoted as an answer."""
         if not view.terms:
             return bool(view.people or view.span)
         return best.cover >= self.min_cover or (
             best.cover >= self.min_cover / 2 and best.cosine >= self.min_cosine
         )
 
-    def _chosen(self, order: Sequence[Scored], view: QuestionView) -> list[Scored]:
-        """The best, and those so near to it that they may be the better ones; one for each turn."""
+    def _choose(self, order: Sequence[Scored], view: QuestionView) -> list[Evidence]:
+        """Choose the best evidence, and what may be as good; one entry a turn."""
         best = order[0]
-        if (
-            view.period is not Period.ANY
-            and best.evidence.hit.item is not None
-            and best.evidence.hit.item.version > 1
-        ):
-            return [best]  # a fact that memory has followed through its changes
-        seen: set[str] = set()
-        chosen: list[Scored] = []
-        for each in order:
-            key = each.evidence.turn_ids[-1] if each.evidence.turn_ids else each.evidence.hit.id
+        item = best.evidence.hit.item
+        if view.period is not Period.ANY and item is not None and item.version > 1:
+            # Memory has followed this fact through its changes.
+            return [best.evidence]
+        chosen: dict[str, Evidence] = {}
+        for entry in order:
+            evidence = entry.evidence
             near = (
-                best.score - each.score <= self.margin and each.cover >= self.min_share * best.cover
+                best.score - entry.score <= self.margin
+                and entry.cover >= self.min_share * best.cover
             )
-            if near and key not in seen and each.evidence.current == best.evidence.current:
-                seen.add(key)
-                chosen.append(each)
-        return chosen[: self.max_citations]
+            if near and evidence.current == best.evidence.current:
+                key = evidence.turn_ids[-1] if evidence.turn_ids else evidence.hit.id
+                chosen.setdefault(key, evidence)
+        return list(chosen.values())[: self.max_citations]
 
 
 # -- reading memory --------------------------------------------------------------------
 
 
 async def _weights(view: QuestionView, question: Question, bank: MemoryBank) -> dict[str, float]:
-    """How much each content term counts: its best keyword score over the memory."""
     terms = view.terms[:_MAX_TERMS]
-    found = await bank.search_many(
+    answers = await bank.search_many(
         [Query(text=term, where=question.where, arms=_LEXICAL) for term in terms], k=10
     )
     rarity = {
         term: max(score for hit in hits for score in hit.why.arms.values())
-        for term, hits in zip(terms, found, strict=True)
+        for term, hits in zip(terms, answers, strict=True)
         if hits
     }
     return term_weights(terms, rarity, items=len(bank.state.items))
 
 
 async def _stranger(view: QuestionView, speakers: Sequence[str], bank: MemoryBank) -> str | None:
-    """Somebody the question names whom memory never mentions, or None."""
+    """Return a person of the question whom memory never mentions, or None."""
     names = [
         name for name in view.people if not any(_same_name(name, speaker) for speaker in speakers)
     ]
-    found = await bank.search_many([Query(text=name, arms=_LEXICAL) for name in names], k=10)
-    for name, hits in zip(names, found, strict=True):
-        if not any(_names(hit, name, bank.state) for hit in hits):
-            return name
-    return None
+    answers = await bank.search_many([Query(text=name, arms=_LEXICAL) for name in names], k=10)
+    unknown = (
+        name
+        for name, hits in zip(names, answers, strict=True)
+        if not any(_mentions(hit, name, bank.state) for hit in hits)
+    )
+    return next(unknown, None)
 
 
 def _same_name(name: str, speaker: str) -> bool:
-    """Whether a name is the speaker's, its first part, a short form of it, or the same
-    but for a slip of the pen.
-    """
-    one, two = folded(name), folded(speaker)
-    if one in (two, *two.split()) or (len(one) >= 3 and two.startswith(one)):
+    """Say whether a name is the speaker's, a part or short form of it, or misspelt."""
+    name, full = folded(name), folded(speaker)
+    if name in (full, *full.split()) or (len(name) >= 3 and full.startswith(name)):
         return True
-    return len(one) >= 5 and one[0] == two[0] and SequenceMatcher(None, one, two).ratio() >= 0.85
+    similar = SequenceMatcher(None, name, full)
+    return len(name) >= 5 and name[0] == full[0] and similar.ratio() >= 0.85
 
 
-def _names(hit: Hit, name: str, state: BankState) -> bool:
-    """Whether a hit, a turn near it, or its speaker bears the name."""
+def _mentions(hit: Hit, name: str, state: BankState) -> bool:
     texts = [
         text
-        for one in evidence_of(hit, state)
-        for text in (one.text, one.speaker or "", *(near for _, near in one.around))
+        for entry in evidence_of(hit, state)
+        for text in (entry.text, entry.speaker or "", *(near for _, near in entry.around))
     ]
-    return (
-        re.search(
-            rf"(?<!\w){re.escape(folded(name))}(?:['’]?s)?(?!\w)",
-            folded(" ".join((hit.text, *texts))),
-        )
-        is not None
-    )
+    whole_word = rf"(?<!\w){re.escape(folded(name))}(?:['’]?s)?(?!\w)"
+    return re.search(whole_word, folded(" ".join((hit.text, *texts)))) is not None
 
 
 # -- wording ---------------------------------------------------------------------------
@@ -190,79 +181,66 @@ def _answer(
     when, lead = _lead(best, view)
     lines = [lead] if lead else []
     citations: list[Citation] = []
-    for one in chosen:
-        lines.append(said_line(one.speaker, one.said_at, quote_from(one.text, view.terms)))
-        citations.extend(_citations(one, view))
-        if (slip := _corrected_words(one, state)) is not None:
-            lines.append(slip)
+    for evidence in chosen:
+        lines.append(_line(evidence, view.terms))
+        citations += _citations(evidence, view)
+        lines += _corrected_lines(evidence, state)
     notes = (NO_MODEL_NOTE, *_history(best, state), *_disagreement(best, order))
     return Answer(text="\n".join(lines), citations=tuple(citations), when=when, notes=notes)
 
 
+def _line(evidence: Evidence, terms: Sequence[str] = ()) -> str:
+    return said_line(evidence.speaker, evidence.said_at, quote_from(evidence.text, terms))
+
+
 def _lead(best: Evidence, view: QuestionView) -> tuple[TimeSpan | None, str]:
-    """The time named, and the first line of the answer; both empty for questions that
-    ask for no time.
-    """
+    """Return the time, and the first line, for a question of time; else nothing."""
     if view.kind is not QuestionKind.WHEN:
         return None, ""
-    told = time_for(best, view)
-    if told is not None:
-        return told, f"{format_span(told)}."
+    span = time_for(best, view)
+    if span is not None:
+        return span, f"{format_span(span)}."
     if best.said_at is None:
         return None, "No date is told."
-    said = day_of(best.said_at)
+    said = day_span(best.said_at)
     return said, f"No date is told; it was said on {format_span(said)}."
 
 
-def _citations(one: Evidence, view: QuestionView) -> list[Citation]:
-    """The turn the words are from; for a correction that says little by itself, the
-    corrected turn too.
-    """
-    if not one.turn_ids:
-        return [
-            Citation(hit_id=one.hit.id, version=one.version, quote=quote_from(one.text, view.terms))
-        ]
-    *older, latest = one.turn_ids
-    quote = quote_from(one.text, view.terms)
-    cited = [Citation(hit_id=one.hit.id, version=one.version, turn_id=latest, quote=quote)]
-    if older and not stands_alone(one.text):
-        cited.append(Citation(hit_id=one.hit.id, version=one.version, turn_id=older[-1]))
-    return cited
+def _citations(evidence: Evidence, view: QuestionView) -> list[Citation]:
+    """Cite the turn of the words; of a terse correction, the corrected turn too."""
+    hit_id, version = evidence.hit.id, evidence.version
+    *older, latest = evidence.turn_ids or (None,)
+    quote = quote_from(evidence.text, view.terms)
+    citations = [Citation(hit_id=hit_id, version=version, turn_id=latest, quote=quote)]
+    if older and not stands_alone(evidence.text):
+        citations.append(Citation(hit_id=hit_id, version=version, turn_id=older[-1]))
+    return citations
 
 
-def _corrected_words(one: Evidence, state: BankState) -> str | None:
-    """The line with the words that a terse correction corrects."""
-    if len(one.turn_ids) < 2 or stands_alone(one.text):
-        return None
-    turn = state.turn(one.turn_ids[-2])
+def _corrected_lines(evidence: Evidence, state: BankState) -> list[str]:
+    if len(evidence.turn_ids) < 2 or stands_alone(evidence.text):
+        return []
+    turn = state.turn(evidence.turn_ids[-2])
     if turn is None:
-        return None
+        return []
     session = state.sessions[state.turns[turn.id][0]]
-    return f"This corrects: {said_line(turn.speaker, session.date_of(turn), quote_from(turn.said, ()))}"
+    line = said_line(turn.speaker, session.date_of(turn), quote_from(turn.said, ()))
+    return [f"This corrects: {line}"]
 
 
 def _history(best: Evidence, state: BankState) -> list[str]:
-    """Notes on what the answer replaced, or on what has replaced it, with dates."""
-    versions = [one for one in evidence_of(best.hit, state, past=True) if one.text != best.text]
+    """Note the versions that the answer replaced, or the one that replaced it."""
+    versions = evidence_of(best.hit, state, past=True)
+    others = [version for version in versions if version.text != best.text]
     if best.current:
-        older = versions[:2]
-        return [
-            f"Updated; before that, {said_line(one.speaker, one.said_at, quote_from(one.text, ()))}"
-            for one in older
-        ]
-    newer = [one for one in versions if one.current]
-    return [
-        f"This has changed since: {said_line(one.speaker, one.said_at, quote_from(one.text, ()))}"
-        for one in newer
-    ]
+        return [f"Updated; before that, {_line(older)}" for older in others[:2]]
+    return [f"This has changed since: {_line(newer)}" for newer in others if newer.current]
 
 
 def _disagreement(best: Evidence, order: Sequence[Scored]) -> list[str]:
-    """A note on the nearest other statement of the same speaker that says nearly the
-    same with other numbers, days or names.
-    """
-    for each in order[1:8]:
-        other = each.evidence
+    """Note the nearest statement of the same speaker with other numbers, days or names."""
+    for entry in order[1:8]:
+        other = entry.evidence
         same = (
             other.hit.id != best.hit.id
             and other.current
@@ -270,7 +248,5 @@ def _disagreement(best: Evidence, order: Sequence[Scored]) -> list[str]:
             and other.speaker == best.speaker
         )
         if same and overlap(best.text, other.text) >= 0.5 and conflicting(best.text, other.text):
-            return [
-                f"It may not agree: {said_line(other.speaker, other.said_at, quote_from(other.text, ()))}"
-            ]
+            return [f"It may not agree: {_line(other)}"]
     return []

@@ -1,10 +1,9 @@
-"""Which turns plainly correct or outdate what their speaker said before, and which
-statement that was.
+"""Rules that find a turn's self-correction and the earlier statement that it corrects.
 
 Pure and English. A correction needs more than its cue: "Actually, that's great!" has
 one, but shares no topic with an earlier statement and sets no value against another, so
-it corrects nothing. What is not plain is left alone; two statements side by side do
-less harm than one that was overwritten by mistake.
+it corrects nothing. Unclear cases are left alone; two statements side by side do less
+harm than one that was overwritten by mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from memagent.state.tokens import tokenize
 
 
 class Cue(StrEnum):
-    """How a turn announces that an earlier statement no longer stands."""
+    """The way a turn announces that an earlier statement no longer stands."""
 
     MISTAKE = "mistake"
     """The earlier words were wrong: "I meant", "correction:", "not X but Y"."""
@@ -38,7 +37,10 @@ class Cue(StrEnum):
     """They were right and the world has changed: "I've moved to", "no longer"."""
 
 
-_WE = r"\b(?:I|we)(?:['’](?:ve|m|re))?\s+(?:have\s+|am\s+|are\s+)?(?:(?:just|finally|recently|now|also|even)\s+)?"
+_WE = (
+    r"\b(?:I|we)(?:['’](?:ve|m|re))?\s+(?:have\s+|am\s+|are\s+)?"
+    r"(?:(?:just|finally|recently|now|also|even)\s+)?"
+)
 _MISTAKE = (
     r"\bcorrection\s*[:,–—-]",
     r"\bI\s+(?:actually\s+)?meant\b(?!\s+(?:to|it|that|every|well|no|a\s+lot)\b)",
@@ -64,7 +66,8 @@ _CUES = tuple(
     for cue, rules in ((Cue.MISTAKE, _MISTAKE), (Cue.CHANGE, _CHANGE), (Cue.ASIDE, _ASIDE))
 )
 _CUE_WORDS = stems(
-    "actually meant mean said told quick correction mistake wrong mixed confused longer anymore any more changed mind but not instead oops"
+    "actually meant mean said told quick correction mistake wrong mixed confused longer "
+    "anymore any more changed mind but not instead oops"
 )
 _ADDING = re.compile(
     r"\b(?:too|also|as\s+well|another|again|even|love|loved|great|amazing|awesome)\b", re.I
@@ -73,16 +76,22 @@ _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our)\b", re.I)
 
 _PLACE = (
     r"(?:(?i:an?|the|my|our|your)\s+)?(?:(?!of\b|with\b|for\b|and\b|but\b)[a-z]+\s+){0,2}?"
-    r"(?:[A-Z][\w’'-]+|(?:apartment|flat|house|home|place|studio|city|town|village|country|countryside|suburbs|island)\b)"
+    r"(?:[A-Z][\w’'-]+|(?:apartment|flat|house|home|place|studio|city|town|village|country"
+    r"|countryside|suburbs|island)\b)"
 )
 _TOPICS = (
     re.compile(
-        rf"{_WE.replace('I|we', '(?i:I|we)')}(?:\w+\s+){{0,2}}(?i:live|lived|living|based|settled|rent|renting|moved|relocated)"
-        rf"\s+(?:[a-z]+\s+)?(?i:in|at|near|to|into)\s+{_PLACE}|\b(?i:my|our)\s+(?:new\s+)?(?i:place|flat|apartment|home|house)\s+(?:is\s+)?(?:in|at|near)\s+{_PLACE}"
+        rf"{_WE.replace('I|we', '(?i:I|we)')}(?:\w+\s+){{0,2}}"
+        r"(?i:live|lived|living|based|settled|rent|renting|moved|relocated)"
+        rf"\s+(?:[a-z]+\s+)?(?i:in|at|near|to|into)\s+{_PLACE}"
+        r"|\b(?i:my|our)\s+(?:new\s+)?(?i:place|flat|apartment|home|house)"
+        rf"\s+(?:is\s+)?(?:in|at|near)\s+{_PLACE}"
     ),
     re.compile(
-        rf"{_WE}(?:\w+\s+){{0,2}}(?:work|worked|working|employed|hired)\s+(?:\w+\s+)?(?:as|at|for)\b"
-        r"|\bI(?:['’]m|\s+am)\s+(?:still\s+)?an?\s+[\w-]+(?:\s+[\w-]+)?\s+(?:at|for)\b|\b(?:my|a)\s+(?:new\s+)?job\s+(?:is|as|at)\b"
+        rf"{_WE}(?:\w+\s+){{0,2}}(?:work|worked|working|employed|hired)"
+        r"\s+(?:\w+\s+)?(?:as|at|for)\b"
+        r"|\bI(?:['’]m|\s+am)\s+(?:still\s+)?an?\s+[\w-]+(?:\s+[\w-]+)?\s+(?:at|for)\b"
+        r"|\b(?:my|a)\s+(?:new\s+)?job\s+(?:is|as|at)\b"
         r"|\b(?:left|quit)\s+my\s+(?:old\s+)?job\b",
         re.I,
     ),
@@ -90,16 +99,14 @@ _TOPICS = (
 """Where one lives and what one works as: statements about these replace each other without
 sharing a word.
 """
-MIN_SHARED = 2
+_MIN_SHARED = 2
 """Content terms that a correction must share with what it corrects when nothing else ties
 the two.
 """
-MIN_TOPIC_COSINE = 0.2
-"""How near in meaning a correction's topic must be to what it corrects when the two share
-no word of it.
-"""
-MIN_MARGIN = 1.1
-"""How many times better than the next the best match must be."""
+_MIN_TOPIC_COSINE = 0.2
+"""Least nearness in meaning of a correction's topic to a statement that shares no word."""
+_MIN_MARGIN = 1.1
+"""The best match must be this many times better than the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,37 +116,37 @@ class Candidate:
     id: str
     text: str
     cosine: float = 0.0
-    """How near it is in meaning to the correction's topic; 0 when unknown."""
+    """Nearness in meaning to the correction's topic; 0 when unknown."""
     recent: bool = False
-    """Whether it was said just before."""
+    """Said just before, in the same chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A cue with the clause it stands in: its sentence, and the next one where the
-    cue's own says too little.
-    """
+    """A cue with its clause: its sentence, and the next one where its own says too little."""
 
     cue: Cue
     clause: str
 
     def topic(self, names: Iterable[str] = ()) -> str:
-        """The clause's own words without its cue, its values (numbers, days, names) and
-        the names of those present; "" when terse.
+        """Return the clause's own words; "" when it is terse.
+
+        Its cue, its values (numbers, days, names) and the names of those present are
+        left out.
         """
         bare = self.clause
         for rule in VALUES:
             bare = rule.sub(" ", bare)
-        kept = content(bare, but=_CUE_WORDS | terms_of(names))
-        return " ".join(word for word in bare.split() if kept & set(tokenize(word)))
+        terms = content(bare, but=_CUE_WORDS | terms_of(names))
+        return " ".join(word for word in bare.split() if terms & set(tokenize(word)))
 
 
 def correction_in(text: str) -> Correction | None:
-    """The self-correction that a turn announces, or None; questions announce none.
+    """Find the self-correction that a turn announces; questions announce none.
 
-    Of several, the first that gives a value.
+    Of several, choose the first that gives a value.
     """
-    found: list[Correction] = []
+    corrections: list[Correction] = []
     for cue, rule in _CUES:
         for match in rule.finditer(text):
             start, end = _sentence(text, match.end() - 1)
@@ -148,66 +155,62 @@ def correction_in(text: str) -> Correction | None:
                 continue
             if len(content(clause, but=_CUE_WORDS)) < 2 and end < len(text):
                 clause = text[start : _sentence(text, end)[1]]
-            found.append(Correction(cue, clause))
+            corrections.append(Correction(cue, clause))
     return next(
-        (one for one in found if any(values(one.clause, rule) for rule in VALUES)),
-        found[0] if found else None,
+        (
+            correction
+            for correction in corrections
+            if any(rule.search(correction.clause) for rule in VALUES)
+        ),
+        corrections[0] if corrections else None,
     )
 
 
 def corrected(
     correction: Correction, earlier: Sequence[Candidate], *, names: Iterable[str] = ()
 ) -> Candidate | None:
-    """The one earlier statement of the same speaker that a turn plainly corrects or
-    outdates; None when there is no clear one.
+    """Find the one earlier statement of the same speaker that a turn corrects or outdates.
 
-    `names` of those present do not count as shared words.
+    Return None when there is no clear one. `names` of those present do not count as
+    shared words.
     """
     own = terms_of(names)
-    scored = sorted(
-        ((_match(correction, one, own), one) for one in earlier), key=lambda pair: -pair[0]
-    )
-    if not scored or scored[0][0] <= 0:
+    scores = [(_match(correction, candidate, own), candidate) for candidate in earlier]
+    scores.sort(key=lambda pair: -pair[0])
+    if not scores or scores[0][0] <= 0:
         return None
-    if len(scored) > 1 and scored[0][0] < MIN_MARGIN * scored[1][0]:
+    if len(scores) > 1 and scores[0][0] < _MIN_MARGIN * scores[1][0]:
         return None
-    return scored[0][1]
+    return scores[0][1]
 
 
 def _match(correction: Correction, earlier: Candidate, own: frozenset[str]) -> float:
-    """How well an earlier statement fits a correction; 0 when it does not."""
+    """Score how well an earlier statement fits a correction; 0 when it does not."""
     clause, there = correction.clause, content(earlier.text, but=own | _CUE_WORDS)
     here = content(clause, but=own | _CUE_WORDS)
     shared = len(here & there)
     if correction.cue is Cue.CHANGE:
-        topics = [rule for rule in _TOPICS if rule.search(clause)]
-        if topics:
-            return (
-                1.0 + shared + earlier.cosine
-                if any(rule.search(earlier.text) for rule in topics)
-                else 0.0
-            )
+        if topics := [rule for rule in _TOPICS if rule.search(clause)]:
+            same_topic = any(rule.search(earlier.text) for rule in topics)
+            return 1.0 + shared + earlier.cosine if same_topic else 0.0
         same_words = len(set(tokenize(clause)) & set(tokenize(earlier.text)) - own - _CUE_WORDS)
-        plain = shared >= MIN_SHARED or (shared == len(here) > 0)
-        return (
-            0.5 * (shared + same_words) + earlier.cosine
-            if plain and _FIRST_PERSON.search(earlier.text)
-            else 0.0
-        )
+        plain = shared >= _MIN_SHARED or (shared == len(here) > 0)
+        own_words = plain and _FIRST_PERSON.search(earlier.text)
+        return 0.5 * (shared + same_words) + earlier.cosine if own_words else 0.0
     replaces, denies = _replaces(clause, earlier.text), _denies(clause, earlier.text)
     if not (replaces or denies) or (correction.cue is Cue.ASIDE and _ADDING.search(clause)):
         return 0.0
     topic = set(tokenize(correction.topic())) - own
-    if topic and not topic & there and earlier.cosine < MIN_TOPIC_COSINE:
+    if topic and not topic & there and earlier.cosine < _MIN_TOPIC_COSINE:
         return 0.0
-    if not denies and shared < MIN_SHARED and (topic or not earlier.recent):
+    if not denies and shared < _MIN_SHARED and (topic or not earlier.recent):
         return 0.0
     return shared + denies + earlier.cosine + earlier.recent
 
 
 def _replaces(text: str, earlier: str) -> bool:
-    """Whether both texts have a value of one sort (number, day, name), and not the same one."""
-    pairs = ((values(text, rule), values(earlier, rule)) for rule in VALUES)
+    """Say whether both texts have a value of one sort (number, day, name), but another one."""
+    pairs = ((set(values(text, rule)), set(values(earlier, rule))) for rule in VALUES)
     return any(new and old and not new <= old for new, old in pairs)
 
 
@@ -229,13 +232,14 @@ def _denied(text: str) -> set[str]:
 
 
 def _denies(text: str, earlier: str) -> bool:
-    """Whether the text takes back a word of the earlier one: "not Tuesday", "I said Tuesday"."""
+    """Say whether a text takes back a word of the earlier one, as in "not Tuesday"."""
     return bool(_denied(text) & set(tokenize(earlier)))
 
 
 def swapped(clause: str, earlier: str) -> str | None:
-    """The earlier words with the day, month or number that a correction gives in place
-    of theirs; None unless each has just one.
+    """Put a correction's day, month or number in place of the one in the earlier words.
+
+    Return None unless each has just one.
     """
     taken_back = _denied(clause)
     for rule in (CALENDAR, NUMBER):
@@ -251,20 +255,17 @@ def swapped(clause: str, earlier: str) -> str | None:
 
 
 def _sentence(text: str, at: int) -> tuple[int, int]:
-    """Bounds of the sentence that holds the character at an offset."""
     start = max(text.rfind(mark, 0, at) for mark in ".!?\n") + 1
     ends = [end for mark in ".!?\n" if (end := text.find(mark, at)) >= 0]
     return start, min(ends) + 1 if ends else len(text)
 
 
 def stands_alone(text: str) -> bool:
-    """Whether a correcting turn says enough to be understood without the words it corrects."""
+    """Say whether a correcting turn is clear without the words that it corrects."""
     return len(content(text, but=_CUE_WORDS)) >= 3
 
 
 def restated_text(item: MemoryItem | Fact, text: str, *, limit: int = 2_000) -> str:
-    """The words a corrected statement is kept under: the new ones, with the old ones
-    behind them when the new do not stand alone.
-    """
+    """Return the new words of a corrected statement, with the old ones if they need them."""
     joined = f"{text} (This corrects: {item.text})"
     return text if stands_alone(text) or len(joined) > limit else joined

@@ -1,5 +1,4 @@
-"""Which of the hits answers a question, judged by rules: words covered, who said it,
-whether it tells a time.
+"""Ranking of hits as evidence for a question, by rules.
 
 Pure. A hit becomes `Evidence` (one version of one statement, with the words around it),
 and `ranked` orders the evidence by a weighted sum of features in [0, 1]. Words count by
@@ -24,19 +23,14 @@ from memagent.state.tokens import tokenize
 from memagent.state.versions import began
 
 _NEAR = {-2: 0.5, -1: 0.8, 1: 0.5, 2: 0.3}
-"""How much a word counts in a turn before (negative) or after the statement that asks
-something, relative to the statement itself.
+"""Weight of a word in a turn before (negative) or after the statement that asks something,
+relative to the statement itself.
 """
 _NO_QUESTION = 0.4
-"""Factor on that for a turn that asks nothing: what another says unasked is seldom what
-the statement answers.
-"""
+"""Factor on that weight for a turn that asks nothing: a statement seldom answers it."""
 _OTHER_VERSION = 0.95
-"""How much a word counts in another version of the statement: what a correction leaves
-out, the corrected words say.
-"""
+"""Weight of a word in another version: the corrected words say what a correction omits."""
 _KIN = 0.8
-"""How much a word of kindred meaning counts."""
 _KINDRED: dict[str, tuple[str, ...]] = {
     "live": ("move", "reloc", "settl", "rent"),
     "work": ("job", "hire"),
@@ -56,26 +50,24 @@ class Evidence:
 
     hit: Hit
     text: str
-    """Its own words: the turn's, where one is stored."""
     turn_ids: tuple[str, ...] = ()
     """Turns it rests on, latest last."""
     speaker: str | None = None
     said_at: datetime | None = None
     valid: TimeSpan | None = None
     since: datetime | None = None
-    """From when on it held, as far as that is known."""
+    """The moment from which it held, as far as that is known."""
     until: datetime | None = None
-    """When what a newer version tells began, None for the present one."""
+    """The moment from which a newer version held; None for the present one."""
     current: bool = True
     version: int | None = None
-    """The item's version that it is."""
     around: tuple[tuple[float, str], ...] = ()
     """(weight, text) of turns near it and of statements it corrects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Evidence with its score and the parts that abstaining goes by."""
+    """Evidence with its score and the parts that decide about abstaining."""
 
     evidence: Evidence
     score: float
@@ -83,43 +75,33 @@ class Scored:
     """Share of the question's content (by weight) found in the statement or near it."""
     cosine: float
     who: float
-    """How far it is about whom the question names; 0 when another speaks of something
+    """Nearness to the people whom the question names; 0 when another speaks of something
     else.
     """
 
 
 def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:
-    """The evidence of a hit: its item as it stands, and with `past` its older versions
-    too, newest first.
-    """
+    """Return the evidence of a hit; with `past` also its older versions, newest first."""
     if hit.item is None:
-        event = hit.event
-        people, told = (event.people, event) if event is not None else ((), None)
-        return [
-            Evidence(
-                hit=hit,
-                text=hit.text,
-                turn_ids=hit.source_turn_ids,
-                speaker=people[0] if people else None,
-                said_at=told.said_at if told is not None else None,
-                valid=told.valid if told is not None else None,
-            )
-        ]
+        evidence = Evidence(hit=hit, text=hit.text, turn_ids=hit.source_turn_ids)
+        if (event := hit.event) is None:
+            return [evidence]
+        speaker = event.people[0] if event.people else None
+        return [replace(evidence, speaker=speaker, said_at=event.said_at, valid=event.valid)]
     versions = state.versions(hit.id) or (hit.item,)
-    found = [_version(hit, versions[-1], state, after=None, first=len(versions) == 1)]
-    if past:
-        found += [
-            _version(hit, old, state, after=new, first=old is versions[0])
-            for new, old in zip(versions[:0:-1], versions[-2::-1], strict=True)
-        ]
-    return found
+    newer = (*versions[1:], None)
+    pairs = list(zip(versions, newer, strict=True))[::-1]
+    return [
+        _version(hit, item, state, after=after, first=item is versions[0])
+        for item, after in (pairs if past else pairs[:1])
+    ]
 
 
 def _version(
     hit: Hit, item: MemoryItem, state: BankState, *, after: MemoryItem | None, first: bool
 ) -> Evidence:
     timed = item.valid is not None and item.valid.start is not None
-    found = Evidence(
+    evidence = Evidence(
         hit=hit,
         text=item.text,
         turn_ids=item.source_turn_ids,
@@ -135,7 +117,7 @@ def _version(
         place for turn_id in item.source_turn_ids if (place := state.turns.get(turn_id)) is not None
     ]
     if not places:
-        return found
+        return evidence
     session, at = state.sessions[places[-1][0]], places[-1][1]
     turn = session.turns[at]
     around = [
@@ -151,7 +133,7 @@ def _version(
     if after is not None:
         around.append((_OTHER_VERSION, after.text))
     return replace(
-        found,
+        evidence,
         text=turn.said if item.kind == "turn" and turn.said.strip() in item.text else item.text,
         speaker=turn.speaker,
         said_at=session.date_of(turn),
@@ -165,16 +147,18 @@ def _version(
 def term_weights(
     terms: Sequence[str], rarity: Mapping[str, float], *, items: int
 ) -> dict[str, float]:
-    """Weight of each term: how rare it is (`rarity`, a best keyword score); a term that
-    memory lacks weighs as one that occurs once.
+    """Weigh each term by its rarity, a best keyword score.
+
+    A term that memory lacks weighs as one that occurs once.
     """
     unknown = log(1.0 + items)
     return {term: max(0.2, rarity.get(term) or unknown) for term in terms}
 
 
 def covered(evidence: Evidence, weights: Mapping[str, float]) -> float:
-    """Share of the weights whose terms the statement (fully) or the words around it (in
-    part) contain; 0 without terms.
+    """Return the share of the weights whose terms occur; 0 without terms.
+
+    Terms count fully in the statement and in part in the words around it.
     """
     total = sum(weights.values())
     if not total:
@@ -196,90 +180,77 @@ def covered(evidence: Evidence, weights: Mapping[str, float]) -> float:
 def ranked(
     evidence: Sequence[Evidence], view: QuestionView, weights: Mapping[str, float]
 ) -> list[Scored]:
-    """The evidence by falling score, ties in the order given."""
-    top = max((one.hit.score for one in evidence), default=0.0) or 1.0
-    dates = [one.said_at.timestamp() for one in evidence if one.said_at is not None]
+    """Sort the evidence by falling score; ties keep their order."""
+    top = max((entry.hit.score for entry in evidence), default=0.0) or 1.0
+    dates = [entry.said_at.timestamp() for entry in evidence if entry.said_at is not None]
     first, last = (min(dates), max(dates)) if dates else (0.0, 0.0)
     scored: list[Scored] = []
-    for one in evidence:
-        cover = covered(one, weights)
-        cosine = max(
-            0.0, one.hit.why.arms.get("dense", 0.0), one.hit.why.arms.get("dense_context", 0.0)
-        )
-        who = _who(one, view)
-        late = (
-            (one.said_at.timestamp() - first) / (last - first)
-            if one.said_at is not None and last > first
-            else 0.0
-        )
+    for entry in evidence:
+        cover, who, arms = covered(entry, weights), _who(entry, view), entry.hit.why.arms
+        cosine = max(0.0, arms.get("dense", 0.0), arms.get("dense_context", 0.0))
+        late = 0.0
+        if entry.said_at is not None and last > first:
+            late = (entry.said_at.timestamp() - first) / (last - first)
         score = (
             _COVER * cover
-            + _FOUND * one.hit.score / top
+            + _FOUND * entry.hit.score / top
             + _SPEAKER * who
-            + _TIMED * _time_fit(one, view)
-            + _PERIOD * _period_fit(one, view, late)
-            + _INTRODUCED * _introduces(one, view)
-            - _ECHO * _echoes(one, view)
+            + _TIMED * _time_fit(entry, view)
+            + _PERIOD * _period_fit(entry, view, late)
+            + _INTRODUCED * _introduces(entry, view)
+            - _ECHO * _echoes(entry, view)
         )
-        scored.append(Scored(one, score, cover, cosine, who))
-    return sorted(scored, key=lambda each: -each.score)
+        scored.append(Scored(entry, score, cover, cosine, who))
+    return sorted(scored, key=lambda entry: -entry.score)
 
 
 def _who(evidence: Evidence, view: QuestionView) -> float:
-    """1 when someone the question names said it of themselves, less when they speak of
-    others or only ask; 0.5 when another speaks of such a person or nobody knows who
-    said it, else 0; 1 when nobody is named.
+    """Score speaker and subject against the people whom the question names.
+
+    1 when a named person says it of themselves, less when they speak of others or only
+    ask; 0.5 when another speaks of such a person or the speaker is unknown, else 0. 1
+    when nobody is named.
     """
     if not view.people:
         return 1.0
-    if evidence.speaker is not None and any(
-        folded(evidence.speaker) == folded(name) for name in view.people
-    ):
-        return (1.0 if _OWN.search(evidence.text) else 0.7) - (
-            0.3 if evidence.text.rstrip().endswith("?") else 0.0
-        )
+    names = [folded(name) for name in view.people]
+    if evidence.speaker is not None and folded(evidence.speaker) in names:
+        asks = evidence.text.rstrip().endswith("?")
+        return (1.0 if _OWN.search(evidence.text) else 0.7) - (0.3 if asks else 0.0)
     text = folded(evidence.text)
-    return (
-        0.5
-        if evidence.speaker is None or any(folded(name) in text for name in view.people)
-        else 0.0
-    )
+    return 0.5 if evidence.speaker is None or any(name in text for name in names) else 0.0
 
 
 def _time_fit(evidence: Evidence, view: QuestionView) -> float:
-    """Whether the statement tells a time, for a question that asks for one; whether it
-    is about the time that a question names, or was said then.
-    """
+    """Score a statement against the time that a question names or asks for."""
     if view.span is not None:
         if (evidence.valid is not None and evidence.valid.overlaps(view.span)) or (
             not evidence.current and _stood(evidence, view.span)
         ):
             return 1.0
         return 0.5 if evidence.said_at is not None and view.span.contains(evidence.said_at) else 0.0
-    return (
-        1.0
-        if view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG) and evidence.valid is not None
-        else 0.0
-    )
+    asks_time = view.kind in (QuestionKind.WHEN, QuestionKind.HOW_LONG)
+    return float(asks_time and evidence.valid is not None)
 
 
 def _period_fit(evidence: Evidence, view: QuestionView, late: float) -> float:
-    """Now: what stands, the later said the better.
+    """Prefer present versions for now, replaced ones for then, and the one of a named time.
 
-    Then: what has been replaced. At a named time: the version that stood then.
+    Of present versions, the later said the better.
     """
     if view.period is Period.NOW:
         return 0.5 * late if evidence.current else -1.0
     if view.period is Period.THEN:
-        return 0.0 if evidence.current else 1.0
+        return float(not evidence.current)
     if evidence.current:
         return 0.0
     return 1.0 if view.span is not None and _stood(evidence, view.span) else -1.0
 
 
 def _stood(evidence: Evidence, span: TimeSpan) -> bool:
-    """Whether a version held at some moment of the span; one that was corrected rather
-    than outdated never held.
+    """Say whether a version held at some moment of the span.
+
+    One that was corrected rather than outdated never held.
     """
     since, until = evidence.since, evidence.until
     if since is not None and until is not None and until <= since:
@@ -290,24 +261,18 @@ def _stood(evidence: Evidence, span: TimeSpan) -> bool:
 
 
 def _introduces(evidence: Evidence, view: QuestionView) -> float:
-    """For "who is Clara": whether the statement says what she is to the speaker ("my
-    sister Clara").
-    """
-    if view.kind is not QuestionKind.WHO:
-        return 0.0
-    as_whom = r"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){1,2}"
-    return (
-        1.0
-        if any(
-            re.search(rf"{as_whom}{re.escape(name)}\b", evidence.text, re.I) for name in view.people
+    """For "who is Clara": whether the statement introduces her ("my sister Clara")."""
+    role = r"\b(?:my|our|his|her|their|an?|the)\s+(?:\w+\s+){1,2}"
+    return float(
+        view.kind is QuestionKind.WHO
+        and any(
+            re.search(rf"{role}{re.escape(name)}\b", evidence.text, re.I) for name in view.people
         )
-        else 0.0
     )
 
 
 def _echoes(evidence: Evidence, view: QuestionView) -> float:
-    """Whether the statement only asks what the question asks."""
     if not evidence.text.rstrip().endswith("?") or not view.terms:
         return 0.0
     own = set(tokenize(evidence.text))
-    return 1.0 if set(view.terms) <= own and len(own) <= len(view.terms) + 4 else 0.0
+    return float(set(view.terms) <= own and len(own) <= len(view.terms) + 4)

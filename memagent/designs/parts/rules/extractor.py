@@ -1,6 +1,4 @@
-"""Turns as facts, word for word: no model, nothing rephrased, the time a turn tells
-resolved against its date.
-"""
+"""Turns as facts, word for word, with the time a turn tells resolved against its date."""
 
 from __future__ import annotations
 
@@ -13,37 +11,38 @@ from memagent.core.records import Chunk, Fact, Turn
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.rules.wording import time_told
 
-TURN = "turn"
-"""Kind of a fact that is a whole turn."""
-PASSAGE = "passage"
-"""Kind of a fact that is a part of a turn too long for one item."""
 _MAX_CHARS = 1_800
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*\s*|[.!?\n]+\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimExtractor:
-    """One fact a turn; a turn of more than 1,800 characters becomes several, cut between sentences.
+    """Turns each turn into one fact, or several if it has more than 1,800 characters.
 
-    Asks no model.
-
-    Every turn is emitted, small talk too: the manager says what is left out, and why. A
-    turn without any text is rejected as such.
+    Long turns are cut between sentences. Small talk is kept too: the manager says what
+    is left out, and why. A turn without any text is rejected. Asks no model.
     """
 
-    async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
-        """Facts in the order of the turns."""
-        facts: list[Fact] = []
-        rejected: list[Rejected] = []
-        for turn in chunk.turns:
-            said_at = turn.at or chunk.at
-            if not turn.said.strip():
-                rejected.append(
-                    Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
-                )
-                continue
-            facts.extend(_facts(turn, said_at))
-        return Proposal(values=tuple(facts), rejected=tuple(rejected))
+    async def __call__(
+        self,
+        chunk: Chunk,
+        ctx: SlotContext,  # noqa: ARG002 - interface
+        /,
+    ) -> Proposal[Fact]:
+        """Return facts in the order of the turns."""
+        return Proposal(
+            values=tuple(
+                fact
+                for turn in chunk.turns
+                if turn.said.strip()
+                for fact in _facts(turn, turn.at or chunk.at)
+            ),
+            rejected=tuple(
+                Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
+                for turn in chunk.turns
+                if not turn.said.strip()
+            ),
+        )
 
 
 def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
@@ -51,7 +50,7 @@ def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
     return [
         Fact(
             text=part,
-            kind=TURN if len(parts) == 1 else PASSAGE,
+            kind="turn" if len(parts) == 1 else "passage",
             speaker=turn.speaker,
             subject=turn.speaker,
             source_turn_ids=(turn.id,),
@@ -64,8 +63,9 @@ def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
 
 
 def pieces(text: str, *, limit: int = _MAX_CHARS) -> list[str]:
-    """The text in parts of at most `limit` characters, cut after sentences where
-    possible; white space around a part goes.
+    """Cut a text into parts of at most `limit` characters, after sentences where possible.
+
+    White space around a part goes.
     """
     text = text.strip()
     if len(text) <= limit:

@@ -1,14 +1,15 @@
-"""What to do with turns kept word for word, by rule: leave out small talk and repeats,
-follow plain self-corrections, add the rest.
+"""A manager for turns kept word for word, by rule.
 
+It leaves out small talk and repeats, follows plain self-corrections, and adds the rest.
 Nothing is lost silently: whatever is not kept as an item of its own becomes a NOOP that
-names the fact and the reason. No rule ever touches what another speaker said, or what
-is trusted more than the turn at hand.
+names the fact and the reason. No rule ever touches a statement of another speaker, or
+one that is trusted more than the turn at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memagent.core.errors import EmbeddingError
@@ -33,48 +34,46 @@ from memagent.state.validation import restates
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimManager:
-    """Facts to ADD, UPDATE and NOOP by the rules of `verbatim_rules` and `verbatim_corrections`.
+    """Turns facts into ADD, UPDATE and NOOP by the rules of `keeping` and `corrections`.
 
     Asks no model.
     """
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
-        """One op a fact, in order."""
+        """Return one op a fact, in order."""
         present = ctx.session.speakers if ctx.session is not None else ()
         names = tuple(dict.fromkeys((*present, *(entry.fact.speaker or "" for entry in related))))
-        desk = _Desk(names=names, embedder=ctx.bank.embedder)
+        draft = _Draft(names=names, embedder=ctx.bank.embedder)
         for entry in related:
-            await desk.take(entry)
-        return Proposal(values=tuple(desk.ops))
+            await draft.decide(entry)
+        return Proposal(values=tuple(draft.ops))
 
 
 @dataclass(slots=True)
-class _Desk:
-    """The ops of one chunk in the making."""
+class _Draft:
+    """The ops of one chunk, as decided so far."""
 
     names: tuple[str, ...]
     embedder: Embedder
     ops: list[MemoryOp] = field(default_factory=list[MemoryOp])
     added: dict[int, Fact] = field(default_factory=dict[int, Fact])
     """Facts to be added, by the place of their op."""
-    taken: set[str] = field(default_factory=set[str])
+    changed: set[str] = field(default_factory=set[str])
     """Items that an op of this chunk changes."""
 
-    async def take(self, entry: Related) -> None:
-        """Decide about one fact."""
+    async def decide(self, entry: Related) -> None:
+        """Add an op for one fact."""
         fact = entry.fact
         if not informative(fact.text, names=self.names):
             self.ops.append(Noop(fact=fact, reason="small talk: says nothing to remember"))
             return
-        known = [
-            hit
-            for hit in entry.hits
-            if hit.item is not None and hit.item.active and hit.id not in self.taken
-        ]
         own = [
             (hit.item, hit.why.arms.get("dense"))
-            for hit in known
-            if hit.item is not None and _same_speaker(fact, hit.item)
+            for hit in entry.hits
+            if hit.item is not None
+            and hit.item.active
+            and hit.id not in self.changed
+            and _same_speaker(fact, hit.item)
         ]
         self.ops.append(
             self._repeat(fact, own)
@@ -107,10 +106,7 @@ class _Desk:
         here = {
             f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)
         }
-        texts = {
-            **{key: item.text for key, item in items.items()},
-            **{key: other.text for key, other in here.items()},
-        }
+        texts = {key: earlier.text for key, earlier in (items | here).items()}
         cosines = await self._cosines(correction.topic(self.names), list(texts.values()))
         candidates = [
             Candidate(key, text, cosine, recent=key in here)
@@ -126,48 +122,43 @@ class _Desk:
                 else None
             )
         item = items[target.id]
-        self.taken.add(item.id)
+        self.changed.add(item.id)
+        earlier = " and ".join(item.source_turn_ids) or item.id
         return Update(
             id=item.id,
             text=restated_text(item, fact.text),
             source_turn_ids=fact.source_turn_ids,
             valid=fact.valid or _swapped_time(correction, item),
-            reason=f"{fact.speaker} takes back or outdates what {' and '.join(item.source_turn_ids) or item.id} said",
+            reason=f"{fact.speaker} takes back or outdates what {earlier} said",
         )
 
     async def _cosines(self, topic: str, texts: Sequence[str]) -> list[float]:
-        """How near each text is to the topic; all 0 without a topic or an embedder."""
-        if not topic or not texts:
-            return [0.0] * len(texts)
-        try:
-            vectors = await self.embedder.embed([topic, *texts])
-        except EmbeddingError:
-            return [0.0] * len(texts)
-        return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
+        if topic and texts:
+            with suppress(EmbeddingError):
+                vectors = await self.embedder.embed([topic, *texts])
+                return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
+        return [0.0] * len(texts)
 
     def _merged(self, fact: Fact, place: int, correction: Correction) -> Add:
-        """A slip corrected within the chunk: one item with the corrected words, resting
-        on both turns.
-        """
+        """Merge a slip with its correction in the same chunk into one item on both turns."""
         slip = self.added.pop(place)
         self.ops[place] = Noop(
             fact=slip, reason=f"corrected at once, in turn {fact.source_turn_ids[-1]}"
         )
-        sources = tuple(dict.fromkeys((*slip.source_turn_ids, *fact.source_turn_ids)))
-        valid = fact.valid or _swapped_time(correction, slip)
-        whole = fact.model_copy(
+        merged = fact.model_copy(
             update={
                 "text": restated_text(slip, fact.text),
-                "source_turn_ids": sources,
-                "valid": valid,
+                "source_turn_ids": tuple(
+                    dict.fromkeys((*slip.source_turn_ids, *fact.source_turn_ids))
+                ),
+                "valid": fact.valid or _swapped_time(correction, slip),
             }
         )
-        self.added[len(self.ops)] = whole
-        return Add(fact=whole, reason=f"corrects turn {slip.source_turn_ids[-1]}")
+        return self._addition(merged, reason=f"corrects turn {slip.source_turn_ids[-1]}")
 
-    def _addition(self, fact: Fact) -> Add:
+    def _addition(self, fact: Fact, *, reason: str = "") -> Add:
         self.added[len(self.ops)] = fact
-        return Add(fact=fact)
+        return Add(fact=fact, reason=reason)
 
 
 def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
@@ -179,7 +170,7 @@ def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:
-    """The time of the old words with the day that the correction gives: "not Tuesday but Thursday"."""
+    """Resolve the old words with the day of the correction: "not Tuesday but Thursday"."""
     words = swapped(correction.clause, old.text)
     return time_told(words, old.said_at) if words is not None else None
 

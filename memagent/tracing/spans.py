@@ -1,0 +1,369 @@
+"""Spans where the program has set tracing up, by OpenTelemetry's conventions.
+
+The home of opentelemetry, which is never loaded from here before the program has loaded
+it: no SDK means no spans, and every call below then gives one shared object that does
+nothing. An agent with `capture_content` adds texts to its spans, and to those below
+them. Errors are told by their class, since a message may repeat what somebody said. The
+surprise: a stream's span is current only while a step of the stream runs, because a
+generator may be closed in another context than the one it was begun in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from contextvars import Context, Token
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+)
+
+from memagent.core.answers import Hit, Query
+from memagent.core.records import MemoryItem
+from memagent.tracing.attributes import (
+    Attributes,
+    items_of,
+    records_content,
+    result_figures,
+    search_figures,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from opentelemetry.trace import Span as ApiSpan
+    from opentelemetry.trace import Tracer
+
+Kind = Literal["internal", "client", "server"]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CAPTURE: Final = "memagent.capture_content"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_NOT_FAILURES: Final = (asyncio.CancelledError, GeneratorExit)
+
+
+class Span:
+    """A span that nobody sees, for programs without tracing.
+
+    A context manager, for one use.
+    """
+
+    __slots__ = ()
+    recording: bool = False
+    """Whether attributes are seen; check it before working them out."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    @contextmanager
+    def step(self) -> Generator[None]:
+        """Make the span current for a step of a stream, without ending it."""
+        yield
+
+    def put(self, attributes: Attributes) -> None:
+        """Add attributes."""
+
+    def content(self, make: Callable[[], Attributes]) -> None:
+        """Add attributes that hold somebody's words, where the agent captures them."""
+
+    def rename(self, name: str) -> None:
+        """Change the span's name."""
+
+    def fail(self, error: str) -> None:
+        """Mark the span as failed by an error's class or a status, never by a message."""
+
+    def end(self, exc: BaseException | None = None) -> None:
+        """End a span that was not entered."""
+
+
+NO_SPAN: Final = Span()
+
+
+class _Live(Span):
+    """A span of the program's tracer."""
+
+    __slots__ = ("_context", "_otel", "_span", "_token", "recording")
+
+    def __init__(self, span: ApiSpan, parent: Any, *, capture: bool) -> None:
+        from opentelemetry import context, trace
+
+        self._span, self._otel = span, context
+        self._context = trace.set_span_in_context(span, parent)
+        if capture:
+            self._context = context.set_value(_CAPTURE, True, self._context)
+        self._token: Token[Any] | None = None
+        self.recording = span.is_recording()
+
+    def __enter__(self) -> Self:
+        self._token = self._otel.attach(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            self._otel.detach(self._token)
+        self.end(exc)
+
+    @contextmanager
+    def step(self) -> Generator[None]:
+        token = self._otel.attach(self._context)
+        try:
+            yield
+        finally:
+            self._otel.detach(token)
+
+    def put(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+
+    def content(self, make: Callable[[], Attributes]) -> None:
+        if self.recording and self._otel.get_value(_CAPTURE, self._context):
+            self.put(make())
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
+    def fail(self, error: str) -> None:
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("error.type", error)
+        self._span.set_status(StatusCode.ERROR)
+
+    def end(self, exc: BaseException | None = None) -> None:
+        if exc is not None and not isinstance(exc, _NOT_FAILURES):
+            self.fail(type(exc).__name__)
+        self._span.end()
+
+
+_seen: tuple[object, Tracer | None] = (None, None)
+"""The provider last looked at, and the tracer it gave."""
+
+
+def _tracer() -> Tracer | None:
+    """Return our tracer of the program's provider; None where there is none."""
+    global _seen
+    api = sys.modules.get("opentelemetry.trace")
+    find = getattr(api, "get_tracer_provider", None)
+    if api is None or find is None:
+        return None
+    provider = find()
+    if provider is not _seen[0]:
+        none = isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider))
+        # The package's front is above this layer, so it is not imported.
+        version = getattr(sys.modules["memagent"], "__version__", None)
+        _seen = provider, None if none else provider.get_tracer("memagent", version)
+    return _seen[1]
+
+
+def tracing() -> bool:
+    """Say whether the program has set tracing up."""
+    return _tracer() is not None
+
+
+def span(
+    name: str,
+    *,
+    kind: Kind = "internal",
+    capture: bool = False,
+    parent: Any = None,
+    attributes: Attributes | None = None,
+) -> Span:
+    """Start a span below the present one, or below `parent`.
+
+    `capture` lets it and the spans below it hold texts. A sampler sees `attributes`;
+    those known later are `put`.
+    """
+    tracer = _tracer()
+    if tracer is None:
+        return NO_SPAN
+    from opentelemetry.trace import SpanKind
+
+    started = tracer.start_span(
+        name,
+        context=parent,
+        kind=SpanKind[kind.upper()],
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    )
+    return _Live(started, parent, capture=capture)
+
+
+def operation_span(operation: str, *, capture: bool = False) -> Span:
+    """Start a span of an operation that the conventions name, such as `search_memory`."""
+    if _tracer() is None:
+        return NO_SPAN
+    return span(operation, capture=capture, attributes={"gen_ai.operation.name": operation})
+
+
+async def within(span_: Span, stream: AsyncIterator[T]) -> AsyncGenerator[T]:
+    """Run the steps of a stream below a span, which ends with it."""
+    failure: BaseException | None = None
+    try:
+        while True:
+            with span_.step():
+                try:
+                    piece = await anext(stream)
+                except StopAsyncIteration:
+                    return
+            yield piece
+    except BaseException as exc:
+        failure = exc
+        raise
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+        span_.end(failure)
+
+
+def step(node: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Give a node of a graph a span named after it."""
+    name = getattr(node, "__name__", "step")
+
+    @wraps(node)
+    async def traced_node(*args: P.args, **kwargs: P.kwargs) -> T:
+        with span(name) as node_span:
+            if node_span.recording:
+                node_span.put({"memagent.step": name})
+            return await node(*args, **kwargs)
+
+    return traced_node
+
+
+class _Verbs(Protocol):
+    capture_content: bool
+
+
+V = TypeVar("V", bound=_Verbs)
+
+
+def verb(
+    operation: str,
+) -> Callable[
+    [Callable[Concatenate[V, P], Awaitable[T]]], Callable[Concatenate[V, P], Coroutine[Any, Any, T]]
+]:
+    """Give a direct verb on a memory a span of the operation, with the memories it gave."""
+
+    def decorate(
+        method: Callable[Concatenate[V, P], Awaitable[T]],
+    ) -> Callable[Concatenate[V, P], Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def traced_verb(self: V, *args: P.args, **kwargs: P.kwargs) -> T:
+            with operation_span(operation, capture=self.capture_content) as verb_span:
+                result = await method(self, *args, **kwargs)
+                if verb_span.recording:
+                    verb_span.put({"memagent.verb": method.__name__, **result_figures(result)})
+                    if items := items_of(result):
+                        verb_span.content(lambda: records_content(items))
+                return result
+
+        return traced_verb
+
+    return decorate
+
+
+def put_search(
+    search_span: Span, query: Query, records: Sequence[MemoryItem | Hit], *, k: int
+) -> None:
+    """Put a search into its span."""
+    search_span.put(search_figures(query.recipe, len(records), k=k))
+    search_span.content(
+        lambda: {"gen_ai.memory.query.text": query.text, **records_content(records)}
+    )
+
+
+# -- across processes and tasks --------------------------------------------------------
+
+
+def caller_span(name: str, carrier: Mapping[str, str]) -> Span:
+    """Start the span of a request from outside.
+
+    It stands below the caller's own span where `carrier` names one (`traceparent`).
+    """
+    if _tracer() is None:
+        return NO_SPAN
+    from opentelemetry import context, propagate
+
+    return span(name, kind="server", parent=propagate.extract(carrier, context.get_current()))
+
+
+def request_span(headers: Iterable[tuple[bytes, bytes]]) -> Span:
+    """Start and enter the span of a request to the service; end it with `end_request`."""
+    if _tracer() is None:
+        return NO_SPAN
+    carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return caller_span("HTTP", carrier).__enter__()
+
+
+def end_request(span_: Span, *, method: str, route: str, status: int, request_id: str) -> None:
+    """End a `request_span`, named by the template of the route, never by a path as called."""
+    if span_.recording:
+        known = method in _METHODS
+        span_.rename(f"{method if known else 'HTTP'} {route}")
+        span_.put(
+            {
+                "http.request.method": method if known else "_OTHER",
+                "http.route": route,
+                "http.response.status_code": status,
+                "memagent.request.id": request_id,
+            }
+        )
+        if status >= 500:
+            span_.fail(str(status))
+    span_.__exit__(None, None, None)
+
+
+def trace_id() -> str | None:
+    """Return the id (32 hex digits) of the present trace, for log lines; None without one."""
+    if _tracer() is None:
+        return None
+    from opentelemetry import trace
+
+    place = trace.get_current_span().get_span_context()
+    return f"{place.trace_id:032x}" if place.is_valid else None
+
+
+def trace_context() -> Context:
+    """Make a new context for a task that outlives its caller.
+
+    It has nothing of the caller's but the place in the trace.
+    """
+    fresh = Context()
+    if _tracer() is not None:
+        from opentelemetry import context
+
+        fresh.run(context.attach, context.get_current())
+    return fresh

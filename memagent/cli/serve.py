@@ -32,8 +32,7 @@ async def mcp(
 
     The user is --user, whatever a client asks for.
     """
-    from memagent.integrations.mcp_http import bound_socket, serve_http
-    from memagent.integrations.mcp_server import serve_stdio
+    from memagent.integrations.mcp_server import bound_socket, serve_http, serve_stdio
 
     listening = bound_socket(http) if http is not None else None
     with opened(options, write=not read_only, make=not read_only, vectors=True) as store:

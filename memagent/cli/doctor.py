@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from rich.console import Group, RenderableType
+
 import memagent
 from memagent.cli.frame import Options, emit, message_of
 from memagent.cli.stores import counts_of, opened, read_settings, settings_file, store_path
-from memagent.cli.terminal import line, pairs, plain, stack, table
+from memagent.cli.terminal import line, pairs, plain, table
 from memagent.core.errors import MemAgentError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from memagent.build import Store
     from memagent.config import AgentSettings
     from memagent.core.records import Scope
@@ -70,7 +70,7 @@ class Examination:
                 rows.add_row(*(plain(str(user[column])) for column in _USER_COLUMNS))
             parts += [rows, plain("")]
         parts += [line(("problem  ", "bold red"), problem) for problem in self.problems]
-        return stack([*parts, *([] if self.problems else [plain("all is well", "green")])])
+        return Group(*parts, *([] if self.problems else [plain("all is well", "green")]))
 
 
 async def doctor(options: Options) -> int:
@@ -152,10 +152,11 @@ def _examine_installation(report: Examination) -> None:
             else f'pip install "memagent[{name}]"  (lacks {", ".join(missing)})'
         )
     for name in ("pydantic", "numpy", "langgraph", "sqlalchemy", "networkx", "typer", "rich"):
-        try:
-            report.versions[name] = version(name)
-        except PackageNotFoundError:
+        number = _version(name)
+        if number is None:
             report.problems.append(f"{name} is missing: install memagent again")
+        else:
+            report.versions[name] = number
 
 
 def _home(installed: Distribution) -> Path | None:
@@ -182,7 +183,7 @@ def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
             required[match[2]] += [match[1]] if _applies(requirement) else []
     for extra, names in required.items():
         if names:
-            yield extra, [name for name in names if not _is_installed(name)]
+            yield extra, [name for name in names if _version(name) is None]
 
 
 def _applies(requirement: str) -> bool:
@@ -192,12 +193,11 @@ def _applies(requirement: str) -> bool:
     )
 
 
-def _is_installed(name: str) -> bool:
+def _version(name: str) -> str | None:
     try:
-        distribution(name)
+        return version(name)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 # -- settings and store ----------------------------------------------------------------

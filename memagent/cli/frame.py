@@ -31,7 +31,6 @@ from memagent.core.errors import InputError, MemAgentError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memagent.core.records import Scope
 
 SETTINGS_FILE = Path("memagent.toml")
 """Read from the current folder when `--config` names no other."""
@@ -95,13 +94,11 @@ class Options:
         return self.user if self.user is not None else "default"
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> memagent.Scope:
         """The scope of `user_id`. Raises `InputError` for an id of the wrong length."""
-        from memagent.core.records import Scope
-
         if not 0 < len(self.user_id) <= 256:
             raise InputError("--user takes an id of 1 to 256 characters")
-        return Scope(user_id=self.user_id)
+        return memagent.Scope(user_id=self.user_id)
 
 
 # -- commands --------------------------------------------------------------------------

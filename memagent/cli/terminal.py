@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -91,25 +91,12 @@ def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
     return Group(plain(title, "bold"), rows) if title else rows
 
 
-def stack(parts: Iterable[RenderableType]) -> RenderableType:
-    """Show parts one below the other."""
-    return Group(*parts)
-
-
 # -- progress --------------------------------------------------------------------------
 
 
-class Advance(Protocol):
-    """A function to call after each step, with a line on the state of the work."""
-
-    def __call__(self, status: str, steps: int = 1) -> None:
-        """Move the bar by `steps`."""
-        ...
-
-
 @contextmanager
-def progress(total: int, unit: str) -> Generator[Advance]:
-    """Show a bar on standard error if that is a terminal."""
+def progress(total: int, unit: str) -> Generator[Callable[[str, int], None]]:
+    """Show a bar on standard error if that is a terminal; yield its `advance(status, steps)`."""
     from rich import progress as bars
 
     screen = console(stderr=True)
@@ -124,7 +111,7 @@ def progress(total: int, unit: str) -> Generator[Advance]:
     with bars.Progress(*columns, console=screen, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total, status="")
 
-        def advance(status: str, steps: int = 1) -> None:
+        def advance(status: str, steps: int) -> None:
             bar.update(task, advance=steps, status=one_line(status))
 
         yield advance

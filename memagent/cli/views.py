@@ -227,7 +227,7 @@ def _log_cells(row: JournalRow) -> tuple[str, str, list[Text]]:
             text = f"{len(session.turns)} turns of {speakers}, {day(session.at)}"
             return "session", session.id, [plain(text)]
         case "commit":
-            return entry.id, _author(entry.source), commit_lines(entry)
+            return entry.id, _author(entry.source), _commit_lines(entry)
         case "graph":
             refused = (line(("refused ", "yellow"), reason) for reason in entry.rejected)
             size = plain(f"{len(entry.nodes)} nodes, {len(entry.edges)} edges")
@@ -241,8 +241,12 @@ def _log_cells(row: JournalRow) -> tuple[str, str, list[Text]]:
             return "erased", "", [plain(f"everything before was erased ({entry.reason})")]
 
 
-def commit_lines(commit: Commit) -> list[Text]:
+def commit_view(commit: Commit) -> RenderableType:
     """Show the ops of a commit, one a line, then those it refused."""
+    return Group(*_commit_lines(commit))
+
+
+def _commit_lines(commit: Commit) -> list[Text]:
     lines: list[Text] = []
     after = {change.id: change.after for change in commit.changes}
     if commit.undoes is not None:

@@ -1,5 +1,4 @@
-"""What starting up costs: `import memagent` and `memagent --help` as multiples of an
-empty Python process.
+"""Benchmark of start-up: `import memagent` and `memagent --help` beside an empty process.
 
 Start-up is what a user feels on each command and a server on each cold start. A time
 alone says little, for a busy machine doubles it, so each sample starts three processes
@@ -44,7 +43,9 @@ VENDORS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One command: median wall time, median ratio to the empty process of the same
+    """One command's figures.
+
+    They are the median wall time, the median ratio to the empty process of the same
     sample, its limit, and the vendors it loads.
     """
 
@@ -56,8 +57,9 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the command keeps its budget and loads no vendor that it may not; the
-        empty process is the yardstick and always does.
+        """Whether the command keeps its budget and loads no forbidden vendor.
+
+        The empty process is the yardstick and always passes.
         """
         return self.command == EMPTY or (
             self.ratio <= self.ratio_limit and set(self.vendors) <= ALLOWED[self.command]
@@ -65,7 +67,7 @@ class Row:
 
 
 def run(code: str) -> str:
-    """Standard error of a fresh interpreter that runs `code`.
+    """Return the standard error of a fresh interpreter that runs `code`.
 
     Raises `CalledProcessError` when it fails.
     """
@@ -96,7 +98,7 @@ def loaded_vendors(code: str) -> list[str]:
 
 
 def measure(samples: int) -> list[Row]:
-    """A row for each command, the empty process first."""
+    """Return a row for each command, the empty process first."""
     for code in CODE.values():
         run(code)  # fills the bytecode and file caches
     taken = [{command: seconds(code) for command, code in CODE.items()} for _ in range(samples)]

@@ -1,6 +1,4 @@
-"""Printing of measurements: a table for people, one line of JSON for machines, and
-whether each promise was kept.
-"""
+"""Output of measurements: a table for people, one line of JSON for machines, the promises."""
 
 from __future__ import annotations
 
@@ -16,8 +14,10 @@ def report(
     *,
     promises: Mapping[str, float | tuple[float, float]] | None = None,
 ) -> None:
-    """Print the results; `promises` maps a result's name to its upper bound, or a label
-    to (value, upper bound).
+    """Print the results.
+
+    `promises` maps a result's name to its upper bound, or a label to (value, upper
+    bound).
     """
     _rows(results, 0)
     kept: dict[str, bool] = {}

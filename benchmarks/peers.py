@@ -1,5 +1,7 @@
-"""The same adds and searches (by each recipe) by memagent and by mem0 (inference off,
-the same embedder, telemetry off), on disk.
+"""Benchmark of the same adds and searches by memagent and by mem0, on disk.
+
+Searches go by each recipe; mem0 runs with inference off, the same embedder and
+telemetry off.
 
 Needs `pip install mem0ai` beside memagent; without it only ours is measured. mem0 keeps
 its vectors in qdrant-client's local store.
@@ -36,7 +38,7 @@ def texts(count: int) -> list[str]:
 
 
 def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
-    """Adds a second, one by one and durable; milliseconds a search of one user's memory."""
+    """Measure durable adds per second, one by one, and milliseconds per search of one user."""
     from memagent.agent import Agent
 
     with Agent(path=folder / "memory.db", user_id="ana") as agent:
@@ -71,7 +73,7 @@ def recipe_ms(agent: Agent, recipe: str, searches: int) -> float:
 
 
 def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
-    """The same through mem0."""
+    """Measure the same through mem0."""
     os.environ.update(
         MEM0_TELEMETRY="False",
         MEM0_DIR=str(folder / "mem0"),

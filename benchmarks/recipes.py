@@ -1,5 +1,6 @@
-"""Searches by the named recipes in a memory of 10,000 turns, and the rebuild of a graph
-of 10,000 events.
+"""Benchmark of searches by named recipes, and of the rebuild of a graph.
+
+The memory has 10,000 turns, the graph 10,000 events.
 
 Times are without embedding: the queries' vectors come from the cache. Of five queries
 one names a speaker and one a month. The yardstick is the bare product of 10,000 vectors
@@ -67,9 +68,7 @@ def sentence(dice: random.Random) -> str:
 
 
 async def filled() -> MemoryBank:
-    """A memory of 10,000 turns, what its commits put into the graph, and 10,000 events
-    linked in chains that rest on them.
-    """
+    """Return a memory of 10,000 turns with 10,000 events linked in chains that rest on them."""
     dice = random.Random(7)
     bank = MemoryBank(embedder=CachedEmbedder(StaticEmbedder()))
     for number in range(ITEMS // SESSION_TURNS):
@@ -100,8 +99,9 @@ async def filled() -> MemoryBank:
 
 
 def events_of(item_ids: list[str], session: Session, dice: random.Random) -> GraphDelta:
-    """An event a turn, linked to its item, to the event before it, and now and then to
-    another one of the session.
+    """Yield one event per turn, linked to its item and to the event before it.
+
+    Some are linked to another event of the session too.
     """
     events = [
         Event(
@@ -150,8 +150,9 @@ def questions() -> list[str]:
 async def one_round(
     bank: MemoryBank, recipe: Recipe, asked: list[str]
 ) -> tuple[float, float, float, float]:
-    """Milliseconds of a search for ten hits: p50 and p95 of processor time, then p50
-    and p95 by the clock.
+    """Measure milliseconds of a search for ten hits.
+
+    Returns p50 and p95 of processor time, then p50 and p95 by the clock.
     """
     spent: list[float] = []
     passed: list[float] = []

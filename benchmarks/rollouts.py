@@ -1,5 +1,6 @@
-"""Chunk-ingests a second of 64 concurrent rollouts on one core, and the memory that 256
-live rollouts of 32 sessions take.
+"""Benchmark of 64 concurrent rollouts on one core, and of the memory of 256 live ones.
+
+It counts chunk-ingests per second; the 256 rollouts have 32 sessions each.
 
 The model answers at once and at random, so what is measured is everything but the
 model: LangGraph, prompts, parsing, search, commits. Promises: at least 400 chunks a
@@ -72,15 +73,13 @@ def episode(sessions: int) -> Episode:
 
 
 class RandomPolicy:
-    """A manager that notes `facts` facts a chunk and adds, updates, deletes or passes
-    over at random.
-    """
+    """A manager that notes `facts` facts per chunk and picks its ops at random."""
 
     def __init__(self, seed: int, *, facts: int) -> None:
         self._dice, self._facts, self._seed, self._calls = random.Random(seed), facts, seed, 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Valid JSON, after letting the other rollouts run."""
+        """Return valid JSON, after letting the other rollouts run."""
         await asyncio.sleep(0)
         self._calls += 1
         shown = request.messages[-1].content
@@ -125,7 +124,7 @@ class RandomPolicy:
 async def played(
     agent: AsyncAgent, world: Episode, *, rollouts: int, facts: int
 ) -> list[Trajectory]:
-    """That many rollouts at once, each with a policy of its own."""
+    """Run that many rollouts at once, each with a policy of its own."""
     policies = (RandomPolicy(seed, facts=facts) for seed in range(rollouts))
     every = await asyncio.gather(
         *(play(agent.at(EMPTY).with_model(one), world, ask=False) for one in policies)
@@ -140,8 +139,9 @@ def chunks_in(every: Iterable[Trajectory]) -> int:
 
 
 async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
-    """Processor milliseconds of one run of a graph with as many nodes as the ingest
-    graph, which do nothing.
+    """Measure one run of a graph of idle nodes, in processor milliseconds.
+
+    It has as many nodes as the ingest graph.
     """
 
     async def nothing(state: IngestState) -> IngestState:
@@ -166,9 +166,7 @@ async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
 
 @contextmanager
 def collector_time() -> Generator[list[float]]:
-    """Processor seconds that the garbage collector takes in the block, as the only
-    member of a list.
-    """
+    """Yield a list for the processor seconds that the garbage collector takes in the block."""
     spent, began = [0.0], [0.0]
 
     def watch(phase: str, info: dict[str, int]) -> None:

@@ -1,5 +1,6 @@
-"""Requests a second of the REST service under a mixed load, beside the framework's
-ceiling and mem0, in one run.
+"""Benchmark of the REST service under a mixed load, beside bare FastAPI and mem0.
+
+It counts requests per second, all in one run.
 
 Nine in ten requests search, one in ten adds a memory, each for a user chosen at random,
 no two searches alike. Every server runs in a process of its own; adds of the service
@@ -62,7 +63,7 @@ async def fill(path: Path, *, memories: int, users: int) -> None:
 def running(
     command: list[str], port: int, *, wait_s: float = 60.0, **environment: str
 ) -> Iterator[int]:
-    """A server process that listens on a port: its id."""
+    """Start a server process that listens on a port and yield its id."""
     silent = subprocess.DEVNULL
     process = subprocess.Popen(
         command, stdout=silent, stderr=silent, env={**os.environ, **environment}
@@ -147,7 +148,7 @@ def _sizes(found: Outcome) -> dict[str, int]:
 
 
 def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The service, with every memory opened before."""
+    """Start the service, with every memory opened before."""
     asyncio.run(fill(folder / "memory.db", memories=given.memories, users=given.users))
     port = free_port()
     command = [
@@ -175,7 +176,7 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """The framework alone."""
+    """Start the framework alone."""
     port = free_port()
     command = [
         sys.executable,

@@ -63,7 +63,7 @@ class Told(BaseModel):
 
 
 def chat_app(path: str, *, model: str | None = None) -> FastAPI:
-    """The app on a store; a model answers, or without one the memory is quoted."""
+    """Build the app on a store; a model answers, or without one the memory is quoted."""
     store = open_store(AgentSettings(), path=path)
 
     @asynccontextmanager

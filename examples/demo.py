@@ -24,9 +24,7 @@ nobody ever told.
 
 
 def main() -> None:
-    """Remember the conversation in a fresh store, ask five questions, and show where an
-    answer came from.
-    """
+    """Remember a conversation in a fresh store, ask five questions and show an answer's sources."""
     conversation = read_conversation(DATA / "two_friends.txt")
     gold = {
         one["id"].partition(":")[2]: one

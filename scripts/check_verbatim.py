@@ -1,5 +1,6 @@
-"""How well the design that needs no model finds, cites and dates on LoCoMo
-conversations: one table a run.
+"""Check how well the design without a model finds, cites and dates on LoCoMo.
+
+It prints one table per run.
 
 For each conversation: seconds to ingest and to ask, what became of the turns, recall of
 gold evidence turns (as `memagent-eval` counts it, answerable questions), how many

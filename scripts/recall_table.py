@@ -1,5 +1,6 @@
-"""Evidence recall of a `memagent-eval` report as Markdown: every arm by category, then
-the single conversations shown apart.
+"""Print the evidence recall of a `memagent-eval` report as Markdown.
+
+It shows every arm by category, then the single conversations.
 
 A cell holds recall at each k of the report, joined by slashes. With `--into` the tables
 replace what stands between the page's two marks `<!-- recall NAME -->` and `<!--
@@ -37,8 +38,9 @@ def recall_tables(report: Report) -> str:
 
 
 def replaced(page: str, name: str, tables: str) -> str:
-    """The page with new tables between the marks of this name; raises `ValueError` when
-    they are not there once.
+    """Return the page with new tables between the marks of this name.
+
+    Raises `ValueError` unless they are there exactly once.
     """
     marks = re.compile(
         rf"(<!-- recall {re.escape(name)} -->\n).*?(<!-- /recall {re.escape(name)} -->)", re.DOTALL

@@ -1,5 +1,4 @@
-"""docs/rest.md from docs/openapi.json: every operation with its parameters, bodies and
-responses, and every schema.
+"""Write docs/rest.md from docs/openapi.json: every operation and every schema.
 
 python scripts/rest_page.py
 """
@@ -16,7 +15,7 @@ PAGE = Path("docs/rest.md")
 
 
 def rest_page(document: Mapping[str, Any]) -> str:
-    """The page."""
+    """Return the page."""
     lines = [
         "# REST reference",
         "",
@@ -88,7 +87,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A schema in a word or two."""
+    """Describe a schema in a word or two."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

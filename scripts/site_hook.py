@@ -1,5 +1,6 @@
-"""A hook of the documentation site: links out of `docs/` become the names of the files,
-since the site does not hold them.
+"""A hook of the documentation site that turns links out of `docs/` into file names.
+
+The site does not hold those files.
 """
 
 from __future__ import annotations
@@ -11,5 +12,5 @@ _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page's source with such links as plain names."""
+    """Return the page's source with such links as plain names."""
     return _OUTSIDE.sub(lambda found: f"{found[1]} (`{found[2].removeprefix('../')}`)", markdown)

@@ -1,5 +1,6 @@
-"""What serving millions of users takes: load, caches, workers, databases, cost, and the
-minutes after a node has died.
+"""A cost model of serving millions of users.
+
+It gives load, caches, workers, databases, cost, and the minutes after a node has died.
 
 A model, not a measurement: users' activity has a heavy tail (Pareto), the day has a
 peak, requests come in visits, and a worker keeps the memories used last. What share of
@@ -117,8 +118,9 @@ def crowd(given: Inputs) -> Crowd:
 
 
 def holding_time(count: Floats, rate: Floats, size: Floats, room: float) -> float:
-    """Seconds that an unused entry stays in an LRU cache of `room` bytes (Che's
-    approximation); inf when everything fits.
+    """Return the seconds that an unused entry stays in an LRU cache of `room` bytes.
+
+    This is Che's approximation; inf when everything fits.
     """
     if float((count * size).sum()) <= room:
         return inf
@@ -152,7 +154,7 @@ class Plan:
 
 
 def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
-    """The fewest nodes whose processors are no busier than `utilisation` at the peak."""
+    """Return the fewest nodes that stay below `utilisation` at the peak."""
 
     def with_nodes(nodes: int) -> Plan:
         workers = nodes * given.cores
@@ -196,8 +198,9 @@ def _busy(given: Inputs, found: Plan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The time after one node of a routed fleet has died at the peak, its users spread
-    over the others.
+    """Model the time after one node of a routed fleet has died at the peak.
+
+    Its users are spread over the other nodes.
     """
 
     banks: float
@@ -241,8 +244,9 @@ def spread(given: Inputs, users: Crowd, shards: int) -> float:
 
 
 def simulated_hits(rates: Floats, sizes: Floats, room: float, *, visits: int, seed: int) -> float:
-    """Share of visits that a plain LRU cache of `room` bytes serves, after a warm-up;
-    the check of `holding_time`.
+    """Simulate the share of visits that a plain LRU cache of `room` bytes serves.
+
+    It starts after a warm-up and checks `holding_time`.
     """
     dice = np.random.default_rng(seed)
     order: list[int] = dice.choice(len(rates), size=visits, p=rates / rates.sum()).tolist()
@@ -352,7 +356,7 @@ def _time(seconds: float) -> str:
 
 
 def table(given: Inputs, sizes: Sequence[int]) -> str:
-    """The table as Markdown, its inputs in a line above it."""
+    """Format the table as Markdown, its inputs in a line above it."""
     columns = [column(replace(given, users=size)) for size in sizes]
     told = ", ".join(
         f"`{field.name}` {getattr(given, field.name):,g}"
@@ -372,8 +376,9 @@ def table(given: Inputs, sizes: Sequence[int]) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with a new table between its marks; raises `ValueError` when they are
-    not there once.
+    """Return the page with a new table between its marks.
+
+    Raises `ValueError` unless they are there exactly once.
     """
     marks = re.compile(r"(<!-- ten million -->\n).*?(<!-- /ten million -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:

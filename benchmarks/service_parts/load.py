@@ -1,5 +1,7 @@
-"""A load light enough to leave the processor to the server: one thread, one epoll,
-plain sockets kept alive, requests made as they go.
+"""A load generator light enough to leave the processor to the server.
+
+It is one thread with one epoll and plain sockets kept alive, and makes requests as it
+goes.
 
 No two searches of a run are the same, so no cache of answers or of query vectors does
 the server's work.
@@ -50,7 +52,7 @@ _PATIENCE_S = 60.0
 
 
 def sentence(chance: random.Random) -> str:
-    """A memory of about 90 characters."""
+    """Return a memory of about 90 characters."""
     pick = chance.choice
     return (
         f"{pick(NAMES)} {pick(VERBS)} the {pick(KINDS)} {pick(THINGS)} at the {pick(PLACES)} {pick(REASONS)}, number "
@@ -69,7 +71,7 @@ class Questions:
         self._at = seed * 7_919 % self._all
 
     def next(self) -> str:
-        """The next question."""
+        """Return the next question."""
         self._at = left = (self._at + self._step) % self._all
         chosen: list[int] = []
         for size in self._sizes:
@@ -81,7 +83,7 @@ class Questions:
 
 
 def request(path: str, body: dict[str, object]) -> bytes:
-    """A POST as it goes over the wire."""
+    """Encode a POST as it goes over the wire."""
     data = json.dumps(body)
     return (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n{data}"
@@ -93,7 +95,7 @@ Request = tuple[bool, bytes]
 
 
 def mixed(users: int, *, writes: float, seed: int = 1) -> Iterator[Request]:
-    """Searches and adds without end, each for a user chosen at random."""
+    """Yield searches and adds without end, each for a user chosen at random."""
     chance, questions = random.Random(seed), Questions(seed)
     while True:
         user = f"?user_id=u{chance.randrange(users)}"
@@ -140,9 +142,7 @@ def drive(
     seconds: float = 1e9,
     watch: Callable[[], float] = lambda: 0.0,
 ) -> Outcome:
-    """Send requests, one at a time on each connection, until the time is over or there
-    are no more of them.
-    """
+    """Send requests, one at a time on each connection, until time or requests run out."""
     found = Outcome()
     poll = select.epoll()
     open_ones: dict[int, _Line] = {}

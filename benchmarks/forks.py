@@ -28,7 +28,10 @@ from memagent.testing.index_kit import unit_vectors
 DIM = 384
 SPEAKERS = 20  # one speaker's items are 5 % of all
 DIRECT = SourceRef(actor="user")
-WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
+WORDS = (
+    "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge "
+    "letter window"
+).split()
 
 
 class DrawnEmbedder:

@@ -13,7 +13,8 @@ has: the work is that of a trained model which says this. `model.generate` gets 
 left-padded prompts, temperature 1, dtype and thread; neither side knows an end token
 there, so both give the same number of tokens.
 
-    python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256] [--parts rounds,rollouts,sampler,step] [--quick]
+    python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256]
+        [--parts rounds,rollouts,sampler,step] [--quick]
 
 The widest batches are for the smaller sizes. `--quick` is 500k alone in narrow batches.
 """
@@ -301,7 +302,7 @@ def step_shares(
         figures: list[dict[str, float]] = []
 
         def experience(policy: PolicyModel) -> Experience:
-            policy._engine = RuleReplies(tokenizer, engine_of(model, tokenizer))
+            policy._engine = RuleReplies(tokenizer, engine_of(model, tokenizer))  # noqa: SLF001 (the trainer has no public hook)
             collector = Collector(agent=agent(), policy=policy, plan=rollout_plan(args))
             return Experience(collector=collector, plan=credit_plan(args), answering=reader)
 
@@ -314,7 +315,7 @@ def step_shares(
             processing_class=tokenizer,
             callbacks=[times],
         )
-        written = trainer._report
+        written = trainer._report  # noqa: SLF001 (the trainer has no public hook)
 
         def noted(step: Any, batch: Any, **options: Any) -> None:
             generation_s, began, packed = (
@@ -334,7 +335,7 @@ def step_shares(
             )
             written(step, batch, **options)
 
-        trainer._report = noted
+        trainer._report = noted  # noqa: SLF001 (the trainer has no public hook)
         trainer.train()
     kept, whole = figures[1:], sum(times.seconds[1:])
     found = {name: sum(one[name] for one in kept) / whole for name in kept[0] if name != "rows"}

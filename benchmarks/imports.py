@@ -27,7 +27,8 @@ HELP = "memagent --help"
 CODE = {
     EMPTY: "pass",
     IMPORT: "import memagent",
-    HELP: "import sys; sys.argv = ['memagent', '--help']; from memagent.cli.app import main; main()",
+    HELP: "import sys; sys.argv = ['memagent', '--help']\n"
+    "from memagent.cli.app import main; main()",
 }
 BUDGET_S = {EMPTY: EMPTY_S, IMPORT: 0.3, HELP: 0.5}
 ALLOWED = {
@@ -36,7 +37,8 @@ ALLOWED = {
     HELP: frozenset({"pydantic", "rich", "typer"}),
 }
 VENDORS = (
-    "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy pydantic qdrant_client rich rpds "
+    "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy "
+    "pydantic qdrant_client rich rpds "
     "sentence_transformers sqlalchemy tenacity torch transformers typer"
 ).split()
 
@@ -91,7 +93,10 @@ def seconds(code: str) -> float:
 
 def loaded_vendors(code: str) -> list[str]:
     """Vendor packages in `sys.modules` after running `code` in a fresh interpreter."""
-    tell = f"print(json.dumps([vendor for vendor in {VENDORS} if vendor in sys.modules]), file=sys.stderr)"
+    tell = (
+        f"print(json.dumps([vendor for vendor in {VENDORS} if vendor in sys.modules]), "
+        "file=sys.stderr)"
+    )
     return json.loads(
         run(f"import atexit, json, sys\natexit.register(lambda: {tell})\n{code}").splitlines()[-1]
     )

@@ -25,7 +25,8 @@ def report(
         value, most = bound if isinstance(bound, tuple) else (float(results[label]), bound)
         kept[label] = value <= most
         sys.stdout.write(
-            f"  promise: {label}: {value:g} of at most {most:g}: {'kept' if kept[label] else 'MISSED'}\n"
+            f"  promise: {label}: {value:g} of at most {most:g}: "
+            f"{'kept' if kept[label] else 'MISSED'}\n"
         )
     sys.stdout.write(json.dumps({"benchmark": name, "results": results, "kept": kept}) + "\n")
 

@@ -26,7 +26,10 @@ from measured import report
 if TYPE_CHECKING:
     from memagent.agent import Agent
 
-WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
+WORDS = (
+    "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge "
+    "letter window"
+).split()
 
 
 def texts(count: int) -> list[str]:
@@ -81,7 +84,7 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         ANONYMIZED_TELEMETRY="False",
     )
     warnings.simplefilter("ignore")
-    Memory: Any = importlib.import_module("mem0").Memory
+    mem0: Any = importlib.import_module("mem0")
     from memagent.embed.static import StaticEmbedder
 
     table = StaticEmbedder()
@@ -89,11 +92,13 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
     class Same:
         """Our static table behind mem0's embedder interface."""
 
-        def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        def embed(self, text: str, memory_action: str | None = None) -> list[float]:  # noqa: ARG002 (mem0's interface)
             return asyncio.run(table.embed([text]))[0].tolist()
 
         def embed_batch(
-            self, many: list[str], memory_action: str | None = None
+            self,
+            many: list[str],
+            memory_action: str | None = None,  # noqa: ARG002 (mem0's interface)
         ) -> list[list[float]]:
             return asyncio.run(table.embed(many)).tolist()
 
@@ -103,7 +108,7 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         "path": str(folder / "qdrant"),
         "on_disk": True,
     }
-    memory: Any = Memory.from_config(
+    memory: Any = mem0.Memory.from_config(
         {
             "vector_store": {"provider": "qdrant", "config": store},
             "history_db_path": str(folder / "history.db"),

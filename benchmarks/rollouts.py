@@ -8,7 +8,9 @@ second of processor time, and less than 1 GB for the 256. Beside them, what Lang
 takes by itself (a graph of six nodes that do nothing, run as the ingest graph is), and
 what the garbage collector takes with Python's thresholds and with `rare_collections`.
 
-    python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]       # --quick leaves out the 256
+    python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]
+
+`--quick` leaves out the 256.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ from memagent.graphs.running import run_graph
 from memagent.graphs.state import AgentContext, IngestState
 
 WORDS = (
-    "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter window river stone paper candle forest "
-    "engine violin basket mirror ladder copper silver rocket planet island castle orchard tunnel wagon meadow lantern anchor saddle compass"
+    "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter "
+    "window river stone paper candle forest "
+    "engine violin basket mirror ladder copper silver rocket planet island castle orchard tunnel "
+    "wagon meadow lantern anchor saddle compass"
 ).split()
 TURNS = 8  # one chunk a session
 _TURN = re.compile(r"\[(D\d+:\d+)\]")
@@ -62,7 +66,8 @@ def episode(sessions: int) -> Episode:
                     Turn(
                         id=f"D{number}:{at}",
                         speaker=("Ana", "Bo")[at % 2],
-                        text=f"I saw the {' '.join(dice.choices(WORDS, k=8))} near {dice.choice(WORDS)} today.",
+                        text=f"I saw the {' '.join(dice.choices(WORDS, k=8))} "
+                        f"near {dice.choice(WORDS)} today.",
                     )
                     for at in range(TURNS)
                 ),
@@ -144,7 +149,7 @@ async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
     It has as many nodes as the ingest graph.
     """
 
-    async def nothing(state: IngestState) -> IngestState:
+    async def nothing(_: IngestState) -> IngestState:
         return {}
 
     graph: Any = StateGraph(IngestState, context_schema=AgentContext)
@@ -169,7 +174,7 @@ def collector_time() -> Generator[list[float]]:
     """Yield a list for the processor seconds that the garbage collector takes in the block."""
     spent, began = [0.0], [0.0]
 
-    def watch(phase: str, info: dict[str, int]) -> None:
+    def watch(phase: str, _: dict[str, int]) -> None:
         now = time.process_time()
         if phase == "start":
             began[0] = now

@@ -135,8 +135,10 @@ def measure(
     }
     search, add = result["search"], result["add"]
     print(
-        f"{name:<22} {result['requests_per_s']:8.0f} {search['p50_ms']:8.2f} {search['p95_ms']:8.2f} {search['p99_ms']:8.2f} "
-        f"{add['p50_ms']:8.2f} {add['p95_ms']:8.2f} {add['p99_ms']:8.2f} {result['server_cpu_ms']:8.3f} {found.errors:7d}",
+        f"{name:<22} {result['requests_per_s']:8.0f} {search['p50_ms']:8.2f} "
+        f"{search['p95_ms']:8.2f} {search['p99_ms']:8.2f} "
+        f"{add['p50_ms']:8.2f} {add['p95_ms']:8.2f} {add['p99_ms']:8.2f} "
+        f"{result['server_cpu_ms']:8.3f} {found.errors:7d}",
         flush=True,
     )
     return result | _sizes(found)
@@ -167,7 +169,8 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         each_kb = 1e3 * (rss_mb(pid) - empty) / given.memories
         rate = opening.requests / opening.seconds
         print(
-            f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, {each_kb:.1f} kB a memory)"
+            f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, "
+            f"{each_kb:.1f} kB a memory)"
         )
         return {
             "kb_a_memory": round(each_kb, 1),
@@ -249,11 +252,13 @@ def main() -> None:
     given.others_seconds = given.others_seconds or given.seconds
     os.sched_setaffinity(0, CORES[1:] or CORES)
     print(
-        f"{given.memories:,} memories of {given.users} users, {given.connections} connections, {given.seconds:g} s each, "
+        f"{given.memories:,} memories of {given.users} users, {given.connections} connections, "
+        f"{given.seconds:g} s each, "
         f"{len(CORES)} cores, load average {os.getloadavg()[0]:.1f}"
     )
     print(
-        f"{'':<22} {'req/s':>8} {'search p50':>8} {'p95':>5} {'p99':>8} {'add p50':>8} {'p95':>8} {'p99':>8} {'CPU ms':>8} {'errors':>7}"
+        f"{'':<22} {'req/s':>8} {'search p50':>8} {'p95':>5} {'p99':>8} {'add p50':>8} {'p95':>8} "
+        f"{'p99':>8} {'CPU ms':>8} {'errors':>7}"
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -266,12 +271,15 @@ def main() -> None:
     grown_kb = 1e3 * (rss[-1] - rss[4]) / max(1.0, 0.5 * first["adds"]) if len(rss) == 10 else 0.0
     print("resident memory at each tenth, MB: " + " ".join(map(str, rss)))
     print(
-        f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory added"
+        f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory "
+        "added"
     )
     for row in rows[1:]:
         print(
-            f"requests/s, memagent / {row['name']}: {first['requests_per_s'] / max(row['requests_per_s'], 1e-9):.3g}; "
-            f"server CPU, {row['name']} / memagent: {row['server_cpu_ms'] / max(first['server_cpu_ms'], 1e-9):.3g}"
+            f"requests/s, memagent / {row['name']}: "
+            f"{first['requests_per_s'] / max(row['requests_per_s'], 1e-9):.3g}; "
+            f"server CPU, {row['name']} / memagent: "
+            f"{row['server_cpu_ms'] / max(first['server_cpu_ms'], 1e-9):.3g}"
         )
     kept = {
         "at least 1,000 requests/s": first["requests_per_s"] >= 1_000,

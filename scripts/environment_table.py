@@ -112,7 +112,10 @@ def table(level: Level, *, episodes: int, seeds: Sequence[int], only: Sequence[s
         lines.append(_row([f"`{variants[0].name}`", *cells]))
     store.close()
     named = ", ".join(map(str, seeds))
-    head = f"Level {level}, test split, {episodes} episodes of each of the seeds {named}, embedder {store.embedder.id}."
+    head = (
+        f"Level {level}, test split, {episodes} episodes of each of the seeds {named}, "
+        f"embedder {store.embedder.id}."
+    )
     parts = [head, "\n".join(lines)]
     if slopes:
         parts.append(f"Slope of success along `task_stream`: {', '.join(slopes)}.")
@@ -155,7 +158,8 @@ def replaced(page: str, text: str) -> str:
     marks = re.compile(r"(<!-- environments -->\n).*?(<!-- /environments -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            "the page needs <!-- environments --> and <!-- /environments --> once, on lines of their own"
+            "the page needs <!-- environments --> and <!-- /environments --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 

@@ -114,7 +114,8 @@ def main() -> int:
     for name, size in sizes.most_common():
         print(f"{size / MB:8.1f} MB  {name}")
     print(
-        f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone {lengths / MB:.1f} MB)"
+        f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone "
+        f"{lengths / MB:.1f} MB)"
     )
     print(
         json.dumps(

@@ -29,7 +29,10 @@ def recall_tables(report: Report) -> str:
     second = (
         f", second of `five_way`: {config.second_embedder}" if "five_way" in config.arms else ""
     )
-    head = f"{config.benchmark}, {conversations} conversations, {by_model}, embedder {config.embedder_id}{second}."
+    head = (
+        f"{config.benchmark}, {conversations} conversations, {by_model}, embedder "
+        f"{config.embedder_id}{second}."
+    )
     parts = [head, _table(report)]
     for name in apart:
         parts += [f"{name} by itself:", _table(report, episode=name)]
@@ -47,7 +50,8 @@ def replaced(page: str, name: str, tables: str) -> str:
     )
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            f"the page needs <!-- recall {name} --> and <!-- /recall {name} --> once, on lines of their own"
+            f"the page needs <!-- recall {name} --> and <!-- /recall {name} --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{tables}{found[2]}", page)
 

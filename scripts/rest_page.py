@@ -79,7 +79,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield "| field | type | | |"
         yield "| --- | --- | --- | --- |"
         for field, value in fields.items():
-            yield f"| `{field}` | {_type(value)} | {'required' if field in needed else ''} | {_line(value.get('description', ''))} |"
+            required = "required" if field in needed else ""
+            about = _line(value.get("description", ""))
+            yield f"| `{field}` | {_type(value)} | {required} | {about} |"
         yield ""
     elif "enum" in schema:
         yield f"One of {', '.join(f'`{one}`' for one in schema['enum'])}."

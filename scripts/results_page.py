@@ -99,7 +99,8 @@ def curves(summary: Mapping[str, Any]) -> str:
         for place, colour in enumerate(COLOURS)
     )
     names = "".join(
-        f'<text x="{52 + 100 * (place % 3)}" y="{224 + 13 * (place // 3)}" style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
+        f'<text x="{52 + 100 * (place % 3)}" y="{224 + 13 * (place // 3)}" '
+        f'style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
         for place, line in enumerate(lines)
     )
     picture = re.sub(

@@ -122,9 +122,9 @@ def _payload_bytes(bank: Any) -> float:
         index = index_module.QdrantIndex(calls_module.Calls.to("http://127.0.0.1:1"))
     except ImportError:
         return 0.0
-    level = bank._present()
+    level = bank._present()  # noqa: SLF001 (it measures the payload itself)
     rows = [row for item_id in level.ids if (row := level.row(item_id)) is not None]
-    return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)
+    return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)  # noqa: SLF001 (it measures the payload itself)
 
 
 def child(place: str, users: int) -> dict[str, float]:
@@ -163,7 +163,8 @@ def measure(shape: str, *, users: int, memories: int) -> dict[str, float]:
         store.close()
         [(size,)] = kit.rows_of(
             url,
-            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON "
+            "n.oid = c.relnamespace "
             "WHERE n.nspname = current_schema() AND c.relkind = 'r'",
         )
         found["postgres_bytes"] = float(size) / found["items"]

@@ -296,6 +296,8 @@ def column(given: Inputs) -> dict[str, str]:
         )
     )
     hottest = int(order[0])
+    faster = plan(replace(given, replay_us=given.replay_us / 10), users, routed=True)
+    busiest = spread(given, users, routed.nodes * given.cores)
     lost = failure(given, users, routed)
     dollars = (
         730.0 * (routed.nodes * given.node_hour + databases * given.database_hour)
@@ -304,18 +306,22 @@ def column(given: Inputs) -> dict[str, str]:
     return {
         "requests a second, mean / peak": f"{per_s / users.peak:,.0f} / {per_s:,.0f}",
         "memories, all users": _short(memories),
-        "memories of a user, median / mean / most": f"{_median(users):,.0f} / {memories / given.users:,.0f} / {users.memories.max():,.0f}",
+        "memories of a user, median / mean / most": (
+            f"{_median(users):,.0f} / {memories / given.users:,.0f} / {users.memories.max():,.0f}"
+        ),
         "opening one, median / largest": f"{_time(_median(users) * given.replay_us / 1e6)} / "
         f"{_time(users.memories.max() * given.replay_us / 1e6)}",
         "requests of the busiest 0.1 % of users": f"{top / per_s:.0%}",
         "hottest user, requests a second": f"{users.rate[hottest]:.2f}",
         f"nodes of {given.cores} cores, users routed": f"{routed.nodes:,}",
-        "nodes, were opening ten times cheaper": f"{plan(replace(given, replay_us=given.replay_us / 10), users, routed=True).nodes:,}",
+        "nodes, were opening ten times cheaper": f"{faster.nodes:,}",
         "requests that find the memory open": f"{routed.hit_share:.1%}",
         "an idle memory stays open for": "ever" if routed.held_s == inf else _time(routed.held_s),
-        "cores that replay / serve, at the peak": f"{routed.replay_cores:,.1f} / {routed.serve_cores:,.1f}",
+        "cores that replay / serve, at the peak": (
+            f"{routed.replay_cores:,.1f} / {routed.serve_cores:,.1f}"
+        ),
         "nodes without routing (find it open)": f"{loose.nodes:,} ({loose.hit_share:.0%})",
-        "busiest worker over the mean, by hash": f"{spread(given, users, routed.nodes * given.cores):.2f}",
+        "busiest worker over the mean, by hash": f"{busiest:.2f}",
         "durable writes a second at the peak": f"{writes:,.0f}",
         "PostgreSQL servers, by hash of the user": f"{databases:,}",
         "stored, without copies": f"{stored_gb:,.0f} GB"
@@ -383,7 +389,8 @@ def replaced(page: str, text: str) -> str:
     marks = re.compile(r"(<!-- ten million -->\n).*?(<!-- /ten million -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            "the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of their own"
+            "the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 
@@ -417,7 +424,8 @@ def main() -> int:
     if given.pop("check"):
         formula, simulated = check(given["seed"])
         print(
-            f"share of visits served from the cache: formula {formula:.4f}, simulated {simulated:.4f}"
+            f"share of visits served from the cache: formula {formula:.4f}, simulated "
+            f"{simulated:.4f}"
         )
         return 0
     text = table(Inputs(**given), sizes)

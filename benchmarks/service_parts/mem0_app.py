@@ -42,11 +42,11 @@ TABLE = StaticEmbedder()
 class Same:
     """Our static table behind mem0's embedder interface."""
 
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:  # noqa: ARG002 (mem0's interface)
         """One vector."""
         return TABLE.encode([text])[0].tolist()
 
-    def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:
+    def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:  # noqa: ARG002 (mem0's interface)
         """Return a vector per text."""
         return TABLE.encode(many).tolist()
 

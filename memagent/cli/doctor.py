@@ -32,7 +32,6 @@ from memagent.core.errors import MemAgentError
 if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import AgentSettings
-    from memagent.core.records import Scope
 
 PACKAGES = ("memagent", "environments", "train")
 """The top-level names that must lead to this distribution."""
@@ -63,12 +62,10 @@ class Examination:
         """Return all findings for people."""
         parts: list[RenderableType] = []
         for title in ("versions", "packages", "extras", "settings", "store"):
-            parts += [pairs(getattr(self, title), title=title), plain("")]
+            parts += [pairs(getattr(self, title), title=title), ""]
         if self.users:
-            rows = table(*_USER_COLUMNS)
-            for user in self.users:
-                rows.add_row(*(plain(str(user[column])) for column in _USER_COLUMNS))
-            parts += [rows, plain("")]
+            rows = ([str(user[column]) for column in _USER_COLUMNS] for user in self.users)
+            parts += [table(_USER_COLUMNS, rows), ""]
         parts += [line(("problem  ", "bold red"), problem) for problem in self.problems]
         return Group(*parts, *([] if self.problems else [plain("all is well", "green")]))
 
@@ -286,8 +283,10 @@ def _embedder_label(embedder_id: str, dim: int) -> str:
 
 
 async def _examine_users(report: Examination, store: Store) -> None:
+    from memagent.journal.database import DatabaseJournal
+
     for scope in await store.journal.scopes():
-        faults = _chain_faults(store, scope)
+        faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
         label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
         report.problems += [f"history of {label}: {fault}" for fault in faults]
         counts: dict[str, Any] = dict.fromkeys(_COUNTS, "?")
@@ -298,9 +297,3 @@ async def _examine_users(report: Examination, store: Store) -> None:
                 report.problems.append(message_of(exc))
         chain = f"{len(faults)} faults" if faults else "intact"
         report.users.append({"user": label, "chain": chain, **counts})
-
-
-def _chain_faults(store: Store, scope: Scope) -> list[str]:
-    from memagent.journal.database import DatabaseJournal
-
-    return store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -65,11 +65,15 @@ def line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*((neutral(text), style) for text, style in styled))
 
 
-def table(*columns: str, fixed: Sequence[str] = ()) -> Table:
-    """Return an empty table without lines; columns in `fixed` are never wrapped."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, fixed: Collection[str] = ()
+) -> Table:
+    """Return a table without lines; columns in `fixed` are never wrapped."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(column, no_wrap=column in fixed, overflow="fold")
+    for row in rows:
+        grid.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
     return grid
 
 

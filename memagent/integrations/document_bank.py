@@ -53,23 +53,21 @@ class DocumentBank:
         writes: dict[str, PutOp] = {}
         touched: dict[str, Document] = {}
         for op in ops:
-            result: Result = None
-            hits: list[tuple[Document, float | None]] = []
+            read: list[Document] = []
             if isinstance(op, GetOp):
-                document = _present(state, op.namespace, op.key, now=bank.now())
-                if document is not None:
-                    hits = [(document, None)]
-                    result = _as_item(document)
+                read = _present(state, op.namespace, op.key, now=bank.now())
+                results.append(_as_item(read[0]) if read else None)
             elif isinstance(op, SearchOp):
                 hits = await self._search(bank, state, op)
-                result = [_as_search_item(document, score) for document, score in hits]
+                read = [document for document, _ in hits]
+                results.append([_as_search_item(document, score) for document, score in hits])
             elif isinstance(op, ListNamespacesOp):
-                result = self._namespaces(bank, state, op)
+                results.append(self._namespaces(bank, state, op))
             else:
                 writes[documents.document_id(op.namespace, op.key)] = op
+                results.append(None)
             if isinstance(op, GetOp | SearchOp) and op.refresh_ttl:
-                touched.update({document.item.id: document for document, _ in hits})
-            results.append(result)
+                touched |= {document.item.id: document for document in read}
         if writes or touched:
             await self._write(bank, writes, touched)
         return results
@@ -194,14 +192,13 @@ class DocumentBank:
             await assign(bank, plan, actor="user" if writes else "refresh")
 
 
-def _present(state: BankState, namespace: Namespace, key: str, *, now: datetime) -> Document | None:
+def _present(state: BankState, namespace: Namespace, key: str, *, now: datetime) -> list[Document]:
+    """Return the one live document at a place, if there is one."""
     item = state.items.get(documents.document_id(namespace, key))
-    if item is None or not item.active or item.expired(now):
-        return None
-    document = documents.decoded(item)
-    if document is None or (document.namespace, document.key) != (namespace, key):
-        return None
-    return document
+    document = documents.decoded(item) if item is not None and item.active else None
+    if document is None or document.item.expired(now):
+        return []
+    return [document] if (document.namespace, document.key) == (namespace, key) else []
 
 
 def _as_item(document: Document) -> Item:

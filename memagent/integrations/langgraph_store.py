@@ -212,8 +212,11 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
             documents.check_filter(op.filter or {})
         elif isinstance(op, GetOp | PutOp):  # pyright: ignore[reportUnnecessaryIsInstance]
             _check_labels(op.namespace)
-            if isinstance(op, PutOp):
-                _check_ttl(op.ttl)
+            ttl = op.ttl if isinstance(op, PutOp) else None
+            if ttl is not None and not (isfinite(ttl) and ttl > 0):
+                raise InputError(
+                    f"a ttl of {ttl} minutes is no time to live; give more than nothing"
+                )
         else:
             raise InputError(f"there is no store operation {type(op).__name__}")
     return checked
@@ -230,8 +233,3 @@ def _check_labels(labels: Sequence[object]) -> None:
 def _check_page(limit: int, offset: int) -> None:
     if limit < 0 or offset < 0:
         raise InputError(f"limit {limit}, offset {offset}: neither can be below 0")
-
-
-def _check_ttl(ttl: float | None) -> None:
-    if ttl is not None and not (isfinite(ttl) and ttl > 0):
-        raise InputError(f"a ttl of {ttl} minutes is no time to live; give more than nothing")

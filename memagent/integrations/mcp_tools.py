@@ -167,9 +167,10 @@ class MemoryTools:
                 raise InputError("the cursor is not one of this memory; list from the beginning")
         rest = [item for item in items[start:] if item.id in active]
         page = rest[:limit]
+        following = base64.urlsafe_b64encode(json.dumps(page[-1].id).encode()) if page else b""
         return Page(
             memories=tuple(_remembered(item) for item in page),
-            next_cursor=_cursor(page[-1].id) if len(rest) > limit else None,
+            next_cursor=following.decode() if len(rest) > limit else None,
         )
 
     async def history(self, memory_id: MemoryId) -> Changes:
@@ -209,10 +210,6 @@ class MemoryTools:
 def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:
     fields = {name: getattr(item, name) for name in Remembered.model_fields if name != "score"}
     return Remembered(**fields, score=score)
-
-
-def _cursor(item_id: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps(item_id).encode()).decode()
 
 
 def _read_cursor(cursor: str) -> str:

@@ -46,8 +46,7 @@ class OwnersAgents:
 
     async def get(self, memory_id: str) -> AsyncAgent:
         """Return the agent that has an active memory of this id. Raises `InputError`."""
-        agent = await self.find(memory_id)
-        if agent is None:
+        if (agent := await self.find(memory_id)) is None:
             raise unknown(memory_id)
         return agent
 

@@ -35,7 +35,6 @@ class ImportReport(Record):
     """The counts of an import."""
 
     found: int
-    """Memories in the source, of the user whom the caller names."""
     imported: int
     skipped: int
     """There already."""

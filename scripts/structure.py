@@ -75,10 +75,9 @@ def imported_by(tree: ast.Module, names: Mapping[str, Path]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
-        elif isinstance(node, ast.ImportFrom) and node.module in names:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if inner in names else node.module
+        elif isinstance(node, ast.ImportFrom) and (module := node.module or "") in names:
+            inner = (f"{module}.{alias.name}" for alias in node.names)
+            yield from (name if name in names else module for name in inner)
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -104,7 +104,7 @@ class Options:
 # -- commands --------------------------------------------------------------------------
 
 Outcome = int | None
-Body = TypeVar("Body", bound=Callable[..., Outcome | Coroutine[Any, Any, Outcome]])
+Body = Callable[..., Outcome | Coroutine[Any, Any, Outcome]]
 
 
 class CommandGroup(TyperGroup):
@@ -145,27 +145,22 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
+def add_command(app: typer.Typer, name: str, body: Body) -> None:
     """Register a function as a command; it may be a coroutine function.
 
     The function takes `Options` and parameters of its own and returns its exit code
     (None is 0). A parameter that is a dataclass stands for one option per field.
     """
+    common = {parameter.name for parameter in option_parameters(Options)}
 
-    def register(body: Body) -> Body:
-        common = {parameter.name for parameter in option_parameters(Options)}
+    def run(**values: Any) -> None:
+        options = call_with_options(Options, values)
+        code = _execute(options, partial(call_with_options, body, values))
+        if code:
+            raise typer.Exit(code)
 
-        def run(**values: Any) -> None:
-            options = call_with_options(Options, values)
-            code = _execute(options, partial(call_with_options, body, values))
-            if code:
-                raise typer.Exit(code)
-
-        own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
-        app.command(name)(with_signature(run, body, own_first))
-        return body
-
-    return register
+    own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
+    app.command(name)(with_signature(run, body, own_first))
 
 
 def _execute(options: Options, work: Callable[[], Any]) -> int:

@@ -1,5 +1,6 @@
-"""One fork with one edit, one filtered search and one two-hop walk, at 200 and at
-20,000 items; beside deepcopy of the same data.
+"""Benchmark of a fork with one edit, a filtered search and a two-hop walk.
+
+It runs at 200 and at 20,000 items, beside deepcopy of the same data.
 
 The promise: the larger costs at most three times the smaller and at most 300
 microseconds. Also a full garbage collection with 2,000 forks alive.
@@ -27,7 +28,10 @@ from memagent.testing.index_kit import unit_vectors
 DIM = 384
 SPEAKERS = 20  # one speaker's items are 5 % of all
 DIRECT = SourceRef(actor="user")
-WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
+WORDS = (
+    "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge "
+    "letter window"
+).split()
 
 
 class DrawnEmbedder:
@@ -48,9 +52,7 @@ class DrawnEmbedder:
 
 
 async def filled(items: int) -> MemoryBank:
-    """A bank of that many items, a twentieth of them each speaker's, with times and so
-    with a graph.
-    """
+    """Return a bank of that many items with times and a graph, a twentieth per speaker."""
     dice = random.Random(items)
     bank = MemoryBank(embedder=DrawnEmbedder())
     day = 86_400.0
@@ -71,7 +73,7 @@ async def filled(items: int) -> MemoryBank:
 
 
 def time_of(seconds: float) -> Any:
-    """A moment that many seconds after the epoch."""
+    """Return a moment that many seconds after the epoch."""
     from datetime import UTC, datetime, timedelta
 
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)

@@ -1,5 +1,4 @@
-"""What batching buys, what the sampler costs over `model.generate`, where a training
-step's time goes, and what local reruns add.
+"""Benchmark of batched generation, sampler overhead, step shares and local reruns.
 
 Promises: 256 rollouts, agent and memory included, are at least 10 times as fast in
 batches as one by one (500k), the engine has at least 0.7 of the speed of
@@ -14,7 +13,8 @@ has: the work is that of a trained model which says this. `model.generate` gets 
 left-padded prompts, temperature 1, dtype and thread; neither side knows an end token
 there, so both give the same number of tokens.
 
-    python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256] [--parts rounds,rollouts,sampler,step] [--quick]
+    python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256]
+        [--parts rounds,rollouts,sampler,step] [--quick]
 
 The widest batches are for the smaller sizes. `--quick` is 500k alone in narrow batches.
 """
@@ -64,8 +64,9 @@ _LINE = re.compile(r"^(\d+) ?(.*)$", re.MULTILINE)
 
 
 class RuleReplies:
-    """An engine whose replies follow a rule; with a model below it, each costs what
-    sampling it would.
+    """An engine whose replies follow a rule.
+
+    With a model below it, each reply costs what sampling it would.
 
     Of a turn it notes eight words, with the chance `keep`; a fact is mostly added, at
     times it changes, ends or repeats a memory.
@@ -140,13 +141,13 @@ def world(sessions: int) -> Synthetic:
 
 
 def agent() -> AsyncAgent:
-    """The agent that is trained, in memory."""
+    """Return the agent under training, in memory."""
     store = open_store(path=":memory:", embedder="hashing")
     return store.agent(Scope(user_id="bench"), model=FunctionModel(str), design="memory_r2_brief")
 
 
 def engine_of(model: Any, tokenizer: Any) -> TransformersEngine:
-    """A sampler that no token ends."""
+    """Return a sampler that no token ends."""
     return TransformersEngine(model, eos_ids=[], pad_id=tokenizer.pad_token_id)
 
 
@@ -202,8 +203,9 @@ def speeds(model: Any, tokenizer: Any, widths: Sequence[int]) -> dict[str, Any]:
 def against_generate(
     model: Any, tokenizer: Any, *, width: int, tokens: int, repeats: int
 ) -> dict[str, float]:
-    """The engine's speed over that of `model.generate` on the same prompts; the best of
-    some repeats each, taken in turns.
+    """Return the engine's speed over that of `model.generate` on the same prompts.
+
+    Each speed is the best of several repeats that alternate.
     """
     draws = random.Random(width)
     prompts = [
@@ -252,11 +254,11 @@ class StepTimes(TrainerCallback):
         self._began = 0.0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """An optimizer step begins, generation within."""
+        """Note the start of an optimizer step, generation included."""
         self._began = time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """It is over."""
+        """Note the end of the step."""
         self.seconds.append(time.process_time() - self._began)
 
 
@@ -300,7 +302,7 @@ def step_shares(
         figures: list[dict[str, float]] = []
 
         def experience(policy: PolicyModel) -> Experience:
-            policy._engine = RuleReplies(tokenizer, engine_of(model, tokenizer))
+            policy._engine = RuleReplies(tokenizer, engine_of(model, tokenizer))  # noqa: SLF001 (the trainer has no public hook)
             collector = Collector(agent=agent(), policy=policy, plan=rollout_plan(args))
             return Experience(collector=collector, plan=credit_plan(args), answering=reader)
 
@@ -313,7 +315,7 @@ def step_shares(
             processing_class=tokenizer,
             callbacks=[times],
         )
-        written = trainer._report
+        written = trainer._report  # noqa: SLF001 (the trainer has no public hook)
 
         def noted(step: Any, batch: Any, **options: Any) -> None:
             generation_s, began, packed = (
@@ -333,7 +335,7 @@ def step_shares(
             )
             written(step, batch, **options)
 
-        trainer._report = noted
+        trainer._report = noted  # noqa: SLF001 (the trainer has no public hook)
         trainer.train()
     kept, whole = figures[1:], sum(times.seconds[1:])
     found = {name: sum(one[name] for one in kept) / whole for name in kept[0] if name != "rows"}
@@ -352,7 +354,7 @@ def step_shares(
 
 
 def rounds(tokenizer: Any, sessions: int, *, local: float) -> int:
-    """Generation rounds of a collection of eight rollouts."""
+    """Count the generation rounds of a collection of eight rollouts."""
     policy = PolicyModel(RuleReplies(tokenizer), tokenizer, width=256)
     plan = RolloutPlan(members=8, local_probability=local, reruns=4)
     episode: Episode = next(iter(world(sessions).episodes("train")))

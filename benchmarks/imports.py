@@ -1,5 +1,4 @@
-"""What starting up costs: `import memagent` and `memagent --help` as multiples of an
-empty Python process.
+"""Benchmark of start-up: `import memagent` and `memagent --help` beside an empty process.
 
 Start-up is what a user feels on each command and a server on each cold start. A time
 alone says little, for a busy machine doubles it, so each sample starts three processes
@@ -28,7 +27,8 @@ HELP = "memagent --help"
 CODE = {
     EMPTY: "pass",
     IMPORT: "import memagent",
-    HELP: "import sys; sys.argv = ['memagent', '--help']; from memagent.cli.app import main; main()",
+    HELP: "import sys; sys.argv = ['memagent', '--help']\n"
+    "from memagent.cli.app import main; main()",
 }
 BUDGET_S = {EMPTY: EMPTY_S, IMPORT: 0.3, HELP: 0.5}
 ALLOWED = {
@@ -37,14 +37,17 @@ ALLOWED = {
     HELP: frozenset({"pydantic", "rich", "typer"}),
 }
 VENDORS = (
-    "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy pydantic qdrant_client rich rpds "
+    "alembic dateparser fastapi langchain_core langgraph langsmith litellm mcp networkx numpy "
+    "pydantic qdrant_client rich rpds "
     "sentence_transformers sqlalchemy tenacity torch transformers typer"
 ).split()
 
 
 @dataclass(frozen=True)
 class Row:
-    """One command: median wall time, median ratio to the empty process of the same
+    """One command's figures.
+
+    They are the median wall time, the median ratio to the empty process of the same
     sample, its limit, and the vendors it loads.
     """
 
@@ -56,8 +59,9 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the command keeps its budget and loads no vendor that it may not; the
-        empty process is the yardstick and always does.
+        """Whether the command keeps its budget and loads no forbidden vendor.
+
+        The empty process is the yardstick and always passes.
         """
         return self.command == EMPTY or (
             self.ratio <= self.ratio_limit and set(self.vendors) <= ALLOWED[self.command]
@@ -65,7 +69,7 @@ class Row:
 
 
 def run(code: str) -> str:
-    """Standard error of a fresh interpreter that runs `code`.
+    """Return the standard error of a fresh interpreter that runs `code`.
 
     Raises `CalledProcessError` when it fails.
     """
@@ -89,14 +93,17 @@ def seconds(code: str) -> float:
 
 def loaded_vendors(code: str) -> list[str]:
     """Vendor packages in `sys.modules` after running `code` in a fresh interpreter."""
-    tell = f"print(json.dumps([vendor for vendor in {VENDORS} if vendor in sys.modules]), file=sys.stderr)"
+    tell = (
+        f"print(json.dumps([vendor for vendor in {VENDORS} if vendor in sys.modules]), "
+        "file=sys.stderr)"
+    )
     return json.loads(
         run(f"import atexit, json, sys\natexit.register(lambda: {tell})\n{code}").splitlines()[-1]
     )
 
 
 def measure(samples: int) -> list[Row]:
-    """A row for each command, the empty process first."""
+    """Return a row for each command, the empty process first."""
     for code in CODE.values():
         run(code)  # fills the bytecode and file caches
     taken = [{command: seconds(code) for command, code in CODE.items()} for _ in range(samples)]

@@ -1,6 +1,4 @@
-"""Printing of measurements: a table for people, one line of JSON for machines, and
-whether each promise was kept.
-"""
+"""Output of measurements: a table for people, one line of JSON for machines, the promises."""
 
 from __future__ import annotations
 
@@ -16,8 +14,10 @@ def report(
     *,
     promises: Mapping[str, float | tuple[float, float]] | None = None,
 ) -> None:
-    """Print the results; `promises` maps a result's name to its upper bound, or a label
-    to (value, upper bound).
+    """Print the results.
+
+    `promises` maps a result's name to its upper bound, or a label to (value, upper
+    bound).
     """
     _rows(results, 0)
     kept: dict[str, bool] = {}
@@ -25,7 +25,8 @@ def report(
         value, most = bound if isinstance(bound, tuple) else (float(results[label]), bound)
         kept[label] = value <= most
         sys.stdout.write(
-            f"  promise: {label}: {value:g} of at most {most:g}: {'kept' if kept[label] else 'MISSED'}\n"
+            f"  promise: {label}: {value:g} of at most {most:g}: "
+            f"{'kept' if kept[label] else 'MISSED'}\n"
         )
     sys.stdout.write(json.dumps({"benchmark": name, "results": results, "kept": kept}) + "\n")
 

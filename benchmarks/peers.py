@@ -1,5 +1,7 @@
-"""The same adds and searches (by each recipe) by memagent and by mem0 (inference off,
-the same embedder, telemetry off), on disk.
+"""Benchmark of the same adds and searches by memagent and by mem0, on disk.
+
+Searches go by each recipe; mem0 runs with inference off, the same embedder and
+telemetry off.
 
 Needs `pip install mem0ai` beside memagent; without it only ours is measured. mem0 keeps
 its vectors in qdrant-client's local store.
@@ -24,7 +26,10 @@ from measured import report
 if TYPE_CHECKING:
     from memagent.agent import Agent
 
-WORDS = "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge letter window".split()
+WORDS = (
+    "boat harbour tea lisbon porto dog chess piano garden winter rent flight market bridge "
+    "letter window"
+).split()
 
 
 def texts(count: int) -> list[str]:
@@ -36,7 +41,7 @@ def texts(count: int) -> list[str]:
 
 
 def ours(folder: Path, count: int, searches: int) -> dict[str, float]:
-    """Adds a second, one by one and durable; milliseconds a search of one user's memory."""
+    """Measure durable adds per second, one by one, and milliseconds per search of one user."""
     from memagent.agent import Agent
 
     with Agent(path=folder / "memory.db", user_id="ana") as agent:
@@ -71,7 +76,7 @@ def recipe_ms(agent: Agent, recipe: str, searches: int) -> float:
 
 
 def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
-    """The same through mem0."""
+    """Measure the same through mem0."""
     os.environ.update(
         MEM0_TELEMETRY="False",
         MEM0_DIR=str(folder / "mem0"),
@@ -79,7 +84,7 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         ANONYMIZED_TELEMETRY="False",
     )
     warnings.simplefilter("ignore")
-    Memory: Any = importlib.import_module("mem0").Memory
+    mem0: Any = importlib.import_module("mem0")
     from memagent.embed.static import StaticEmbedder
 
     table = StaticEmbedder()
@@ -87,11 +92,13 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
     class Same:
         """Our static table behind mem0's embedder interface."""
 
-        def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        def embed(self, text: str, memory_action: str | None = None) -> list[float]:  # noqa: ARG002 (mem0's interface)
             return asyncio.run(table.embed([text]))[0].tolist()
 
         def embed_batch(
-            self, many: list[str], memory_action: str | None = None
+            self,
+            many: list[str],
+            memory_action: str | None = None,  # noqa: ARG002 (mem0's interface)
         ) -> list[list[float]]:
             return asyncio.run(table.embed(many)).tolist()
 
@@ -101,7 +108,7 @@ def mem0s(folder: Path, count: int, searches: int) -> dict[str, float]:
         "path": str(folder / "qdrant"),
         "on_disk": True,
     }
-    memory: Any = Memory.from_config(
+    memory: Any = mem0.Memory.from_config(
         {
             "vector_store": {"provider": "qdrant", "config": store},
             "history_db_path": str(folder / "history.db"),

@@ -1,5 +1,6 @@
-"""Durable writes and reads through a bank on PostgreSQL, beside SQLite on the same disk
-in the same run: rates, p95, ratio.
+"""Benchmark of durable writes and reads on PostgreSQL beside SQLite on the same disk.
+
+It reports rates, the 95th percentile and the ratio of one run.
 
 Without `--url` a server of its own is started in a temporary folder (fsync on, one
 socket) and ended again. The promises bound how many times slower PostgreSQL may be:
@@ -32,18 +33,19 @@ MOST_TIMES_SLOWER = {"single": 8.0, "16 users at once": 10.0, "one batch": 4.0}
 
 
 def add(i: int) -> OpBatch:
-    """A batch of one new fact."""
+    """Return a batch of one new fact."""
     return OpBatch(accepted=(Add(fact=Fact(text=f"Ana likes tea number {i}", subject="Ana")),))
 
 
 def p95_ms(seconds: list[float]) -> float:
-    """The 95th percentile in milliseconds."""
+    """Return the 95th percentile in milliseconds."""
     return round(sorted(seconds)[int(len(seconds) * 0.95)] * 1e3, 2)
 
 
 async def measure(place: str, count: int, batch: int) -> dict[str, float]:
-    """Adds a second one by one, by 16 users at once (group commit) and in one batch;
-    p95 of an add and of a search.
+    """Measure adds per second and the p95 of an add and of a search.
+
+    Adds go one by one, by 16 users at once (group commit) and in one batch.
     """
     store = open_store(path=place)
     try:

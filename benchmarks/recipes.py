@@ -1,5 +1,6 @@
-"""Searches by the named recipes in a memory of 10,000 turns, and the rebuild of a graph
-of 10,000 events.
+"""Benchmark of searches by named recipes, and of the rebuild of a graph.
+
+The memory has 10,000 turns, the graph 10,000 events.
 
 Times are without embedding: the queries' vectors come from the cache. Of five queries
 one names a speaker and one a month. The yardstick is the bare product of 10,000 vectors
@@ -43,33 +44,45 @@ PROMISES_MS = {"fast": 2.0, "balanced": 10.0, "deep": 30.0}
 REBUILD_S = 3.0
 SPEAKERS = "Ana Bo Chi Dee Emre Fatou".split()
 OPENINGS = (
-    "I finally|Yesterday we|Last week I|My sister|You know,|Next month we|The other day I|Our neighbour|Honestly I|On Friday we"
+    "I finally|Yesterday we|Last week I|My sister|You know,|Next month we|The other day I|Our "
+    "neighbour|Honestly I|On Friday we"
 ).split("|")
-VERBS = "visited painted repaired sold bought cooked lost found planted borrowed watched finished started cancelled moved played".split()
-THINGS = (
-    "boat harbour tea piano garden flight market bridge letter window bicycle kitten library mountain recipe violin camera jacket lamp "
-    "painting novel ticket laptop tent sofa mirror necklace drum kettle ladder carpet puzzle sculpture telescope wallet compass basket"
+VERBS = (
+    "visited painted repaired sold bought cooked lost found planted borrowed watched finished "
+    "started cancelled moved played"
 ).split()
-PLACES = "Lisbon Porto Oslo Kyoto Lima Cairo Tartu Galway Turin Ghent Bergen Split Leiden Graz Bilbao".split()
+THINGS = (
+    "boat harbour tea piano garden flight market bridge letter window bicycle kitten library "
+    "mountain recipe violin camera jacket lamp "
+    "painting novel ticket laptop tent sofa mirror necklace drum kettle ladder carpet puzzle "
+    "sculpture telescope wallet compass basket"
+).split()
+PLACES = (
+    "Lisbon Porto Oslo Kyoto Lima Cairo Tartu Galway Turin Ghent Bergen Split Leiden Graz Bilbao"
+).split()
 ENDINGS = (
-    "and it rained all day|because the old one broke|for my mother's birthday|with two friends from work|before the winter came|"
-    "although it was far too expensive|and I would do it again|which made the children laugh|after the long meeting"
+    "and it rained all day|because the old one broke|for my mother's birthday|with two friends "
+    "from work|before the winter came|"
+    "although it was far too expensive|and I would do it again|which made the children laugh|"
+    "after the long meeting"
 ).split("|")
 START = datetime(2021, 1, 4, tzinfo=UTC)
 
 
 def sentence(dice: random.Random) -> str:
     """One turn of small talk; the rare words follow a power law, as in real text."""
-    rare = f"{dice.choice('bdfgklmnprstv')}{dice.choice('aeiou')}{'nrlm'[int(4 * dice.random() ** 3)]}{int(2_000 * dice.random() ** 4)}"
-    said = f"{dice.choice(OPENINGS)} {dice.choice(VERBS)} the {dice.choice(THINGS)} in {dice.choice(PLACES)} {dice.choice(ENDINGS)}"
+    start = dice.choice("bdfgklmnprstv") + dice.choice("aeiou")
+    rare = f"{start}{'nrlm'[int(4 * dice.random() ** 3)]}{int(2_000 * dice.random() ** 4)}"
+    said = (
+        f"{dice.choice(OPENINGS)} {dice.choice(VERBS)} the {dice.choice(THINGS)} in "
+        f"{dice.choice(PLACES)} {dice.choice(ENDINGS)}"
+    )
     more = f", and the {dice.choice(THINGS)} of {rare} too" if dice.random() < 0.6 else ""
     return f"{said}{more}."
 
 
 async def filled() -> MemoryBank:
-    """A memory of 10,000 turns, what its commits put into the graph, and 10,000 events
-    linked in chains that rest on them.
-    """
+    """Return a memory of 10,000 turns with 10,000 events linked in chains that rest on them."""
     dice = random.Random(7)
     bank = MemoryBank(embedder=CachedEmbedder(StaticEmbedder()))
     for number in range(ITEMS // SESSION_TURNS):
@@ -100,8 +113,9 @@ async def filled() -> MemoryBank:
 
 
 def events_of(item_ids: list[str], session: Session, dice: random.Random) -> GraphDelta:
-    """An event a turn, linked to its item, to the event before it, and now and then to
-    another one of the session.
+    """Yield one event per turn, linked to its item and to the event before it.
+
+    Some are linked to another event of the session too.
     """
     events = [
         Event(
@@ -140,7 +154,8 @@ def questions() -> list[str]:
                 asked.append(f"Why did {dice.choice(SPEAKERS)} say that somebody {words}?")
             case 1:
                 asked.append(
-                    f"Who {words} in {dice.choice(['March', 'July', 'November'])} {dice.choice([2021, 2022, 2023])}?"
+                    f"Who {words} in {dice.choice(['March', 'July', 'November'])} "
+                    f"{dice.choice([2021, 2022, 2023])}?"
                 )
             case _:
                 asked.append(f"Who {words} {dice.choice(ENDINGS)}?")
@@ -150,8 +165,9 @@ def questions() -> list[str]:
 async def one_round(
     bank: MemoryBank, recipe: Recipe, asked: list[str]
 ) -> tuple[float, float, float, float]:
-    """Milliseconds of a search for ten hits: p50 and p95 of processor time, then p50
-    and p95 by the clock.
+    """Measure milliseconds of a search for ten hits.
+
+    Returns p50 and p95 of processor time, then p50 and p95 by the clock.
     """
     spent: list[float] = []
     passed: list[float] = []
@@ -206,7 +222,9 @@ async def main() -> None:
         rebuild = min(rebuild, rebuild_s(bank)) if number < 3 else rebuild
     results: dict[str, Any] = {
         "items": len(bank.view),
-        "graph, nodes and edges": f"{len(bank.state.graph.nodes):,} and {bank.state.graph.edge_count:,}",
+        "graph, nodes and edges": (
+            f"{len(bank.state.graph.nodes):,} and {bank.state.graph.edge_count:,}"
+        ),
         "numpy product, ms": round(floor, 3),
     }
     for name, (p50, p95, wall_p50, wall_p95) in best.items():

@@ -1,5 +1,6 @@
-"""Chunk-ingests a second of 64 concurrent rollouts on one core, and the memory that 256
-live rollouts of 32 sessions take.
+"""Benchmark of 64 concurrent rollouts on one core, and of the memory of 256 live ones.
+
+It counts chunk-ingests per second; the 256 rollouts have 32 sessions each.
 
 The model answers at once and at random, so what is measured is everything but the
 model: LangGraph, prompts, parsing, search, commits. Promises: at least 400 chunks a
@@ -7,7 +8,9 @@ second of processor time, and less than 1 GB for the 256. Beside them, what Lang
 takes by itself (a graph of six nodes that do nothing, run as the ingest graph is), and
 what the garbage collector takes with Python's thresholds and with `rare_collections`.
 
-    python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]       # --quick leaves out the 256
+    python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]
+
+`--quick` leaves out the 256.
 """
 
 from __future__ import annotations
@@ -39,8 +42,10 @@ from memagent.graphs.ingest import INGEST_NODES
 from memagent.graphs.state import AgentContext, IngestState, run_graph
 
 WORDS = (
-    "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter window river stone paper candle forest "
-    "engine violin basket mirror ladder copper silver rocket planet island castle orchard tunnel wagon meadow lantern anchor saddle compass"
+    "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter "
+    "window river stone paper candle forest "
+    "engine violin basket mirror ladder copper silver rocket planet island castle orchard tunnel "
+    "wagon meadow lantern anchor saddle compass"
 ).split()
 TURNS = 8  # one chunk a session
 _TURN = re.compile(r"\[(D\d+:\d+)\]")
@@ -60,7 +65,8 @@ def episode(sessions: int) -> Episode:
                     Turn(
                         id=f"D{number}:{at}",
                         speaker=("Ana", "Bo")[at % 2],
-                        text=f"I saw the {' '.join(dice.choices(WORDS, k=8))} near {dice.choice(WORDS)} today.",
+                        text=f"I saw the {' '.join(dice.choices(WORDS, k=8))} "
+                        f"near {dice.choice(WORDS)} today.",
                     )
                     for at in range(TURNS)
                 ),
@@ -71,15 +77,13 @@ def episode(sessions: int) -> Episode:
 
 
 class RandomPolicy:
-    """A manager that notes `facts` facts a chunk and adds, updates, deletes or passes
-    over at random.
-    """
+    """A manager that notes `facts` facts per chunk and picks its ops at random."""
 
     def __init__(self, seed: int, *, facts: int) -> None:
         self._dice, self._facts, self._seed, self._calls = random.Random(seed), facts, seed, 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Valid JSON, after letting the other rollouts run."""
+        """Return valid JSON, after letting the other rollouts run."""
         await asyncio.sleep(0)
         self._calls += 1
         shown = request.messages[-1].content
@@ -124,7 +128,7 @@ class RandomPolicy:
 async def played(
     agent: AsyncAgent, world: Episode, *, rollouts: int, facts: int
 ) -> list[Trajectory]:
-    """That many rollouts at once, each with a policy of its own."""
+    """Run that many rollouts at once, each with a policy of its own."""
     policies = (RandomPolicy(seed, facts=facts) for seed in range(rollouts))
     every = await asyncio.gather(
         *(play(agent.at(EMPTY).with_model(one), world, ask=False) for one in policies)
@@ -139,11 +143,12 @@ def chunks_in(every: Iterable[Trajectory]) -> int:
 
 
 async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
-    """Processor milliseconds of one run of a graph with as many nodes as the ingest
-    graph, which do nothing.
+    """Measure one run of a graph of idle nodes, in processor milliseconds.
+
+    It has as many nodes as the ingest graph.
     """
 
-    async def nothing(state: IngestState) -> IngestState:
+    async def nothing(_: IngestState) -> IngestState:
         return {}
 
     graph: Any = StateGraph(IngestState, context_schema=AgentContext)
@@ -165,12 +170,10 @@ async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
 
 @contextmanager
 def collector_time() -> Generator[list[float]]:
-    """Processor seconds that the garbage collector takes in the block, as the only
-    member of a list.
-    """
+    """Yield a list for the processor seconds that the garbage collector takes in the block."""
     spent, began = [0.0], [0.0]
 
-    def watch(phase: str, info: dict[str, int]) -> None:
+    def watch(phase: str, _: dict[str, int]) -> None:
         now = time.process_time()
         if phase == "start":
             began[0] = now

@@ -1,5 +1,6 @@
-"""Requests a second of the REST service under a mixed load, beside the framework's
-ceiling and mem0, in one run.
+"""Benchmark of the REST service under a mixed load, beside bare FastAPI and mem0.
+
+It counts requests per second, all in one run.
 
 Nine in ten requests search, one in ten adds a memory, each for a user chosen at random,
 no two searches alike. Every server runs in a process of its own; adds of the service
@@ -62,7 +63,7 @@ async def fill(path: Path, *, memories: int, users: int) -> None:
 def running(
     command: list[str], port: int, *, wait_s: float = 60.0, **environment: str
 ) -> Iterator[int]:
-    """A server process that listens on a port: its id."""
+    """Start a server process that listens on a port and yield its id."""
     silent = subprocess.DEVNULL
     process = subprocess.Popen(
         command, stdout=silent, stderr=silent, env={**os.environ, **environment}
@@ -134,8 +135,10 @@ def measure(
     }
     search, add = result["search"], result["add"]
     print(
-        f"{name:<22} {result['requests_per_s']:8.0f} {search['p50_ms']:8.2f} {search['p95_ms']:8.2f} {search['p99_ms']:8.2f} "
-        f"{add['p50_ms']:8.2f} {add['p95_ms']:8.2f} {add['p99_ms']:8.2f} {result['server_cpu_ms']:8.3f} {found.errors:7d}",
+        f"{name:<22} {result['requests_per_s']:8.0f} {search['p50_ms']:8.2f} "
+        f"{search['p95_ms']:8.2f} {search['p99_ms']:8.2f} "
+        f"{add['p50_ms']:8.2f} {add['p95_ms']:8.2f} {add['p99_ms']:8.2f} "
+        f"{result['server_cpu_ms']:8.3f} {found.errors:7d}",
         flush=True,
     )
     return result | _sizes(found)
@@ -147,7 +150,7 @@ def _sizes(found: Outcome) -> dict[str, int]:
 
 
 def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The service, with every memory opened before."""
+    """Start the service, with every memory opened before."""
     asyncio.run(fill(folder / "memory.db", memories=given.memories, users=given.users))
     port = free_port()
     command = [
@@ -166,7 +169,8 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         each_kb = 1e3 * (rss_mb(pid) - empty) / given.memories
         rate = opening.requests / opening.seconds
         print(
-            f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, {each_kb:.1f} kB a memory)"
+            f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, "
+            f"{each_kb:.1f} kB a memory)"
         )
         return {
             "kb_a_memory": round(each_kb, 1),
@@ -175,7 +179,7 @@ def ours(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """The framework alone."""
+    """Start the framework alone."""
     port = free_port()
     command = [
         sys.executable,
@@ -248,11 +252,13 @@ def main() -> None:
     given.others_seconds = given.others_seconds or given.seconds
     os.sched_setaffinity(0, CORES[1:] or CORES)
     print(
-        f"{given.memories:,} memories of {given.users} users, {given.connections} connections, {given.seconds:g} s each, "
+        f"{given.memories:,} memories of {given.users} users, {given.connections} connections, "
+        f"{given.seconds:g} s each, "
         f"{len(CORES)} cores, load average {os.getloadavg()[0]:.1f}"
     )
     print(
-        f"{'':<22} {'req/s':>8} {'search p50':>8} {'p95':>5} {'p99':>8} {'add p50':>8} {'p95':>8} {'p99':>8} {'CPU ms':>8} {'errors':>7}"
+        f"{'':<22} {'req/s':>8} {'search p50':>8} {'p95':>5} {'p99':>8} {'add p50':>8} {'p95':>8} "
+        f"{'p99':>8} {'CPU ms':>8} {'errors':>7}"
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -265,12 +271,15 @@ def main() -> None:
     grown_kb = 1e3 * (rss[-1] - rss[4]) / max(1.0, 0.5 * first["adds"]) if len(rss) == 10 else 0.0
     print("resident memory at each tenth, MB: " + " ".join(map(str, rss)))
     print(
-        f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory added"
+        f"  in the second half, when the caches are full: {grown_kb:.1f} kB more for each memory "
+        "added"
     )
     for row in rows[1:]:
         print(
-            f"requests/s, memagent / {row['name']}: {first['requests_per_s'] / max(row['requests_per_s'], 1e-9):.3g}; "
-            f"server CPU, {row['name']} / memagent: {row['server_cpu_ms'] / max(first['server_cpu_ms'], 1e-9):.3g}"
+            f"requests/s, memagent / {row['name']}: "
+            f"{first['requests_per_s'] / max(row['requests_per_s'], 1e-9):.3g}; "
+            f"server CPU, {row['name']} / memagent: "
+            f"{row['server_cpu_ms'] / max(first['server_cpu_ms'], 1e-9):.3g}"
         )
     kept = {
         "at least 1,000 requests/s": first["requests_per_s"] >= 1_000,

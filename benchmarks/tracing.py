@@ -1,5 +1,7 @@
-"""What spans cost a search: without OpenTelemetry, with its API alone, and with an SDK
-that keeps them in memory.
+"""Benchmark of the cost of spans in a search.
+
+It runs without OpenTelemetry, with its API alone, and with an SDK that keeps spans in
+memory.
 
 Each figure is the cost of one span beside one search of a small memory, measured in the
 same run; searches of larger memories cost more and spans do not. The promise: at most 1
@@ -22,8 +24,9 @@ ITEMS, SPANS, ROUNDS = 1_000, 5_000, 9
 
 
 def span_us() -> float:
-    """Processor microseconds of one span as a search makes it, the least disturbed of
-    several rounds.
+    """Measure one span as a search makes it, in processor microseconds.
+
+    The least disturbed of several rounds counts.
     """
 
     def many() -> None:

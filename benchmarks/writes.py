@@ -1,5 +1,6 @@
-"""Durable writes: single adds and one batch through a bank on SQLite, beside raw SQLite
-at the same synchronous level.
+"""Benchmark of durable writes on SQLite, single and in one batch, beside raw SQLite.
+
+Both run at the same synchronous level.
 
 The promises: single adds at least 0.3 of raw SQLite's, batched adds at least 20 times
 single ones.
@@ -48,7 +49,7 @@ def add(i: int) -> Add:
 
 
 async def our_adds(path: Path, count: int, batch: int) -> dict[str, float]:
-    """Adds a second: one by one, by 16 tasks of 16 users at once (group commit), and in one batch."""
+    """Measure adds per second: one by one, by 16 users at once (group commit), in one batch."""
     store = open_store(path=path)
     try:
         bank = store.bank(Scope(user_id="single"))

@@ -3,7 +3,7 @@
 Answers cite what they rest on.
 
     pip install "memagent[service]"
-    python examples/chat_app.py                                 # http://127.0.0.1:8380, answers quote the memory
+    python examples/chat_app.py                   # http://127.0.0.1:8380, answers quote the memory
     python examples/chat_app.py --model openai/gpt-4o-mini      # a model answers from the memory
 
 Everybody who knows the address may talk: it is an example to build on, with a name as
@@ -28,18 +28,26 @@ from memagent.config import AgentSettings
 from memagent.core.errors import ModelError
 from memagent.core.records import Scope, Session, Turn
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Chat with memory</title><style>body{font:16px/1.5 system-ui;max-width:40rem;margin:2rem auto;padding:0 1rem}
-p{margin:.4rem 0}small{color:#666;display:block}input{font:inherit;padding:.4rem}#text{width:60%}</style>
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Chat with memory</title>
+<style>body{font:16px/1.5 system-ui;max-width:40rem;margin:2rem auto;padding:0 1rem}
+p{margin:.4rem 0}small{color:#666;display:block}
+input{font:inherit;padding:.4rem}#text{width:60%}</style>
 <h1>Chat with memory</h1><form><label>You are <input id="user" value="ana" size="8"></label>
-<label>and say <input id="text" autocomplete="off" autofocus></label> <button>Send</button></form><div id="said" aria-live="polite"></div>
+<label>and say <input id="text" autocomplete="off" autofocus></label> <button>Send</button></form>
+<div id="said" aria-live="polite"></div>
 <script>
-const line = (tag, text) => { const p = document.createElement(tag); p.textContent = text; said.append(p); };
+const line = (tag, text) => {
+  const p = document.createElement(tag);
+  p.textContent = text; said.append(p);
+};
 document.forms[0].onsubmit = async (event) => {
   event.preventDefault();
   const body = JSON.stringify({ user: user.value, text: text.value });
   line("p", user.value + ": " + text.value); text.value = "";
-  const response = await fetch("/say", { method: "POST", headers: { "content-type": "application/json" }, body });
+  const headers = { "content-type": "application/json" };
+  const response = await fetch("/say", { method: "POST", headers, body });
   const told = await response.json();
   if (!response.ok) return line("small", "That did not work: " + told.detail);
   line("p", "memagent: " + told.text);
@@ -63,7 +71,7 @@ class Told(BaseModel):
 
 
 def chat_app(path: str, *, model: str | None = None) -> FastAPI:
-    """The app on a store; a model answers, or without one the memory is quoted."""
+    """Build the app on a store; a model answers, or without one the memory is quoted."""
     store = open_store(AgentSettings(), path=path)
 
     @asynccontextmanager

@@ -24,9 +24,7 @@ nobody ever told.
 
 
 def main() -> None:
-    """Remember the conversation in a fresh store, ask five questions, and show where an
-    answer came from.
-    """
+    """Remember a conversation in a fresh store, ask five questions and show an answer's sources."""
     conversation = read_conversation(DATA / "two_friends.txt")
     gold = {
         one["id"].partition(":")[2]: one
@@ -45,7 +43,8 @@ def main() -> None:
         turns = sum(len(session.turns) for session in conversation.sessions)
         told = ", ".join(f"{count} {op}" for op, count in counts.items() if count)
         say(
-            f"Remembered {turns} turns of {len(conversation.sessions)} sessions in {time.perf_counter() - began:.1f} s: {told}.\n"
+            f"Remembered {turns} turns of {len(conversation.sessions)} sessions in "
+            f"{time.perf_counter() - began:.1f} s: {told}.\n"
         )
 
         for key in ASKED:
@@ -55,14 +54,16 @@ def main() -> None:
             say(f"  {answer.text}".replace("\n", "\n  "))
             for citation in answer.citations:
                 say(
-                    f"    cited: turn {citation.turn_id}, {citation.speaker}, {citation.said_at:%d %B %Y}"
+                    f"    cited: turn {citation.turn_id}, {citation.speaker}, "
+                    f"{citation.said_at:%d %B %Y}"
                     if citation.said_at
                     else ""
                 )
             for note in answer.notes:
                 say(f"    note: {note}".replace("\n", " "))
             say(
-                f"    verdict: {answer.verdict.value}; expected: {gold[key]['answer'] or 'nothing, it was never told'}\n"
+                f"    verdict: {answer.verdict.value}; expected: "
+                f"{gold[key]['answer'] or 'nothing, it was never told'}\n"
             )
 
 

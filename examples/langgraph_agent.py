@@ -21,7 +21,7 @@ from memagent.integrations.langgraph_tools import recall_node, remember_node
 
 
 def answer(state: MessagesState) -> dict[str, Any]:
-    """Where a chat model would be called: it sees the messages, and what was recalled among them."""
+    """Call a chat model here: the messages, recalled ones among them, are its prompt."""
     recalled = next((str(one.text) for one in state["messages"] if one.type == "system"), "")
     facts = [line[2:] for line in recalled.splitlines() if line.startswith("- ")]
     asked = [one for one in state["messages"] if one.type == "human"][-1]

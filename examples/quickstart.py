@@ -49,7 +49,8 @@ def main() -> None:
 
         past = agent.memory.as_of(AsOf(said=datetime(2024, 4, 1, tzinfo=UTC)))
         sys.stdout.write(
-            f"In April the memory held {len(past.get_all())} items, now {len(agent.memory.get_all())}.\n"
+            f"In April the memory held {len(past.get_all())} items, now "
+            f"{len(agent.memory.get_all())}.\n"
         )
         note = agent.memory.add("Ana prefers tea", subject="Ana")
         agent.memory.update(note.id, "Ana prefers coffee")

@@ -20,7 +20,7 @@ from memagent.core.errors import VersionConflict
 
 @contextmanager
 def own_service() -> Iterator[str]:
-    """A service on a temporary store: its address."""
+    """Serve a temporary store and yield its address."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,

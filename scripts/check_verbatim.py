@@ -1,5 +1,6 @@
-"""How well the design that needs no model finds, cites and dates on LoCoMo
-conversations: one table a run.
+"""Check how well the design without a model finds, cites and dates on LoCoMo.
+
+It prints one table per run.
 
 For each conversation: seconds to ingest and to ask, what became of the turns, recall of
 gold evidence turns (as `memagent-eval` counts it, answerable questions), how many
@@ -126,7 +127,8 @@ def show(outcome: Outcome) -> None:
     """Print the figures of one conversation."""
     ops = ", ".join(f"{count} {name}" for name, count in outcome.ops.items() if count)
     print(
-        f"{outcome.conversation}: {outcome.turns} turns in {outcome.ingest_s:.2f} s ({ops}); {outcome.ask_ms:.0f} ms a question"
+        f"{outcome.conversation}: {outcome.turns} turns in {outcome.ingest_s:.2f} s ({ops}); "
+        f"{outcome.ask_ms:.0f} ms a question"
     )
     print(
         "  recall " + "  ".join(f"@{depth} {value:.3f}" for depth, value in outcome.recall.items()),
@@ -137,14 +139,16 @@ def show(outcome: Outcome) -> None:
         + "  ".join(f"{name}: {value:.2f}" for name, value in outcome.recall_at_10.items())
     )
     print(
-        "  category  questions  cite a gold turn  first is gold  citations gold  abstained  dates right"
+        "  category  questions  cite a gold turn  first is gold  citations gold  abstained  dates "
+        "right"
     )
     for name, tally in sorted(outcome.by_category.items()):
         n = tally.questions
         dates = f"{tally.dates_right} ({tally.dates_right / n:.0%})" if name == "2" else "-"
         precise = f"{tally.gold_citations}/{tally.citations}"
         print(
-            f"  {name:>8}  {n:>9}  {f'{tally.cite_gold} ({tally.cite_gold / n:.0%})':>16}  {f'{tally.first_is_gold / n:.0%}':>13}"
+            f"  {name:>8}  {n:>9}  {f'{tally.cite_gold} ({tally.cite_gold / n:.0%})':>16}  "
+            f"{f'{tally.first_is_gold / n:.0%}':>13}"
             f"  {precise:>14}  {tally.abstained:>9}  {dates:>11}"
         )
     print(f"  first question: {outcome.first_question}")

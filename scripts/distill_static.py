@@ -51,7 +51,7 @@ CLS, SEP = "[CLS]", "[SEP]"
 
 
 def read_vocabulary(folder: Path) -> list[str]:
-    """The model's pieces by id, verified."""
+    """Return the model's verified pieces by id."""
     raw = (folder / "vocab.txt").read_bytes()
     if hashlib.sha256(raw).hexdigest() != VOCABULARY_SHA256:
         raise SystemExit(f"{folder / 'vocab.txt'} is not the uncased BERT vocabulary")
@@ -112,8 +112,9 @@ def _is_punctuation(letter: str) -> bool:
 
 
 def quantise(rows: Rows) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
-    """Step 4: (V, DIM) int8 and (V,) float16 with rows close to int8 * scale; the scale
-    is rounded up so that nothing is clipped.
+    """Quantise rows to (V, DIM) int8 and (V,) float16, close to int8 * scale (step 4).
+
+    The scale is rounded up so that nothing is clipped.
     """
     exact = np.abs(rows).max(axis=1) / 127.0
     scales = exact.astype(np.float16)

@@ -77,7 +77,7 @@ def player(name: str, store: Store, world: World, episode: Episode) -> MemoryAge
 
 
 async def played(name: str, store: Store, world: World, count: int) -> list[tuple[Episode, Score]]:
-    """The first episodes of the test split."""
+    """Return the first episodes of the test split."""
     found: list[tuple[Episode, Score]] = []
     for episode in islice(world.episodes("test"), count):
         trajectory = await play(player(name, store, world, episode), episode)
@@ -88,7 +88,7 @@ async def played(name: str, store: Store, world: World, count: int) -> list[tupl
 
 
 def table(level: Level, *, episodes: int, seeds: Sequence[int], only: Sequence[str] = ()) -> str:
-    """The table with a line that says what it is of, and the slopes of the stream of tasks."""
+    """Format the table below a line on its episodes, and the slopes of the stream of tasks."""
     store = open_store(path=":memory:")
     lines = [
         _row(["environment", *(f"`{name}`" for name in PLAYERS)]),
@@ -112,7 +112,10 @@ def table(level: Level, *, episodes: int, seeds: Sequence[int], only: Sequence[s
         lines.append(_row([f"`{variants[0].name}`", *cells]))
     store.close()
     named = ", ".join(map(str, seeds))
-    head = f"Level {level}, test split, {episodes} episodes of each of the seeds {named}, embedder {store.embedder.id}."
+    head = (
+        f"Level {level}, test split, {episodes} episodes of each of the seeds {named}, "
+        f"embedder {store.embedder.id}."
+    )
     parts = [head, "\n".join(lines)]
     if slopes:
         parts.append(f"Slope of success along `task_stream`: {', '.join(slopes)}.")
@@ -148,13 +151,15 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with a new table between its marks; raises `ValueError` when they are
-    not there once.
+    """Return the page with a new table between its marks.
+
+    Raises `ValueError` unless they are there exactly once.
     """
     marks = re.compile(r"(<!-- environments -->\n).*?(<!-- /environments -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            "the page needs <!-- environments --> and <!-- /environments --> once, on lines of their own"
+            "the page needs <!-- environments --> and <!-- /environments --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 

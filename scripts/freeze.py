@@ -1,5 +1,6 @@
-"""Print the constraints file for an environment: `python scripts/freeze.py
-ENVIRONMENT_PYTHON > constraints.txt`.
+"""Print the constraints file for an environment.
+
+    python scripts/freeze.py ENVIRONMENT_PYTHON > constraints.txt
 
 Every installed distribution is pinned exactly, save memagent itself and pip. Local
 version labels (`+cpu`) are dropped, so that a pin fits whichever build of that version

@@ -1,5 +1,7 @@
-"""How much disk the light core takes: install it into a fresh environment, print the
-size of each package, fail over a limit.
+"""Measure the disk space of the light core and fail over a limit.
+
+The script installs the core into a fresh environment and prints the size of each
+package.
 
 The environment is made without pip and setuptools, which belong to whoever installs, so
 all that lies in site-packages afterwards is ours and what we depend on, compiled files
@@ -24,8 +26,7 @@ MB = 2**20
 
 
 def install(target: Path, *, requirement: str, constraints: Path) -> Path:
-    """Make an environment at `target`, install the requirement into it, and give its
-    site-packages folder.
+    """Make an environment with the requirement and return its site-packages folder.
 
     Raises `subprocess.CalledProcessError` when pip fails.
     """
@@ -57,8 +58,9 @@ def allocated(path: Path) -> int:
 
 
 def by_package(site: Path) -> Counter[str]:
-    """Allocated bytes for each distribution; folders and what no distribution claims
-    are under '(folders and rest)'.
+    """Sum up the allocated bytes of each distribution.
+
+    Folders and files of no distribution are under '(folders and rest)'.
     """
     sizes: Counter[str] = Counter()
     claimed: set[Path] = set()
@@ -74,8 +76,9 @@ def by_package(site: Path) -> Counter[str]:
 
 
 def _files(distribution: Distribution, site: Path) -> list[Path]:
-    """The distribution's files inside site-packages; a console script beside it is a
-    few hundred bytes and not counted.
+    """Yield the distribution's files inside site-packages.
+
+    A console script beside it is a few hundred bytes and not counted.
     """
     listed = (Path(str(distribution.locate_file(entry))) for entry in distribution.files or ())
     return [
@@ -111,7 +114,8 @@ def main() -> int:
     for name, size in sizes.most_common():
         print(f"{size / MB:8.1f} MB  {name}")
     print(
-        f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone {lengths / MB:.1f} MB)"
+        f"{total / MB:8.1f} MB  in all, limit {options.limit_mb:g} MB (files alone "
+        f"{lengths / MB:.1f} MB)"
     )
     print(
         json.dumps(

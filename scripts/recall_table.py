@@ -1,5 +1,6 @@
-"""Evidence recall of a `memagent-eval` report as Markdown: every arm by category, then
-the single conversations shown apart.
+"""Print the evidence recall of a `memagent-eval` report as Markdown.
+
+It shows every arm by category, then the single conversations.
 
 A cell holds recall at each k of the report, joined by slashes. With `--into` the tables
 replace what stands between the page's two marks `<!-- recall NAME -->` and `<!--
@@ -28,7 +29,10 @@ def recall_tables(report: Report) -> str:
     second = (
         f", second of `five_way`: {config.second_embedder}" if "five_way" in config.arms else ""
     )
-    head = f"{config.benchmark}, {conversations} conversations, {by_model}, embedder {config.embedder_id}{second}."
+    head = (
+        f"{config.benchmark}, {conversations} conversations, {by_model}, embedder "
+        f"{config.embedder_id}{second}."
+    )
     parts = [head, _table(report)]
     for name in apart:
         parts += [f"{name} by itself:", _table(report, episode=name)]
@@ -37,15 +41,17 @@ def recall_tables(report: Report) -> str:
 
 
 def replaced(page: str, name: str, tables: str) -> str:
-    """The page with new tables between the marks of this name; raises `ValueError` when
-    they are not there once.
+    """Return the page with new tables between the marks of this name.
+
+    Raises `ValueError` unless they are there exactly once.
     """
     marks = re.compile(
         rf"(<!-- recall {re.escape(name)} -->\n).*?(<!-- /recall {re.escape(name)} -->)", re.DOTALL
     )
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            f"the page needs <!-- recall {name} --> and <!-- /recall {name} --> once, on lines of their own"
+            f"the page needs <!-- recall {name} --> and <!-- /recall {name} --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{tables}{found[2]}", page)
 

@@ -1,5 +1,4 @@
-"""docs/rest.md from docs/openapi.json: every operation with its parameters, bodies and
-responses, and every schema.
+"""Write docs/rest.md from docs/openapi.json: every operation and every schema.
 
 python scripts/rest_page.py
 """
@@ -16,7 +15,7 @@ PAGE = Path("docs/rest.md")
 
 
 def rest_page(document: Mapping[str, Any]) -> str:
-    """The page."""
+    """Return the page."""
     lines = [
         "# REST reference",
         "",
@@ -80,7 +79,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield "| field | type | | |"
         yield "| --- | --- | --- | --- |"
         for field, value in fields.items():
-            yield f"| `{field}` | {_type(value)} | {'required' if field in needed else ''} | {_line(value.get('description', ''))} |"
+            required = "required" if field in needed else ""
+            about = _line(value.get("description", ""))
+            yield f"| `{field}` | {_type(value)} | {required} | {about} |"
         yield ""
     elif "enum" in schema:
         yield f"One of {', '.join(f'`{one}`' for one in schema['enum'])}."
@@ -88,7 +89,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A schema in a word or two."""
+    """Describe a schema in a word or two."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -42,8 +42,9 @@ STYLE = (
 
 
 def tables(summary: Mapping[str, Any]) -> str:
-    """One table a test length: means over seeds with 95 % bootstrap intervals where
-    there is room for them.
+    """Format one table per test length: means over seeds, with 95 % bootstrap intervals.
+
+    Intervals stand where there is room for them.
     """
     parts: list[str] = []
     for length, arms in sorted(summary["test"].items(), key=lambda one: int(one[0])):
@@ -78,7 +79,7 @@ def _row(arm: str, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def curves(summary: Mapping[str, Any]) -> str:
-    """Validation F1 of every arm over tokens as an SVG file that needs no style sheet."""
+    """Draw validation F1 of every arm over tokens as an SVG file that needs no style sheet."""
     lines: list[Curve] = []
     for place, (arm, by_seed) in enumerate(summary["curves"].items()):
         runs = [points for points in by_seed.values() if points]
@@ -98,7 +99,8 @@ def curves(summary: Mapping[str, Any]) -> str:
         for place, colour in enumerate(COLOURS)
     )
     names = "".join(
-        f'<text x="{52 + 100 * (place % 3)}" y="{234 + 13 * (place // 3)}" style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
+        f'<text x="{52 + 100 * (place % 3)}" y="{234 + 13 * (place // 3)}" '
+        f'style="fill:{COLOURS[place % len(COLOURS)]}">{line.name}</text>'
         for place, line in enumerate(lines)
     )
     picture = re.sub(
@@ -112,7 +114,7 @@ def curves(summary: Mapping[str, Any]) -> str:
 
 
 def _held(points: Sequence[Sequence[float]], mark: float) -> float:
-    """The value at a number of tokens, on the line between the points around it."""
+    """Interpolate the value at a number of tokens between the points around it."""
     for (x0, y0, *_), (x1, y1, *_) in pairwise(points):
         if x0 <= mark <= x1:
             return y0 if x1 == x0 else y0 + (y1 - y0) * (mark - x0) / (x1 - x0)

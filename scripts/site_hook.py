@@ -1,5 +1,6 @@
-"""A hook of the documentation site: links that lead out of `docs/` become the names of the
-files, since the site does not hold them.
+"""A hook of the documentation site that turns links out of `docs/` into file names.
+
+The site does not hold those files.
 """
 
 from __future__ import annotations

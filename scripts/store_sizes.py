@@ -1,5 +1,7 @@
-"""What a memory costs: bytes in SQLite, in PostgreSQL, in an open process and in
-Qdrant, and the processor time to replay, search and add.
+"""Measure the cost of a memory: bytes on disk and in memory, and processor time.
+
+Bytes are those in SQLite, in PostgreSQL, in an open process and in Qdrant; times are
+those to replay, search and add.
 
 Two shapes of memory are measured: `added` (a fact by itself, one commit each) and
 `told` (a turn of a session, remembered by the design `verbatim`, so the turn is stored
@@ -74,9 +76,7 @@ def resident_bytes() -> int:
 
 
 async def opened(store: Store, *, users: int) -> dict[str, float]:
-    """Open every user's memory in this process and search it, first cold and then warm;
-    then add to it.
-    """
+    """Open and search every user's memory in this process, cold and warm, then add to it."""
     queries = [
         Query(text=text, recipe=BALANCED)
         for text in (" ".join(WORDS[:3]), " ".join(WORDS[5:9]), WORDS[12])
@@ -122,13 +122,13 @@ def _payload_bytes(bank: Any) -> float:
         index = index_module.QdrantIndex(calls_module.Calls.to("http://127.0.0.1:1"))
     except ImportError:
         return 0.0
-    level = bank._present()
+    level = bank._present()  # noqa: SLF001 (it measures the payload itself)
     rows = [row for item_id in level.ids if (row := level.row(item_id)) is not None]
-    return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)
+    return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)  # noqa: SLF001 (it measures the payload itself)
 
 
 def child(place: str, users: int) -> dict[str, float]:
-    """`opened` in a process of its own."""
+    """Run `opened` in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, "--opened", place, "--users", str(users)],
         check=True,
@@ -163,7 +163,8 @@ def measure(shape: str, *, users: int, memories: int) -> dict[str, float]:
         store.close()
         [(size,)] = kit.rows_of(
             url,
-            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON "
+            "n.oid = c.relnamespace "
             "WHERE n.nspname = current_schema() AND c.relkind = 'r'",
         )
         found["postgres_bytes"] = float(size) / found["items"]

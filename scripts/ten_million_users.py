@@ -1,5 +1,6 @@
-"""What serving millions of users takes: load, caches, workers, databases, cost, and the
-minutes after a node has died.
+"""A cost model of serving millions of users.
+
+It gives load, caches, workers, databases, cost, and the minutes after a node has died.
 
 A model, not a measurement: users' activity has a heavy tail (Pareto), the day has a
 peak, requests come in visits, and a worker keeps the memories used last. What share of
@@ -117,8 +118,9 @@ def crowd(given: Inputs) -> Crowd:
 
 
 def holding_time(count: Floats, rate: Floats, size: Floats, room: float) -> float:
-    """Seconds that an unused entry stays in an LRU cache of `room` bytes (Che's
-    approximation); inf when everything fits.
+    """Return the seconds that an unused entry stays in an LRU cache of `room` bytes.
+
+    This is Che's approximation; inf when everything fits.
     """
     if float((count * size).sum()) <= room:
         return inf
@@ -152,7 +154,7 @@ class Plan:
 
 
 def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
-    """The fewest nodes whose processors are no busier than `utilisation` at the peak."""
+    """Return the fewest nodes that stay below `utilisation` at the peak."""
 
     def with_nodes(nodes: int) -> Plan:
         workers = nodes * given.cores
@@ -196,8 +198,9 @@ def _busy(given: Inputs, found: Plan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The time after one node of a routed fleet has died at the peak, its users spread
-    over the others.
+    """Model the time after one node of a routed fleet has died at the peak.
+
+    Its users are spread over the other nodes.
     """
 
     banks: float
@@ -241,8 +244,9 @@ def spread(given: Inputs, users: Crowd, shards: int) -> float:
 
 
 def simulated_hits(rates: Floats, sizes: Floats, room: float, *, visits: int, seed: int) -> float:
-    """Share of visits that a plain LRU cache of `room` bytes serves, after a warm-up;
-    the check of `holding_time`.
+    """Simulate the share of visits that a plain LRU cache of `room` bytes serves.
+
+    It starts after a warm-up and checks `holding_time`.
     """
     dice = np.random.default_rng(seed)
     order: list[int] = dice.choice(len(rates), size=visits, p=rates / rates.sum()).tolist()
@@ -292,6 +296,8 @@ def column(given: Inputs) -> dict[str, str]:
         )
     )
     hottest = int(order[0])
+    faster = plan(replace(given, replay_us=given.replay_us / 10), users, routed=True)
+    busiest = spread(given, users, routed.nodes * given.cores)
     lost = failure(given, users, routed)
     dollars = (
         730.0 * (routed.nodes * given.node_hour + databases * given.database_hour)
@@ -300,18 +306,22 @@ def column(given: Inputs) -> dict[str, str]:
     return {
         "requests a second, mean / peak": f"{per_s / users.peak:,.0f} / {per_s:,.0f}",
         "memories, all users": _short(memories),
-        "memories of a user, median / mean / most": f"{_median(users):,.0f} / {memories / given.users:,.0f} / {users.memories.max():,.0f}",
+        "memories of a user, median / mean / most": (
+            f"{_median(users):,.0f} / {memories / given.users:,.0f} / {users.memories.max():,.0f}"
+        ),
         "opening one, median / largest": f"{_time(_median(users) * given.replay_us / 1e6)} / "
         f"{_time(users.memories.max() * given.replay_us / 1e6)}",
         "requests of the busiest 0.1 % of users": f"{top / per_s:.0%}",
         "hottest user, requests a second": f"{users.rate[hottest]:.2f}",
         f"nodes of {given.cores} cores, users routed": f"{routed.nodes:,}",
-        "nodes, were opening ten times cheaper": f"{plan(replace(given, replay_us=given.replay_us / 10), users, routed=True).nodes:,}",
+        "nodes, were opening ten times cheaper": f"{faster.nodes:,}",
         "requests that find the memory open": f"{routed.hit_share:.1%}",
         "an idle memory stays open for": "ever" if routed.held_s == inf else _time(routed.held_s),
-        "cores that replay / serve, at the peak": f"{routed.replay_cores:,.1f} / {routed.serve_cores:,.1f}",
+        "cores that replay / serve, at the peak": (
+            f"{routed.replay_cores:,.1f} / {routed.serve_cores:,.1f}"
+        ),
         "nodes without routing (find it open)": f"{loose.nodes:,} ({loose.hit_share:.0%})",
-        "busiest worker over the mean, by hash": f"{spread(given, users, routed.nodes * given.cores):.2f}",
+        "busiest worker over the mean, by hash": f"{busiest:.2f}",
         "durable writes a second at the peak": f"{writes:,.0f}",
         "PostgreSQL servers, by hash of the user": f"{databases:,}",
         "stored, without copies": f"{stored_gb:,.0f} GB"
@@ -352,7 +362,7 @@ def _time(seconds: float) -> str:
 
 
 def table(given: Inputs, sizes: Sequence[int]) -> str:
-    """The table as Markdown, its inputs in a line above it."""
+    """Format the table as Markdown, its inputs in a line above it."""
     columns = [column(replace(given, users=size)) for size in sizes]
     told = ", ".join(
         f"`{field.name}` {getattr(given, field.name):,g}"
@@ -372,13 +382,15 @@ def table(given: Inputs, sizes: Sequence[int]) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with a new table between its marks; raises `ValueError` when they are
-    not there once.
+    """Return the page with a new table between its marks.
+
+    Raises `ValueError` unless they are there exactly once.
     """
     marks = re.compile(r"(<!-- ten million -->\n).*?(<!-- /ten million -->)", re.DOTALL)
     if len(marks.findall(page)) != 1:
         raise ValueError(
-            "the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of their own"
+            "the page needs <!-- ten million --> and <!-- /ten million --> once, on lines of "
+            "their own"
         )
     return marks.sub(lambda found: f"{found[1]}{text}{found[2]}", page)
 
@@ -412,7 +424,8 @@ def main() -> int:
     if given.pop("check"):
         formula, simulated = check(given["seed"])
         print(
-            f"share of visits served from the cache: formula {formula:.4f}, simulated {simulated:.4f}"
+            f"share of visits served from the cache: formula {formula:.4f}, simulated "
+            f"{simulated:.4f}"
         )
         return 0
     text = table(Inputs(**given), sizes)

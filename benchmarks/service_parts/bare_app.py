@@ -19,12 +19,12 @@ app = FastAPI()
 
 
 @app.post("/v1/search")
-async def search(body: SearchRequest, user_id: str) -> Response:
+async def search(body: SearchRequest, user_id: str) -> Response:  # noqa: ARG001 (FastAPI reads them)
     """Nothing, at length."""
     return Response(_FOUND, media_type="application/json")
 
 
 @app.post("/v1/memories", status_code=201)
-async def add(body: NewMemory, user_id: str) -> Response:
+async def add(body: NewMemory, user_id: str) -> Response:  # noqa: ARG001 (FastAPI reads them)
     """Nothing, at length."""
     return Response(_ADDED, 201, media_type="application/json")

@@ -1,5 +1,7 @@
-"""A load light enough to leave the processor to the server: one thread, one epoll,
-plain sockets kept alive, requests made as they go.
+"""A load generator light enough to leave the processor to the server.
+
+It is one thread with one epoll and plain sockets kept alive, and makes requests as it
+goes.
 
 No two searches of a run are the same, so no cache of answers or of query vectors does
 the server's work.
@@ -18,30 +20,43 @@ from dataclasses import dataclass, field
 from math import gcd
 
 NAMES = (
-    "Ana Bo Carla David Elena Farid Grace Hugo Ines Jonas Kira Liam Mona Nadia Omar Paula Quentin Rosa Samir Tara "
-    "Uma Victor Wanda Xavier Yara Zeno Alma Bruno Clara Dario Edith Fabio Gloria Hanna Ivan Judith Karim Lena"
+    "Ana Bo Carla David Elena Farid Grace Hugo Ines Jonas Kira Liam Mona Nadia Omar Paula Quentin "
+    "Rosa Samir Tara "
+    "Uma Victor Wanda Xavier Yara Zeno Alma Bruno Clara Dario Edith Fabio Gloria Hanna Ivan "
+    "Judith Karim Lena"
 ).split()
 VERBS = (
-    "bought sold found lost repaired painted borrowed cooked planted cleaned visited planned described recorded moved "
-    "collected carried measured photographed ordered cancelled forgot finished started wrapped returned traded shared"
+    "bought sold found lost repaired painted borrowed cooked planted cleaned visited planned "
+    "described recorded moved "
+    "collected carried measured photographed ordered cancelled forgot finished started wrapped "
+    "returned traded shared"
 ).split()
 KINDS = (
-    "red old small broken wooden blue heavy bright empty narrow silver green rusty quiet warm yellow plain round soft "
+    "red old small broken wooden blue heavy bright empty narrow silver green rusty quiet warm "
+    "yellow plain round soft "
     "spare striped square cheap curved golden"
 ).split()
 THINGS = (
-    "bicycle piano kettle lantern violin suitcase ladder mirror camera carpet teapot guitar wallet umbrella notebook "
-    "compass blanket drawer helmet clock saddle basket curtain hammer kite lamp mug oven parcel quilt radio scarf tent "
-    "vase wagon anchor bench candle doorbell engine fence garden hat jacket key letter map necklace painting ring shelf "
-    "ticket watch armchair bottle cushion desk envelope flute glove hook jar ladle magnet net puzzle rope sofa tray"
+    "bicycle piano kettle lantern violin suitcase ladder mirror camera carpet teapot guitar "
+    "wallet umbrella notebook "
+    "compass blanket drawer helmet clock saddle basket curtain hammer kite lamp mug oven parcel "
+    "quilt radio scarf tent "
+    "vase wagon anchor bench candle doorbell engine fence garden hat jacket key letter map "
+    "necklace painting ring shelf "
+    "ticket watch armchair bottle cushion desk envelope flute glove hook jar ladle magnet net "
+    "puzzle rope sofa tray"
 ).split()
 PLACES = (
-    "harbour market library station bakery museum bridge school theatre office park hospital airport village farm "
-    "castle kitchen cellar workshop studio church hotel island lake forest cafe gallery tower courtyard terrace"
+    "harbour market library station bakery museum bridge school theatre office park hospital "
+    "airport village farm "
+    "castle kitchen cellar workshop studio church hotel island lake forest cafe gallery tower "
+    "courtyard terrace"
 ).split()
 REASONS = (
-    "because the neighbours asked for it; before the guests arrived; although it rained all day; and paid in cash; "
-    "to surprise the children; for a friend from abroad; after a long discussion; without telling anyone; "
+    "because the neighbours asked for it; before the guests arrived; although it rained all day; "
+    "and paid in cash; "
+    "to surprise the children; for a friend from abroad; after a long discussion; without telling "
+    "anyone; "
     "while the shop was closing; as a birthday present"
 ).split("; ")
 TIMES = ("last summer", "in May 2024", "yesterday", "last week")
@@ -50,10 +65,11 @@ _PATIENCE_S = 60.0
 
 
 def sentence(chance: random.Random) -> str:
-    """A memory of about 90 characters."""
+    """Return a memory of about 90 characters."""
     pick = chance.choice
     return (
-        f"{pick(NAMES)} {pick(VERBS)} the {pick(KINDS)} {pick(THINGS)} at the {pick(PLACES)} {pick(REASONS)}, number "
+        f"{pick(NAMES)} {pick(VERBS)} the {pick(KINDS)} {pick(THINGS)} at the {pick(PLACES)} "
+        f"{pick(REASONS)}, number "
         f"{chance.randrange(10_000)}"
     )
 
@@ -69,7 +85,7 @@ class Questions:
         self._at = seed * 7_919 % self._all
 
     def next(self) -> str:
-        """The next question."""
+        """Return the next question."""
         self._at = left = (self._at + self._step) % self._all
         chosen: list[int] = []
         for size in self._sizes:
@@ -77,14 +93,16 @@ class Questions:
             chosen.append(at)
         name, verb, thing, place = chosen
         when = f" {TIMES[self._at % len(TIMES)]}" if self._at % 20 == 0 else ""
-        return f"what did {NAMES[name]} say about the {THINGS[thing]} {VERBS[verb]} at the {PLACES[place]}{when}"
+        topic = f"the {THINGS[thing]} {VERBS[verb]} at the {PLACES[place]}"
+        return f"what did {NAMES[name]} say about {topic}{when}"
 
 
 def request(path: str, body: dict[str, object]) -> bytes:
-    """A POST as it goes over the wire."""
+    """Encode a POST as it goes over the wire."""
     data = json.dumps(body)
     return (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n{data}"
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+        f"application/json\r\nContent-Length: {len(data)}\r\n\r\n{data}"
     ).encode()
 
 
@@ -93,7 +111,7 @@ Request = tuple[bool, bytes]
 
 
 def mixed(users: int, *, writes: float, seed: int = 1) -> Iterator[Request]:
-    """Searches and adds without end, each for a user chosen at random."""
+    """Yield searches and adds without end, each for a user chosen at random."""
     chance, questions = random.Random(seed), Questions(seed)
     while True:
         user = f"?user_id=u{chance.randrange(users)}"
@@ -140,9 +158,7 @@ def drive(
     seconds: float = 1e9,
     watch: Callable[[], float] = lambda: 0.0,
 ) -> Outcome:
-    """Send requests, one at a time on each connection, until the time is over or there
-    are no more of them.
-    """
+    """Send requests, one at a time on each connection, until time or requests run out."""
     found = Outcome()
     poll = select.epoll()
     open_ones: dict[int, _Line] = {}

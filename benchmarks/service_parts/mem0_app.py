@@ -1,5 +1,6 @@
-"""mem0 behind equal endpoints: inference off, our static embedder, its local Qdrant
-store on disk, telemetry off.
+"""mem0 behind equal endpoints, with its local Qdrant store on disk.
+
+Inference and telemetry are off; the embedder is our static one.
 
 Run by an interpreter that can import mem0ai; FastAPI and uvicorn are taken from the
 folder that `SITE` names where it has none. `FOLDER`, `USERS` and `MEMORIES` say where
@@ -41,12 +42,12 @@ TABLE = StaticEmbedder()
 class Same:
     """Our static table behind mem0's embedder interface."""
 
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:  # noqa: ARG002 (mem0's interface)
         """One vector."""
         return TABLE.encode([text])[0].tolist()
 
-    def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:
-        """A vector a text."""
+    def embed_batch(self, many: list[str], memory_action: str | None = None) -> list[list[float]]:  # noqa: ARG002 (mem0's interface)
+        """Return a vector per text."""
         return TABLE.encode(many).tolist()
 
 
@@ -104,7 +105,7 @@ if not FILLED.exists():
 
 @app.post("/v1/search")
 async def search(body: SearchRequest, user_id: str) -> Response:
-    """The best memories for a text."""
+    """Return the best memories for a text."""
     found = MEMORY.search(body.text, filters={"user_id": user_id}, top_k=body.k)
     return Response(_json(found), media_type="application/json")
 

@@ -10,8 +10,7 @@ surprise: the commands import nearly everything inside their bodies, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from typer import Option
@@ -19,7 +18,7 @@ from typer import Option
 from memagent.cli.change import diff, edit, history, rm, undo
 from memagent.cli.chat import chat
 from memagent.cli.doctor import doctor
-from memagent.cli.frame import CommandGroup, command
+from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
 from memagent.cli.lookup import ask, list_, search, show, stats
 from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
@@ -35,7 +34,7 @@ app = typer.Typer(
 )
 keys = typer.Typer(cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True)
 
-COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+COMMANDS: Final[dict[str, Body]] = {
     "init": init,
     "chat": chat,
     "ingest": ingest,
@@ -58,14 +57,14 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "doctor": doctor,
     "serve": serve,
 }
-KEY_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
+KEY_COMMANDS: Final[dict[str, Body]] = {
     "create": create_key,
     "list": list_keys,
     "revoke": revoke_key,
 }
 for group, commands in ((app, COMMANDS), (keys, KEY_COMMANDS)):
     for name, body in commands.items():
-        command(group, name)(body)
+        add_command(group, name, body)
 app.add_typer(keys, name="keys")
 
 

@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
+import memagent
 from memagent.core.errors import InputError, MemoryNotFound
-
-if TYPE_CHECKING:
-    from memagent.core.answers import AsOf, Filter
-    from memagent.core.recipes import Recipe
 
 _SHORTEST_PREFIX = 8
 
@@ -51,12 +48,10 @@ class TimeOptions:
         str | None, Option(metavar="DATE|SEQ", help="Use the memory as it was recorded then.")
     ] = None
 
-    def as_of(self) -> AsOf:
+    def as_of(self) -> memagent.AsOf:
         """Read the options. Raises `InputError` for a text that names no date."""
-        from memagent.core.answers import AsOf
-
         said, valid, recorded = self.as_of_said, self.as_of_valid, self.as_of_recorded
-        return AsOf(
+        return memagent.AsOf(
             said=None if said is None else parse_moment(said, option="--as-of-said", end=True),
             valid=None if valid is None else parse_moment(valid, option="--as-of-valid", end=True),
             recorded=None if recorded is None else parse_point(recorded, option="--as-of-recorded"),
@@ -78,22 +73,13 @@ class FilterOptions:
         Option("--session", metavar="ID", help="Only of this session; repeatable."),
     ] = None
 
-    def where(self) -> Filter:
+    def where(self) -> memagent.Filter:
         """Return the filter that the options describe."""
-        from memagent.core.answers import Filter
-
-        return Filter(
+        return memagent.Filter(
             speakers=frozenset(self.speaker or ()),
             kinds=frozenset(self.kind or ()),
             session_ids=frozenset(self.session or ()),
         )
-
-
-def parse_recipe(name: str | None) -> Recipe | None:
-    """Return the recipe of a name. Raises `ConfigError` for an unknown one."""
-    from memagent.core.recipes import recipe_of
-
-    return recipe_of(name) if name is not None else None
 
 
 def check_free(file: Path, *, force: bool) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+import memagent
 from memagent.cli import views
 from memagent.cli.arguments import ItemId, find_id, parse_point
 from memagent.cli.frame import Options, emit
-from memagent.cli.stores import opened_bank, reading_bank
-from memagent.cli.terminal import stack
+from memagent.cli.stores import opened_memory, reading_memory
 from memagent.core.errors import InputError, StoreError
-
-if TYPE_CHECKING:
-    from memagent.core.snapshot import MemorySnapshot
-    from memagent.memory.bank import MemoryBank
 
 
 async def edit(
@@ -29,11 +25,10 @@ async def edit(
     ] = None,
 ) -> None:
     """Write a new version of a memory; the old one stays readable."""
-    from memagent.memory.facade import Memory
-
-    with opened_bank(options, write=True) as bank:
-        full_id = find_id((await bank.sync()).items, item_id, user_id=options.user_id)
-        item = await Memory(bank).update(full_id, text, version=version)
+    with opened_memory(options, write=True) as memory:
+        known = (await memory.bank.sync()).items
+        full_id = find_id(known, item_id, user_id=options.user_id)
+        item = await memory.update(full_id, text, version=version)
     emit(options, item, lambda: views.items_table([item]))
 
 
@@ -52,7 +47,8 @@ async def rm(
     from memagent.core.ops import Delete, OpBatch
     from memagent.core.records import SourceRef
 
-    with opened_bank(options, write=True) as bank:
+    with opened_memory(options, write=True) as memory:
+        bank = memory.bank
         active = {item.id: item for item in (await bank.sync()).active()}
         chosen = (find_id(active, item_id, user_id=options.user_id) for item_id in item_ids or ())
         doomed = tuple(sorted(active) if all_ else dict.fromkeys(chosen))
@@ -89,15 +85,14 @@ async def history(
     ] = None,
 ) -> None:
     """Show the changes of one memory, or the log of all changes and refused ones, with reasons."""
-    from memagent.memory import timetravel
-
-    async with reading_bank(options) as bank:
+    latest = slice(-(limit or 0), None)
+    async with reading_memory(options) as memory:
         if item_id is None:
-            rows = [row async for row in bank.rows()][-(limit or 0) :]
+            rows = [row async for row in memory.bank.rows()][latest]
             emit(options, rows, lambda: views.log_table(rows))
         else:
-            full_id = find_id(bank.state.touched, item_id, user_id=options.user_id)
-            entries = (await timetravel.history(bank, full_id))[-(limit or 0) :]
+            full_id = find_id(memory.bank.state.touched, item_id, user_id=options.user_id)
+            entries = (await memory.history(full_id))[latest]
             emit(options, entries, lambda: views.history_table(entries))
 
 
@@ -108,11 +103,9 @@ async def undo(
     ] = None,
 ) -> None:
     """Take back a change. An undo can be undone too."""
-    from memagent.memory import timetravel
-
-    with opened_bank(options, write=True) as bank:
-        commit = await timetravel.undo(bank, commit_id)
-    emit(options, commit, lambda: stack(views.commit_lines(commit)))
+    with opened_memory(options, write=True) as memory:
+        commit = await memory.undo(commit_id)
+    emit(options, commit, lambda: views.commit_view(commit))
 
 
 async def diff(
@@ -125,12 +118,14 @@ async def diff(
     ] = None,
 ) -> None:
     """Show what changed in memory between two points of its recording."""
-    from memagent.memory import timetravel
-
-    with opened_bank(options) as bank:
-        before = await _recorded(bank, parse_point(start, option="--from", end=False))
-        after = await _recorded(bank, parse_point(end, option="--to") if end is not None else None)
-    changes = timetravel.diff(before, after)
+    points = (
+        parse_point(start, option="--from", end=False),
+        parse_point(end, option="--to") if end is not None else None,
+    )
+    with opened_memory(options) as memory:
+        then = [await memory.as_of(memagent.AsOf(recorded=point)) for point in points]
+        before, after = [await past.snapshot() for past in then]
+        changes = await memory.diff(before, after)
     document = {
         "from": {"seq": before.seq, "digest": before.digest},
         "to": {"seq": after.seq, "digest": after.digest},
@@ -141,10 +136,3 @@ async def diff(
         document | changes.model_dump(mode="json"),
         lambda: views.diff_view(changes, title=f"from {labels[0]} to {labels[1]}"),
     )
-
-
-async def _recorded(bank: MemoryBank, point: object) -> MemorySnapshot:
-    from memagent.core.answers import AsOf
-    from memagent.memory import timetravel
-
-    return (await timetravel.as_of(bank, AsOf.model_validate({"recorded": point}))).snapshot()

@@ -10,17 +10,17 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import memagent
 from memagent.cli import views
 from memagent.cli.arguments import find_id
 from memagent.cli.frame import Options, emit, failed, tell
 from memagent.cli.stores import read_settings, store_path
-from memagent.cli.terminal import plain, stack
+from memagent.cli.terminal import plain
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memagent.agent import Agent
     from memagent.core.reports import IngestReport
 
 COMMANDS = "/undo takes back the last change, /forget ID deletes a memory, /quit ends"
@@ -31,11 +31,9 @@ def chat(options: Options) -> int:
 
     Also reads messages from a pipe, one a line.
     """
-    from memagent.agent import Agent
-
     settings = read_settings(options)
     path = store_path(options, settings)
-    agent = Agent(
+    agent = memagent.Agent(
         options.model,
         options.scope.user_id,
         path if path is not None else ":memory:",
@@ -71,7 +69,7 @@ def _messages(options: Options) -> Iterator[str]:
             yield text.strip()
 
 
-def _answer(agent: Agent, options: Options, message: str) -> None:
+def _answer(agent: memagent.Agent, options: Options, message: str) -> None:
     _tell_unfinished(agent.flush())  # so that the answer uses the last message too
     if not message.startswith("/"):
         answer = agent.chat(message)
@@ -85,7 +83,7 @@ def _answer(agent: Agent, options: Options, message: str) -> None:
     match word:
         case "/undo":
             commit = agent.memory.undo()
-            emit(options, {"undone": commit}, lambda: stack(views.commit_lines(commit)))
+            emit(options, {"undone": commit}, lambda: views.commit_view(commit))
         case "/forget":
             items = {item.id: item for item in agent.memory.get_all()}
             item = items[find_id(items, rest.strip(), user_id=agent.user_id)]

@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from rich.console import Group, RenderableType
+
 import memagent
 from memagent.cli.frame import Options, emit, message_of
 from memagent.cli.stores import counts_of, opened, read_settings, settings_file, store_path
-from memagent.cli.terminal import line, pairs, plain, stack, table
+from memagent.cli.terminal import line, pairs, plain, table
 from memagent.core.errors import MemAgentError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from memagent.build import Store
     from memagent.config import AgentSettings
-    from memagent.core.records import Scope
 
 PACKAGES = ("memagent", "environments", "train")
 """The top-level names that must lead to this distribution."""
@@ -63,14 +62,12 @@ class Examination:
         """Return all findings for people."""
         parts: list[RenderableType] = []
         for title in ("versions", "packages", "extras", "settings", "store"):
-            parts += [pairs(getattr(self, title), title=title), plain("")]
+            parts += [pairs(getattr(self, title), title=title), ""]
         if self.users:
-            rows = table(*_USER_COLUMNS)
-            for user in self.users:
-                rows.add_row(*(plain(str(user[column])) for column in _USER_COLUMNS))
-            parts += [rows, plain("")]
+            rows = ([str(user[column]) for column in _USER_COLUMNS] for user in self.users)
+            parts += [table(_USER_COLUMNS, rows), ""]
         parts += [line(("problem  ", "bold red"), problem) for problem in self.problems]
-        return stack([*parts, *([] if self.problems else [plain("all is well", "green")])])
+        return Group(*parts, *([] if self.problems else [plain("all is well", "green")]))
 
 
 async def doctor(options: Options) -> int:
@@ -152,10 +149,11 @@ def _examine_installation(report: Examination) -> None:
             else f'pip install "memagent[{name}]"  (lacks {", ".join(missing)})'
         )
     for name in ("pydantic", "numpy", "langgraph", "sqlalchemy", "networkx", "typer", "rich"):
-        try:
-            report.versions[name] = version(name)
-        except PackageNotFoundError:
+        number = _version(name)
+        if number is None:
             report.problems.append(f"{name} is missing: install memagent again")
+        else:
+            report.versions[name] = number
 
 
 def _home(installed: Distribution) -> Path | None:
@@ -182,7 +180,7 @@ def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
             required[match[2]] += [match[1]] if _applies(requirement) else []
     for extra, names in required.items():
         if names:
-            yield extra, [name for name in names if not _is_installed(name)]
+            yield extra, [name for name in names if _version(name) is None]
 
 
 def _applies(requirement: str) -> bool:
@@ -192,12 +190,11 @@ def _applies(requirement: str) -> bool:
     )
 
 
-def _is_installed(name: str) -> bool:
+def _version(name: str) -> str | None:
     try:
-        distribution(name)
+        return version(name)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 # -- settings and store ----------------------------------------------------------------
@@ -286,8 +283,10 @@ def _embedder_label(embedder_id: str, dim: int) -> str:
 
 
 async def _examine_users(report: Examination, store: Store) -> None:
+    from memagent.journal.database import DatabaseJournal
+
     for scope in await store.journal.scopes():
-        faults = _chain_faults(store, scope)
+        faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
         label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
         report.problems += [f"history of {label}: {fault}" for fault in faults]
         counts: dict[str, Any] = dict.fromkeys(_COUNTS, "?")
@@ -298,9 +297,3 @@ async def _examine_users(report: Examination, store: Store) -> None:
                 report.problems.append(message_of(exc))
         chain = f"{len(faults)} faults" if faults else "intact"
         report.users.append({"user": label, "chain": chain, **counts})
-
-
-def _chain_faults(store: Store, scope: Scope) -> list[str]:
-    from memagent.journal.database import DatabaseJournal
-
-    return store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []

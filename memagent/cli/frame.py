@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -31,7 +31,6 @@ from memagent.core.errors import InputError, MemAgentError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memagent.core.records import Scope
 
 SETTINGS_FILE = Path("memagent.toml")
 """Read from the current folder when `--config` names no other."""
@@ -95,19 +94,17 @@ class Options:
         return self.user if self.user is not None else "default"
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> memagent.Scope:
         """The scope of `user_id`. Raises `InputError` for an id of the wrong length."""
-        from memagent.core.records import Scope
-
         if not 0 < len(self.user_id) <= 256:
             raise InputError("--user takes an id of 1 to 256 characters")
-        return Scope(user_id=self.user_id)
+        return memagent.Scope(user_id=self.user_id)
 
 
 # -- commands --------------------------------------------------------------------------
 
 Outcome = int | None
-Body = TypeVar("Body", bound=Callable[..., Outcome | Coroutine[Any, Any, Outcome]])
+Body = Callable[..., Outcome | Coroutine[Any, Any, Outcome]]
 
 
 class CommandGroup(TyperGroup):
@@ -148,27 +145,22 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
+def add_command(app: typer.Typer, name: str, body: Body) -> None:
     """Register a function as a command; it may be a coroutine function.
 
     The function takes `Options` and parameters of its own and returns its exit code
     (None is 0). A parameter that is a dataclass stands for one option per field.
     """
+    common = {parameter.name for parameter in option_parameters(Options)}
 
-    def register(body: Body) -> Body:
-        common = {parameter.name for parameter in option_parameters(Options)}
+    def run(**values: Any) -> None:
+        options = call_with_options(Options, values)
+        code = _execute(options, partial(call_with_options, body, values))
+        if code:
+            raise typer.Exit(code)
 
-        def run(**values: Any) -> None:
-            options = call_with_options(Options, values)
-            code = _execute(options, partial(call_with_options, body, values))
-            if code:
-                raise typer.Exit(code)
-
-        own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
-        app.command(name)(with_signature(run, body, own_first))
-        return body
-
-    return register
+    own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
+    app.command(name)(with_signature(run, body, own_first))
 
 
 def _execute(options: Options, work: Callable[[], Any]) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
+import memagent
 from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, tell
 from memagent.cli.stores import opened
 from memagent.cli.terminal import pairs, progress
@@ -42,6 +43,7 @@ class Tally:
     """The counts of one run."""
 
     file: str
+    usage: Usage
     users: list[str] = field(default_factory=list[str])
     sessions: int = 0
     """Sessions remembered in this run, at least in part."""
@@ -54,7 +56,6 @@ class Tally:
     """Refused ops by reason."""
     failures: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     warnings: list[str] = field(default_factory=list[str])
-    usage: Usage | None = None
     began: float = field(default_factory=time.monotonic)
     interrupted: bool = False
 
@@ -87,7 +88,7 @@ class Tally:
         for chunk in report.chunks:
             self.ops.update(applied.op.op for applied in chunk.applied)
             self.rejected.update(op.reason.value for op in chunk.rejected)
-        self.usage = report.usage if self.usage is None else self.usage + report.usage
+        self.usage += report.usage
         for chunk in report.failed_chunks:
             self.fail(
                 chunk.failure or "", user=user, session=report.session_id, chunk=chunk.chunk_id
@@ -104,12 +105,7 @@ class Tally:
     @property
     def tokens(self) -> int:
         """The prompt and completion tokens of all calls."""
-        return 0 if self.usage is None else self.usage.prompt_tokens + self.usage.completion_tokens
-
-    @property
-    def cost_usd(self) -> float | None:
-        """The cost of all model calls; None when a price is unknown."""
-        return 0.0 if self.usage is None else self.usage.cost_usd
+        return self.usage.prompt_tokens + self.usage.completion_tokens
 
     @property
     def turns_per_s(self) -> float:
@@ -119,7 +115,7 @@ class Tally:
     def status(self) -> str:
         """Return one line for the progress bar."""
         ops = " ".join(f"{name} {self.ops[name]}" for name in OPS if self.ops[name])
-        calls = f"{self.tokens:,} tokens  {_money(self.cost_usd)}" if self.tokens else ""
+        calls = f"{self.tokens:,} tokens  {_money(self.usage.cost_usd)}" if self.tokens else ""
         return "  ".join(part for part in (f"{self.turns_per_s:.0f} turns/s", ops, calls) if part)
 
     def document(self) -> dict[str, Any]:
@@ -138,7 +134,7 @@ class Tally:
             "seconds": round(self.seconds, 3),
             "turns_per_s": round(self.turns_per_s, 1),
             "tokens": self.tokens,
-            "cost_usd": self.cost_usd,
+            "cost_usd": self.usage.cost_usd,
             "complete": self.complete,
         }
 
@@ -153,7 +149,7 @@ class Tally:
             "ops": ", ".join(f"{name} {self.ops[name]:,}" for name in OPS),
             "refused": refused or "none",
             "time": f"{self.seconds:.1f} s, {self.turns_per_s:,.0f} turns/s",
-            "model": f"{self.tokens:,} tokens, {_money(self.cost_usd)}"
+            "model": f"{self.tokens:,} tokens, {_money(self.usage.cost_usd)}"
             if self.tokens
             else "not asked",
         }
@@ -204,8 +200,10 @@ async def ingest(
     """
     import asyncio
 
+    from memagent.core.exchange import Usage
+
     conversations = _read_file(file, options, choices)
-    tally = Tally(file=str(file))
+    tally = Tally(file=str(file), usage=Usage())
     with opened(options, write=True, make=True, vectors=True) as store:
         try:
             for user, conversation in conversations:
@@ -236,14 +234,12 @@ async def _remember_conversation(
     conversation: Conversation,
     tally: Tally,
 ) -> None:
-    from memagent.core.records import Scope
-
     sessions = conversation.sessions[: choices.limit_sessions]
-    agent = store.agent(Scope(user_id=user), model=options.model)
+    agent = store.agent(memagent.Scope(user_id=user), model=options.model)
     with progress(len(sessions), f"sessions of {user}") as advance:
         for session in sessions:
             await _remember(agent, _with_prefix(session, choices.prefix), tally)
-            advance(tally.status())
+            advance(tally.status(), 1)
             if options.verbose:
                 tell(f"{user}, {choices.prefix}{session.id}: {tally.status()}")
             if tally.failures and not choices.keep_going:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+import memagent
 from memagent.cli import views
 from memagent.cli.arguments import (
     FilterOptions,
@@ -16,10 +17,9 @@ from memagent.cli.arguments import (
     Why,
     find_id,
     parse_moment,
-    parse_recipe,
 )
 from memagent.cli.frame import Options, emit
-from memagent.cli.stores import counts_of, opened, opened_bank, reading_bank, tell_if_empty
+from memagent.cli.stores import counts_of, opened, opened_memory, reading_memory, tell_if_empty
 from memagent.core.errors import InputError
 
 
@@ -44,15 +44,15 @@ async def ask(
     choices: AskOptions,
 ) -> None:
     """Answer a question from memory, with citations."""
-    from memagent.core.answers import Question
+    from memagent.core.recipes import recipe_of
 
     if not question.strip():
         raise InputError("the question is empty")
-    at = choices.at
-    request = Question(
+    at, recipe = choices.at, choices.recipe
+    request = memagent.Question(
         text=question,
         k=choices.k,
-        recipe=parse_recipe(choices.recipe),
+        recipe=recipe_of(recipe) if recipe is not None else None,
         asked_at=parse_moment(at, option="--at") if at is not None else None,
         as_of=choices.time.as_of(),
     )
@@ -84,20 +84,14 @@ async def search(
     choices: SearchOptions,
 ) -> None:
     """Find the best memories for a text, best first."""
-    from memagent.core.recipes import BALANCED
-    from memagent.memory.facade import Memory
-
-    as_of, recipe = choices.time.as_of(), parse_recipe(choices.recipe)
-    with opened(options, vectors=True) as store:
-        bank = store.bank(options.scope)
-        await tell_if_empty(bank, store)
-        memory = Memory(bank, recipe=store.settings.recipe or BALANCED)
+    as_of = choices.time.as_of()
+    async with reading_memory(options, vectors=True) as memory:
         hits = await memory.search(
             text,
             k=choices.k,
             where=choices.only.where(),
             as_of=as_of,
-            recipe=recipe,
+            recipe=choices.recipe,
             max_tokens=choices.max_tokens,
         )
     emit(options, hits, lambda: views.hits_table(hits, why=choices.why))
@@ -111,21 +105,18 @@ async def list_(
     only: FilterOptions,
 ) -> None:
     """List what is remembered, oldest first."""
-    from memagent.memory.facade import Memory
-
-    async with reading_bank(options) as bank:
-        memory = Memory(bank)
+    async with reading_memory(options) as memory:
         items = await memory.get_all(where=only.where(), include_deleted=deleted, limit=limit)
     emit(options, items, lambda: views.items_table(items))
 
 
 async def show(options: Options, item_id: ItemId) -> None:
     """Show one memory: all its versions and the turns it rests on."""
-    with opened_bank(options) as bank:
-        state = await bank.sync()
+    with opened_memory(options) as memory:
+        state = await memory.bank.sync()
         item = state.items[find_id(state.items, item_id, user_id=options.user_id)]
         versions, stats = state.versions(item.id), state.stats.get(item.id)
-        found = (bank.turn_with_session(turn_id) for turn_id in item.source_turn_ids)
+        found = (memory.bank.turn_with_session(turn_id) for turn_id in item.source_turn_ids)
         turns = [pair for pair in found if pair is not None]
     sources = [
         {"session_id": session.id, "said_at": session.date_of(turn), "turn": turn}
@@ -142,9 +133,7 @@ async def stats(
     ] = False,
 ) -> None:
     """Count the memories, and with --graph the nodes and edges of the event graph."""
-    from memagent.events.stats import graph_stats
-
-    async with reading_bank(options) as bank:
-        state = await bank.sync()
-    counts, figures = counts_of(state), graph_stats(state) if graph else None
+    async with reading_memory(options) as memory:
+        counts = counts_of(await memory.bank.sync())
+        figures = await memory.graph_stats() if graph else None
     emit(options, {**counts, "graph": figures}, lambda: views.stats_view(counts, figures))

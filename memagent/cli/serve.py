@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
+from rich.console import Group
 from typer import Argument, Option
 
 from memagent.cli.frame import Options, emit, tell
 from memagent.cli.stores import opened, read_settings, store_path
-from memagent.cli.terminal import pairs, plain, stack
+from memagent.cli.terminal import pairs, plain
 from memagent.core.errors import ConfigError, InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ async def mcp(
 
     The user is --user, whatever a client asks for.
     """
-    from memagent.integrations.mcp_http import bound_socket, serve_http
-    from memagent.integrations.mcp_server import serve_stdio
+    from memagent.integrations.mcp_server import bound_socket, serve_http, serve_stdio
 
     listening = bound_socket(http) if http is not None else None
     with opened(options, write=not read_only, make=not read_only, vectors=True) as store:
@@ -141,7 +141,7 @@ def list_keys(options: Options) -> None:
             }
             for key in database.api_keys()
         ]
-    emit(options, rows, lambda: stack([pairs(row) for row in rows] or [plain("no API keys")]))
+    emit(options, rows, lambda: Group(*([pairs(row) for row in rows] or [plain("no API keys")])))
 
 
 def revoke_key(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import AgentSettings
     from memagent.memory.bank import MemoryBank
+    from memagent.memory.facade import Memory
     from memagent.state.fold import BankState
 
 
@@ -88,22 +89,27 @@ def opened(
 
 
 @contextmanager
-def opened_bank(
+def opened_memory(
     options: Options, *, write: bool = False, make: bool = False
-) -> Generator[MemoryBank]:
+) -> Generator[Memory]:
     """Open the user's memory for a command that searches nothing; see `opened`."""
+    from memagent.memory.facade import Memory
+
     scope = options.scope
     with opened(options, write=write, make=make) as store:
-        yield store.bank(scope)
+        yield Memory(store.bank(scope))
 
 
 @asynccontextmanager
-async def reading_bank(options: Options, *, vectors: bool = False) -> AsyncGenerator[MemoryBank]:
+async def reading_memory(options: Options, *, vectors: bool = False) -> AsyncGenerator[Memory]:
     """Open the user's memory for reading, and warn if it is empty; see `opened`."""
+    from memagent.core.recipes import BALANCED
+    from memagent.memory.facade import Memory
+
     with opened(options, vectors=vectors) as store:
         bank = store.bank(options.scope)
         await tell_if_empty(bank, store)
-        yield bank
+        yield Memory(bank, recipe=store.settings.recipe or BALANCED)
 
 
 async def tell_if_empty(bank: MemoryBank, store: Store) -> None:

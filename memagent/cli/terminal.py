@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -65,11 +65,15 @@ def line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*((neutral(text), style) for text, style in styled))
 
 
-def table(*columns: str, fixed: Sequence[str] = ()) -> Table:
-    """Return an empty table without lines; columns in `fixed` are never wrapped."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, fixed: Collection[str] = ()
+) -> Table:
+    """Return a table without lines; columns in `fixed` are never wrapped."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(column, no_wrap=column in fixed, overflow="fold")
+    for row in rows:
+        grid.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
     return grid
 
 
@@ -91,25 +95,12 @@ def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
     return Group(plain(title, "bold"), rows) if title else rows
 
 
-def stack(parts: Iterable[RenderableType]) -> RenderableType:
-    """Show parts one below the other."""
-    return Group(*parts)
-
-
 # -- progress --------------------------------------------------------------------------
 
 
-class Advance(Protocol):
-    """A function to call after each step, with a line on the state of the work."""
-
-    def __call__(self, status: str, steps: int = 1) -> None:
-        """Move the bar by `steps`."""
-        ...
-
-
 @contextmanager
-def progress(total: int, unit: str) -> Generator[Advance]:
-    """Show a bar on standard error if that is a terminal."""
+def progress(total: int, unit: str) -> Generator[Callable[[str, int], None]]:
+    """Show a bar on standard error if that is a terminal; yield its `advance(status, steps)`."""
     from rich import progress as bars
 
     screen = console(stderr=True)
@@ -124,7 +115,7 @@ def progress(total: int, unit: str) -> Generator[Advance]:
     with bars.Progress(*columns, console=screen, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total, status="")
 
-        def advance(status: str, steps: int = 1) -> None:
+        def advance(status: str, steps: int) -> None:
             bar.update(task, advance=steps, status=one_line(status))
 
         yield advance

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from memagent.cli.arguments import Force, OutputFile, TimeOptions, check_free
 from memagent.cli.frame import Options, emit
-from memagent.cli.stores import opened, opened_bank, reading_bank
+from memagent.cli.stores import opened, opened_memory, reading_memory
 from memagent.cli.terminal import pairs
 from memagent.core.errors import InputError
 
@@ -26,11 +26,9 @@ _ENDINGS: dict[str, GraphFormat] = {
 
 async def export(options: Options, file: OutputFile, force: Force = False) -> None:
     """Write everything a user remembers, history included, to one portable file."""
-    from memagent.memory.transfer import export_bank
-
     check_free(file, force=force)
-    async with reading_bank(options) as bank:
-        report = await export_bank(bank, file)
+    async with reading_memory(options) as memory:
+        report = await memory.export(file)
     emit(options, report, lambda: pairs(report.model_dump()))
 
 
@@ -49,14 +47,12 @@ async def graph(
     force: Force = False,
 ) -> None:
     """Write the event graph with the turns it rests on: a page, JSON or GraphML."""
-    from memagent.memory.graph_export import export_graph
-
     as_of = time.as_of()
     chosen = _format_of(output) if format == "auto" else format
     check_free(output, force=force)
-    async with reading_bank(options, vectors=True) as bank:
-        report = await export_graph(
-            bank, output, format=chosen, as_of=as_of, include_hidden=not without_hidden
+    async with reading_memory(options, vectors=True) as memory:
+        report = await memory.export_graph(
+            output, chosen, as_of=as_of, include_hidden=not without_hidden
         )
     written = report.model_dump(exclude={"text"})
     emit(options, written, lambda: pairs(written))
@@ -76,10 +72,8 @@ async def import_(
     file: Annotated[Path, Argument(metavar="FILE", help="What `memagent export` wrote.")],
 ) -> None:
     """Import an export for a user who has no memories yet."""
-    from memagent.memory.transfer import import_bank
-
-    with opened_bank(options, write=True, make=True) as bank:
-        report = await import_bank(bank, file)
+    with opened_memory(options, write=True, make=True) as memory:
+        report = await memory.import_(file)
     emit(options, report, lambda: pairs(report.model_dump()))
 
 

@@ -33,17 +33,19 @@ def items_table(items: Sequence[MemoryItem]) -> RenderableType:
     """Show items, one a row."""
     if not items:
         return plain("no memories")
-    rows = table("id", "v", "said", "speaker", "kind", "text", fixed=("id", "v", "said", "kind"))
-    for item in items:
-        rows.add_row(
-            plain(item.id),
+    rows = (
+        (
+            item.id,
             str(item.version),
             day(item.said_at),
-            plain(item.speaker or "-"),
-            plain(_kind(item)),
+            item.speaker or "-",
+            _kind(item),
             plain(item.text, "" if item.active else "dim strike"),
         )
-    return rows
+        for item in items
+    )
+    columns = ("id", "v", "said", "speaker", "kind", "text")
+    return table(columns, rows, fixed=("id", "v", "said", "kind"))
 
 
 def _kind(item: MemoryItem) -> str:
@@ -54,41 +56,34 @@ def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
     """Show hits, best first; `why` adds the parts of each score and the path to the hit."""
     if not hits:
         return plain("nothing found")
-    rows = table("#", "score", "id", "said", "speaker", "text", fixed=("#", "score", "id", "said"))
-    for rank, hit in enumerate(hits, 1):
-        record = hit.item or hit.event
-        text = plain(hit.text)
-        if why:
-            text.append("".join(f"\n{neutral(reason)}" for reason in _reasons(hit)), style="dim")
-        rows.add_row(
-            str(rank),
-            f"{hit.score:.4f}",
-            plain(hit.id),
-            day(record.said_at if record is not None else None),
-            plain((hit.item.speaker if hit.item is not None else None) or "-"),
-            text,
-        )
-    return rows
+    columns = ("#", "score", "id", "said", "speaker", "text")
+    rows = (_hit_cells(rank, hit, why=why) for rank, hit in enumerate(hits, 1))
+    return table(columns, rows, fixed=columns[:4])
+
+
+def _hit_cells(rank: int, hit: Hit, *, why: bool) -> tuple[str | Text, ...]:
+    record = hit.item or hit.event
+    speaker = hit.item.speaker if hit.item is not None else None
+    said = day(record.said_at if record is not None else None)
+    reasons = "".join(f"\n{neutral(reason)}" for reason in _reasons(hit)) if why else ""
+    text = plain(hit.text).append(reasons, style="dim")
+    return str(rank), f"{hit.score:.4f}", hit.id, said, speaker or "-", text
 
 
 def _reasons(hit: Hit) -> list[str]:
     why = hit.why
     places = {arm: f" (#{rank})" for arm, rank in why.ranks.items()}
-    reasons = [f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in why.arms.items()]
-    if why.expanded_from is not None:
-        reasons.append(f"beside {why.expanded_from}")
-    if why.via:
-        reasons.append(f"via {_path(hit)}")
-    if why.fused is not None:
-        weights = "".join(f" x {name} {factor:.3f}" for name, factor in why.factors.items())
-        reasons.append(f"fused {why.fused:.4f}{weights}")
-    if why.rerank is not None:
-        reasons.append(f"reranker {why.rerank:.3f}")
-    if why.collapsed:
-        reasons.append(f"stands for {', '.join(why.collapsed)} too")
-    if why.tokens is not None:
-        reasons.append(f"about {why.tokens} tokens")
-    return reasons
+    weights = "".join(f" x {name} {factor:.3f}" for name, factor in why.factors.items())
+    reasons = (
+        *(f"{arm} {score:.3f}{places.get(arm, '')}" for arm, score in why.arms.items()),
+        f"beside {why.expanded_from}" if why.expanded_from is not None else "",
+        f"via {_path(hit)}" if why.via else "",
+        f"fused {why.fused:.4f}{weights}" if why.fused is not None else "",
+        f"reranker {why.rerank:.3f}" if why.rerank is not None else "",
+        f"stands for {', '.join(why.collapsed)} too" if why.collapsed else "",
+        f"about {why.tokens} tokens" if why.tokens is not None else "",
+    )
+    return [reason for reason in reasons if reason]
 
 
 def _path(hit: Hit) -> str:
@@ -105,33 +100,34 @@ def item_view(
     """Show every version of one item, newest last, and the turns it rests on."""
     latest = versions[-1]
     state = f"version {latest.version}, {latest.status.value}, trust {latest.trust.value}"
-    rows = table(
-        "v", "said", "valid", "speaker", "subject", "op", "text", fixed=("v", "said", "op")
-    )
-    for item in versions:
-        rows.add_row(
+    rows = (
+        (
             str(item.version),
             day(item.said_at),
-            plain(_span(item.valid) or "-"),
-            plain(item.speaker or "-"),
-            plain(item.subject or "-"),
-            plain(item.op_id or "-"),
-            plain(item.text),
+            _span(item.valid) or "-",
+            item.speaker or "-",
+            item.subject or "-",
+            item.op_id or "-",
+            item.text,
         )
+        for item in versions
+    )
+    columns = ("v", "said", "valid", "speaker", "subject", "op", "text")
     head = line((latest.id, "bold"), f"  {_kind(latest)}, {state}")
-    parts: list[RenderableType] = [head, plain(""), rows]
+    parts: list[RenderableType] = [head, "", table(columns, rows, fixed=("v", "said", "op"))]
     if latest.tags or latest.metadata:
         known = [*latest.tags, *(f"{key}={value}" for key, value in latest.metadata.items())]
-        parts += [plain(""), line(("tags and metadata  ", "bold"), ", ".join(known))]
+        parts += ["", line(("tags and metadata  ", "bold"), ", ".join(known))]
     if stats is not None:
         use = f"value {stats.q_value:.3f}, used {stats.uses} times"
-        parts += [plain(""), line(("use  ", "bold"), use)]
+        parts += ["", line(("use  ", "bold"), use)]
     if turns:
-        said = table("turn", "session", "said", "speaker", "words", fixed=("turn", "said"))
-        for turn, session in turns:
-            words = (plain(turn.speaker), plain(turn.said))
-            said.add_row(plain(turn.id), plain(session.id), day(session.date_of(turn)), *words)
-        parts += [plain(""), said]
+        said = (
+            (turn.id, session.id, day(session.date_of(turn)), turn.speaker, turn.said)
+            for turn, session in turns
+        )
+        columns = ("turn", "session", "said", "speaker", "words")
+        parts += ["", table(columns, said, fixed=("turn", "said"))]
     return Group(*parts)
 
 
@@ -151,28 +147,30 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     if answer.when is not None:
         parts.append(plain(f"when: {_span(answer.when)}"))
     if answer.citations:
-        parts += [plain(""), _citations_table(answer.citations)]
+        parts += ["", _citations_table(answer.citations)]
     parts += [plain(f"note: {note}", "dim") for note in answer.notes]
     if why:
         title = plain(f"shown to the answerer: {len(answer.hits)}", "bold")
-        parts += [plain(""), title, hits_table(answer.hits, why=True)]
+        parts += ["", title, hits_table(answer.hits, why=True)]
         paths = [plain(f"{_path(hit)}: {one_line(hit.text)}") for hit in answer.hits if hit.why.via]
         if paths:
-            parts += [plain(""), plain("reached in the event graph", "bold"), *paths]
+            parts += ["", plain("reached in the event graph", "bold"), *paths]
     return Group(*parts)
 
 
 def _citations_table(citations: Sequence[Citation]) -> RenderableType:
-    rows = table("turn", "said", "speaker", "memory", "quote", fixed=("turn", "said", "memory"))
-    for citation in citations:
-        rows.add_row(
-            plain(citation.turn_id or "-"),
+    rows = (
+        (
+            citation.turn_id or "-",
             day(citation.said_at),
-            plain(citation.speaker or "-"),
-            plain(citation.hit_id),
-            plain(citation.quote),
+            citation.speaker or "-",
+            citation.hit_id,
+            citation.quote,
         )
-    return rows
+        for citation in citations
+    )
+    columns = ("turn", "said", "speaker", "memory", "quote")
+    return table(columns, rows, fixed=("turn", "said", "memory"))
 
 
 # -- history ---------------------------------------------------------------------------
@@ -180,22 +178,23 @@ def _citations_table(citations: Sequence[Citation]) -> RenderableType:
 
 def history_table(entries: Sequence[HistoryEntry]) -> RenderableType:
     """Show every change of one item, oldest first."""
-    rows = table(
-        "seq", "recorded", "commit", "by", "op", "text", fixed=("seq", "recorded", "commit", "op")
+    columns = ("seq", "recorded", "commit", "by", "op", "text")
+    fixed = ("seq", "recorded", "commit", "op")
+    return table(columns, map(_history_cells, entries), fixed=fixed)
+
+
+def _history_cells(entry: HistoryEntry) -> tuple[str | Text, ...]:
+    op = entry.op.op if entry.op is not None else entry.commit_id
+    hidden = entry.item is None or not entry.item.active
+    text = "(taken out)" if entry.item is None else f"v{entry.item.version} {entry.item.text}"
+    return (
+        str(entry.seq),
+        day(entry.recorded_at),
+        entry.commit_id,
+        _author(entry.source),
+        op if entry.undoes is None else f"undo {entry.undoes}",
+        plain(text, "dim strike" if hidden else ""),
     )
-    for entry in entries:
-        op = entry.op.op if entry.op is not None else entry.commit_id
-        hidden = entry.item is None or not entry.item.active
-        text = "(taken out)" if entry.item is None else f"v{entry.item.version} {entry.item.text}"
-        rows.add_row(
-            str(entry.seq),
-            day(entry.recorded_at),
-            plain(entry.commit_id),
-            plain(_author(entry.source)),
-            plain(op if entry.undoes is None else f"undo {entry.undoes}"),
-            plain(text, "dim strike" if hidden else ""),
-        )
-    return rows
 
 
 def _author(source: SourceRef) -> str:
@@ -209,15 +208,12 @@ def log_table(rows: Sequence[JournalRow]) -> RenderableType:
     """Show the op log: every journal entry with its effects and the ops it refused."""
     if not rows:
         return plain("no history")
-    log = table("seq", "recorded", "entry", "by", "what", fixed=("seq", "recorded", "entry"))
-    for row in rows:
-        entry, author, effects = _log_cells(row)
-        cells = (plain(entry), plain(author), Text("\n").join(effects))
-        log.add_row(str(row.seq), day(row.recorded_at), *cells)
-    return log
+    cells = ((str(row.seq), day(row.recorded_at), *_entry_cells(row)) for row in rows)
+    columns = ("seq", "recorded", "entry", "by", "what")
+    return table(columns, cells, fixed=columns[:3])
 
 
-def _log_cells(row: JournalRow) -> tuple[str, str, list[Text]]:
+def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
     """Return the name, the author and the effects of a journal entry."""
     entry = row.entry
     match entry.kind:
@@ -225,24 +221,28 @@ def _log_cells(row: JournalRow) -> tuple[str, str, list[Text]]:
             session = entry.session
             speakers = ", ".join(session.speakers)
             text = f"{len(session.turns)} turns of {speakers}, {day(session.at)}"
-            return "session", session.id, [plain(text)]
+            return "session", session.id, text
         case "commit":
-            return entry.id, _author(entry.source), commit_lines(entry)
+            return entry.id, _author(entry.source), Text("\n").join(_commit_lines(entry))
         case "graph":
             refused = (line(("refused ", "yellow"), reason) for reason in entry.rejected)
             size = plain(f"{len(entry.nodes)} nodes, {len(entry.edges)} edges")
-            return "graph", entry.session_id or "", [size, *refused]
+            return "graph", entry.session_id or "", Text("\n").join((size, *refused))
         case "stats":
-            return "stats", "", [plain(f"statistics of {len(entry.updates)} memories")]
+            return "stats", "", f"statistics of {len(entry.updates)} memories"
         case "restored":
-            text = f"{len(entry.changes)} memories changed, now {entry.digest[:12]}"
-            return "restored", "", [plain(text)]
+            changed = f"{len(entry.changes)} memories changed"
+            return "restored", "", f"{changed}, now {entry.digest[:12]}"
         case _:
-            return "erased", "", [plain(f"everything before was erased ({entry.reason})")]
+            return "erased", "", f"everything before was erased ({entry.reason})"
 
 
-def commit_lines(commit: Commit) -> list[Text]:
+def commit_view(commit: Commit) -> RenderableType:
     """Show the ops of a commit, one a line, then those it refused."""
+    return Group(*_commit_lines(commit))
+
+
+def _commit_lines(commit: Commit) -> list[Text]:
     lines: list[Text] = []
     after = {change.id: change.after for change in commit.changes}
     if commit.undoes is not None:

@@ -1,3 +1,1 @@
-"""memagent inside other frameworks: a LangGraph store with nodes and tools, an MCP
-server, and the call shapes of mem0.
-"""
+"""memagent in other frameworks: a LangGraph store, nodes and tools, an MCP server, mem0's calls."""

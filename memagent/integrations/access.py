@@ -1,5 +1,4 @@
-"""How an integration reaches a memory, from any thread and any event loop, and how it
-writes whole items.
+"""Access to a memory from any thread and event loop, and commits of whole items.
 
 A bank belongs to one event loop, frameworks call from wherever they like. An `Access`
 over a synchronous `Agent` sends every call to that agent's own loop; over an
@@ -26,53 +25,48 @@ T = TypeVar("T")
 
 
 class Access:
-    """The road to one user's memory."""
+    """Access to one user's memory."""
 
     def __init__(self, agent: Agent | AsyncAgent) -> None:
         self.agent = agent
 
     def run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
-        """The coroutine's result, waited for.
+        """Wait for the coroutine and return its result.
 
         Raises `StoreError` over an `AsyncAgent`.
         """
         if isinstance(self.agent, AsyncAgent):
             raise StoreError(
-                "this memory belongs to an AsyncAgent; await the asynchronous methods, or use an Agent"
+                "this memory belongs to an AsyncAgent; await the asynchronous methods, "
+                "or use an Agent"
             )
-        return self.agent._run(make)  # pyright: ignore[reportPrivateUsage]
+        return self.agent._run(make)  # noqa: SLF001 (the one way into its loop)  # pyright: ignore[reportPrivateUsage]
 
     async def arun(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
-        """The coroutine's result, from any event loop."""
+        """Return the coroutine's result, from any event loop."""
         if isinstance(self.agent, AsyncAgent):
             return await make(self.agent)
-        live, thread = self.agent._live()  # pyright: ignore[reportPrivateUsage]
+        live, thread = self.agent._live()  # noqa: SLF001 (as above)  # pyright: ignore[reportPrivateUsage]
         return await asyncio.wrap_future(thread.submit(make(live)))
 
     @property
     def user_id(self) -> str:
-        """Whose memory this is."""
-        return (
-            self.agent.bank.scope.user_id
-            if isinstance(self.agent, AsyncAgent)
-            else self.agent.user_id
-        )
+        """The user of this memory."""
+        agent = self.agent
+        return agent.bank.scope.user_id if isinstance(agent, AsyncAgent) else agent.user_id
 
 
 Assignment = tuple[MemoryOp, MemoryItem, tuple[MemoryItem, ...] | None]
-"""An op, the item as it is afterwards, and its past when that is set exactly; None pushes
-the present version onto it.
-"""
+"""An op, the item after it, and the item's past; None pushes the present version onto it."""
 
 
 async def assign(
     bank: MemoryBank, plan: Callable[[BankState, str], Sequence[Assignment]], *, actor: str = "user"
 ) -> Commit | None:
-    """Write items whole (text, metadata, tags, expiry) in one commit, as effects of
-    ops; an undo takes it back like any commit.
+    """Write whole items (text, metadata, tags, expiry) in one commit, as effects of ops.
 
-    `plan(state, commit_id)` says what; it is asked again when another writer was first.
-    None when there is nothing to write.
+    `plan(state, commit_id)` returns the writes; it is called again when another writer
+    was first. An undo takes the commit back. Returns None when there is nothing to write.
     """
 
     def entry(state: BankState) -> Entry | None:

@@ -1,10 +1,9 @@
-"""`StoreMirror`: a memory's items as documents of any LangGraph store, for graphs that
-read there and know nothing of memagent.
+"""`StoreMirror`: a copy of a memory's items in any LangGraph store, for graphs that read there.
 
-The way back from `MemoryStore`: the journal stays the truth, the store holds a copy of
-what is active now. The mirror keeps no state of its own; what it wrote tells by its
-versions what is out of date, so a mirror may be stopped, repeated, or begun anew by
-another process.
+It is the way back from `MemoryStore`: the journal stays the truth, the store holds a
+copy of the active items. The mirror keeps no state of its own; it compares the store's
+documents with the items, so it may be stopped, repeated, or begun anew by another
+process.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PAGE = 500
 
 
 class MirrorReport(Record):
-    """What one `sync` wrote and took out, and how much stood there already."""
+    """The numbers of documents that one `sync` wrote, removed and left as they were."""
 
     written: int
     removed: int
@@ -34,12 +33,13 @@ class MirrorReport(Record):
 
 
 class StoreMirror:
-    """One namespace of a LangGraph store that shows one user's memory: document key =
-    item id, value = text and provenance.
+    """One namespace of a LangGraph store that mirrors one user's memory.
+
+    A document's key is the item's id, its value text and provenance.
     """
 
     def __init__(self, store: BaseStore, namespace: tuple[str, ...]) -> None:
-        """The namespace belongs to the mirror: what it did not write there is taken out.
+        """Take over a namespace: documents there that are no items are removed.
 
         Raises `InputError` for a `MemoryStore`.
         """
@@ -51,39 +51,40 @@ class StoreMirror:
     async def sync(self, agent: Agent | AsyncAgent) -> MirrorReport:
         """Make the documents equal to the agent's active items, in one batch of what differs."""
         items = await Access(agent).arun(lambda live: live.memory.get_all())
-        wanted = {item.id: _value(item) for item in items if item.kind != KIND}
-        there = {found.key: found.value for found in await self._all()}
+        source = {item.id: _value(item) for item in items if item.kind != KIND}
+        copies = {document.key: document.value for document in await self._all()}
         writes = [
             PutOp(self.namespace, key, value, ["text"])
-            for key, value in wanted.items()
-            if there.get(key) != value
+            for key, value in source.items()
+            if copies.get(key) != value
         ]
-        removals = [PutOp(self.namespace, key, None) for key in there if key not in wanted]
+        removals = [PutOp(self.namespace, key, None) for key in copies if key not in source]
         if writes or removals:
             await self.store.abatch([*writes, *removals])
         return MirrorReport(
-            written=len(writes), removed=len(removals), unchanged=len(wanted) - len(writes)
+            written=len(writes), removed=len(removals), unchanged=len(source) - len(writes)
         )
 
     async def search(self, text: str, *, k: int = 10) -> list[Hit]:
-        """At most k mirrored items by the store's own search, best first; the score is
-        the store's, 0 where it gives none.
+        """Return at most k mirrored items by the store's own search, best first.
+
+        The score is the store's, 0 where it gives none.
         """
-        found = await self.store.asearch(self.namespace, query=text, limit=k)
-        return [Hit(id=one.key, score=one.score or 0.0, item=_item(one)) for one in found]
+        rows = await self.store.asearch(self.namespace, query=text, limit=k)
+        return [Hit(id=row.key, score=row.score or 0.0, item=_item(row)) for row in rows]
 
     async def get(self, item_id: str) -> MemoryItem | None:
-        """A mirrored item, or None."""
-        found = await self.store.aget(self.namespace, item_id)
-        return _item(found) if found is not None else None
+        """Return a mirrored item, or None."""
+        document = await self.store.aget(self.namespace, item_id)
+        return _item(document) if document is not None else None
 
     async def _all(self) -> list[Item]:
-        found: list[Item] = []
+        items: list[Item] = []
         while True:
-            page = await self.store.asearch(self.namespace, limit=_PAGE, offset=len(found))
-            found += [one for one in page if one.namespace == self.namespace]
+            page = await self.store.asearch(self.namespace, limit=_PAGE, offset=len(items))
+            items += [item for item in page if item.namespace == self.namespace]
             if len(page) < _PAGE:
-                return found
+                return items
 
 
 def _value(item: MemoryItem) -> dict[str, Any]:
@@ -92,5 +93,5 @@ def _value(item: MemoryItem) -> dict[str, Any]:
     )
 
 
-def _item(found: Item) -> MemoryItem:
-    return MemoryItem.model_validate({"id": found.key, **found.value})
+def _item(document: Item) -> MemoryItem:
+    return MemoryItem.model_validate({"id": document.key, **document.value})

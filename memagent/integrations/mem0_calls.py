@@ -1,16 +1,20 @@
-"""How calls of mem0 read and what they give back: arguments, configuration, events, history."""
+"""mem0's calls: their arguments and configuration, the writes they make, their results."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
+from uuid import uuid4
 
+from memagent.async_agent import AsyncAgent
 from memagent.config import AgentSettings, ModelSettings
 from memagent.core.errors import InputError
-from memagent.core.ops import Add, Update
-from memagent.core.records import MemoryItem
+from memagent.core.ops import Add, OpBatch, Update
+from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import HistoryEntry
 from memagent.integrations import mem0_records as records
@@ -19,71 +23,86 @@ from memagent.integrations.mem0_records import Owner, owner_of
 from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
+UNSET: Any = object()
+"""Stands for an argument that the caller left out, where None has a meaning."""
+Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _log = logging.getLogger(__name__)
 _AMENDED = "mem0"
 """Actor of a commit that completes what `add` wrote; history leaves it out."""
+_TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
 
 # -- arguments -------------------------------------------------------------------------
 
 
+class OwnerIds(TypedDict, total=False):
+    """Arguments that mem0's earlier versions took beside `filters`."""
+
+    user_id: str | None
+    agent_id: str | None
+    run_id: str | None
+    limit: int
+
+
 def unknown(memory_id: str) -> InputError:
-    """The error for an id that nobody has."""
+    """Return the error for an id that no memory has."""
     return InputError(f"Memory with id {memory_id} not found")
 
 
-def messages_of(messages: object) -> list[Mapping[str, Any]]:
-    """Messages from a text, one message or a list. Raises `InputError`."""
+def messages_of(messages: Messages) -> list[Mapping[str, Any]]:
+    """Return a text, a message or a list as messages, without the system's.
+
+    Raises `InputError`.
+    """
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    if isinstance(messages, Mapping):
-        return [cast("Mapping[str, Any]", messages)]
-    if not isinstance(messages, Sequence) or not all(
-        isinstance(one, Mapping) for one in cast("Sequence[object]", messages)
+    rows: Any = [messages] if isinstance(messages, Mapping) else messages
+    if not isinstance(rows, Sequence) or not all(
+        isinstance(row, Mapping) for row in cast("Sequence[object]", rows)
     ):
         raise InputError(
-            "messages are a text, a message, or a list of messages such as {'role': 'user', 'content': 'Hello'}"
+            "messages are a text, a message, or a list of messages "
+            "such as {'role': 'user', 'content': 'Hello'}"
         )
-    return list(cast("Sequence[Mapping[str, Any]]", messages))
+    utterances = cast("Sequence[Mapping[str, Any]]", rows)
+    return [message for message in utterances if message.get("role") != "system"]
 
 
-def asked(
-    filters: Mapping[str, Any] | None, given: Mapping[str, Any], top_k: int, *, needed_for: str
+def read_request(
+    filters: Mapping[str, Any] | None, arguments: OwnerIds, top_k: int, *, verb: str
 ) -> tuple[Owner, dict[str, Any], int]:
-    """(owner, the filter's other conditions, how many) of a read."""
-    unknown = set(given) - {*records.OWNERS, "limit"}
-    if unknown:
-        raise InputError(f"{needed_for} has no argument {sorted(unknown)[0]!r}")
-    wanted = dict(filters or {})
-    ids = {name: wanted.pop(name, None) or given.get(name) for name in records.OWNERS}
-    records.check_filter(wanted)
+    """Return the owner, the filter's other conditions and the limit of a read.
+
+    Raises `InputError`.
+    """
+    given = cast("Mapping[str, Any]", arguments)
+    surplus = sorted(set(given) - {*records.OWNERS, "limit"})
+    if surplus:
+        raise InputError(f"{verb} has no argument {surplus[0]!r}")
+    conditions = dict(filters or {})
+    ids = {name: conditions.pop(name, None) or given.get(name) for name in records.OWNERS}
+    records.check_filter(conditions)
     limit = given.get("limit", top_k)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise InputError(f"top_k is {limit!r}; ask for 0 or more")
-    return owner_of(ids, needed_for=needed_for), wanted, limit
+    return owner_of(ids, needed_for=verb), conditions, limit
 
 
 def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a memory from mem0's configuration."""
+    """Return the arguments of a memory that mem0's configuration describes."""
     arguments: dict[str, Any] = {}
-    chosen = _table(config, "llm")
-    options = _table(chosen, "config")
+    llm = _table(config, "llm")
+    options = _table(llm, "config")
     if options.get("model"):
-        provider = str(chosen.get("provider") or "openai")
-        base = next(
-            (
-                options[name]
-                for name in ("openai_base_url", "ollama_base_url", "base_url")
-                if options.get(name)
-            ),
-            None,
-        )
+        names = ("openai_base_url", "ollama_base_url", "base_url")
         model = ModelSettings(
-            model=f"{provider}/{options['model']}", api_key=options.get("api_key"), api_base=base
+            model=f"{llm.get('provider') or 'openai'}/{options['model']}",
+            api_key=options.get("api_key"),
+            api_base=next((options[name] for name in names if options.get(name)), None),
         )
         arguments["settings"] = AgentSettings(model=model)
-    kept = _table(_table(config, "vector_store"), "config")
-    if kept.get("path"):
-        arguments["path"] = Path(str(kept["path"])) / "memagent.db"
+    folder = _table(_table(config, "vector_store"), "config").get("path")
+    if folder:
+        arguments["path"] = Path(str(folder)) / "memagent.db"
     unused = sorted(set(config) - {"llm", "vector_store", "version", "history_db_path"})
     if unused:
         _log.warning("mem0 settings that have no use here: %s", ", ".join(unused))
@@ -91,98 +110,179 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] | None = config.get(name)
-    return found if found is not None else {}
+    return config.get(name) or {}
+
+
+# -- writes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What `add` says about the memories that it makes."""
+
+    owner: Owner
+    metadata: Mapping[str, Any] | None
+    last_day: date | None
+
+    def reserved(self, *, actor_id: str | None = None, role: str | None = None) -> dict[str, Any]:
+        """Return the reserved metadata of a memory. Raises `InputError`."""
+        return records.reserved_metadata(
+            self.owner, self.metadata, actor_id=actor_id, role=role, last_day=self.last_day
+        )
+
+
+async def add_raw(
+    bank: MemoryBank, messages: Sequence[Mapping[str, Any]], note: Note, *, at: datetime
+) -> list[dict[str, Any]]:
+    """Keep each message as a memory of its own. Raises `InputError` for one without text."""
+    ops: list[Add] = []
+    for message in messages:
+        role, text, name = message.get("role"), message.get("content"), message.get("name")
+        role = str(role or "user")
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(
+                "a message has no text: give it as `content`, a string that is not empty"
+            )
+        metadata = note.reserved(actor_id=str(name) if name else None, role=role)
+        fact = Fact(
+            text=text,
+            speaker=str(name or role),
+            said_at=at,
+            trust=_TRUST.get(role, Trust.USER),
+            expires_at=records.end_of(note.last_day),
+        )
+        ops.append(Add(fact=fact, id=str(uuid4()), metadata=metadata))
+    if ops:
+        await bank.commit(OpBatch(accepted=tuple(ops)), source=SourceRef(actor="user"))
+    return [
+        {
+            "id": op.id,
+            "memory": op.fact.text,
+            "event": "ADD",
+            "actor_id": op.metadata.get("_actor_id"),
+            "role": op.metadata["_role"],
+        }
+        for op in ops
+    ]
+
+
+async def amend(bank: MemoryBank, report: IngestReport, note: Note) -> None:
+    """Put what the call says about its memories beside those that it added."""
+    reserved = note.reserved()
+    applied = (op for chunk in report.chunks for op in chunk.applied)
+    added = sorted({op.item_id for op in applied if isinstance(op.op, Add) and op.item_id})
+    reason = "metadata of the call"
+
+    def plan(state: BankState, _: str) -> list[Assignment]:
+        items = [state.items[item_id] for item_id in added if item_id in state.items]
+        return [
+            (
+                Update(id=item.id, version=item.version, text=item.text, reason=reason),
+                item.model_copy(
+                    update={
+                        "metadata": {**item.metadata, **reserved},
+                        "expires_at": records.end_of(note.last_day) or item.expires_at,
+                    }
+                ),
+                state.archive.get(item.id, ()),
+            )
+            for item in items
+            if item.active
+        ]
+
+    if reserved:
+        await assign(bank, plan, actor=_AMENDED)
+
+
+async def update(
+    agent: AsyncAgent,
+    memory_id: str,
+    text: str | None,
+    metadata: Mapping[str, Any] | None,
+    expiration_date: Any,
+) -> None:
+    """Write a new version of a memory; None leaves the text or the metadata, `UNSET` the last day.
+
+    Raises `InputError` when the memory is gone.
+    """
+    dated = expiration_date is not UNSET
+    last_day = records.expiration_of(expiration_date) if dated else None
+    now = agent.clock()
+
+    def plan(state: BankState, _: str) -> list[Assignment]:
+        old = state.items.get(memory_id)
+        if old is None or not old.active:
+            raise unknown(memory_id)
+        reserved = {**old.metadata, "_updated_at": now.isoformat()}
+        if metadata is not None:
+            reserved["_metadata"] = records.as_json({**records.metadata_of(old), **metadata})
+        op = Update(id=old.id, version=old.version, text=text or old.text)
+        fields = {**dict(old), "version": old.version + 1, "text": op.text, "metadata": reserved}
+        if dated:
+            reserved["_expiration_date"] = last_day.isoformat() if last_day is not None else None
+            fields["expires_at"] = records.end_of(last_day)
+        return [(op, MemoryItem.model_validate(fields), None)]
+
+    await assign(agent.bank, plan)
 
 
 # -- results ---------------------------------------------------------------------------
 
 
-async def amend(
-    bank: MemoryBank, report: IngestReport, kept: Mapping[str, Any], *, day: Any
-) -> None:
-    """Put what the call said about its memories beside those that it added."""
-    added = {
-        one.item_id for chunk in report.chunks for one in chunk.applied if isinstance(one.op, Add)
+def page_of(rows: Sequence[dict[str, Any]], page: int, size: int) -> dict[str, Any]:
+    """Return one page of rows, counted from 1. Raises `InputError`."""
+    if page < 1 or size < 1:
+        raise InputError(f"page {page}, page_size {size}: both count from 1")
+    end = page * size
+    return {
+        "count": len(rows),
+        "next": page + 1 if end < len(rows) else None,
+        "previous": page - 1 or None,
+        "results": rows[end - size : end],
     }
-
-    def plan(state: BankState, commit_id: str) -> list[Assignment]:
-        return [
-            (
-                Update(
-                    id=item.id, version=item.version, text=item.text, reason="metadata of the call"
-                ),
-                item.model_copy(
-                    update={
-                        "metadata": {**item.metadata, **kept},
-                        "expires_at": records.end_of(day) or item.expires_at,
-                    }
-                ),
-                state.archive.get(item.id, ()),
-            )
-            for item_id in sorted(one for one in added if one is not None)
-            if (item := state.items.get(item_id)) is not None and item.active
-        ]
-
-    await assign(bank, plan, actor=_AMENDED)
 
 
 def events(
     report: IngestReport, before: Mapping[str, MemoryItem], after: BankState
 ) -> list[dict[str, Any]]:
-    """What an ingest did, one event an op on a memory; a NOOP that names none is left out."""
-    found: list[dict[str, Any]] = []
-    for applied in (one for chunk in report.chunks for one in chunk.applied):
-        item_id = applied.item_id
+    """Return one event per op of an ingest; a NOOP that names no memory is left out."""
+    rows: list[dict[str, Any]] = []
+    for applied in (op for chunk in report.chunks for op in chunk.applied):
+        item_id, name = applied.item_id, applied.op.op
         if item_id is None:
             continue
         old, now = before.get(item_id), after.items.get(item_id)
-        text = (
-            old.text
-            if applied.op.op == "DELETE" and old is not None
-            else now.text
-            if now is not None
-            else ""
-        )
-        event = {"id": item_id, "memory": text, "event": applied.op.op}
-        if applied.op.op == "UPDATE" and old is not None:
-            event["previous_memory"] = old.text
-        found.append(event)
-    return found
+        shown = old if name == "DELETE" and old is not None else now
+        row = {"id": item_id, "memory": shown.text if shown is not None else "", "event": name}
+        if name == "UPDATE" and old is not None:
+            row["previous_memory"] = old.text
+        rows.append(row)
+    return rows
 
 
 def history(memory_id: str, entries: Sequence[HistoryEntry]) -> list[dict[str, Any]]:
-    """A memory's changes as rows of mem0's history."""
-    shown: list[dict[str, Any]] = []
+    """Return a memory's changes as rows of mem0's history."""
+    rows: list[dict[str, Any]] = []
     text: str | None = None
-    created = entries[0].recorded_at if entries else None
     for entry in entries:
         if entry.source.actor == _AMENDED:
             continue
         now = entry.item.text if entry.item is not None and entry.item.active else None
-        event = (
-            entry.op.op
-            if entry.op is not None
-            else "DELETE"
-            if now is None
-            else "ADD"
-            if text is None
-            else "UPDATE"
-        )
-        kept = entry.item.metadata if entry.item is not None else {}
-        shown.append(
+        restored = "DELETE" if now is None else "ADD" if text is None else "UPDATE"
+        metadata = entry.item.metadata if entry.item is not None else {}
+        rows.append(
             {
                 "id": f"{memory_id}:{entry.seq}",
                 "memory_id": memory_id,
                 "old_memory": text,
                 "new_memory": now,
-                "event": event,
-                "created_at": created.isoformat() if created is not None else None,
+                "event": entry.op.op if entry.op is not None else restored,
+                "created_at": entries[0].recorded_at.isoformat(),
                 "updated_at": entry.recorded_at.isoformat(),
                 "is_deleted": now is None,
-                "actor_id": kept.get("_actor_id"),
-                "role": kept.get("_role"),
+                "actor_id": metadata.get("_actor_id"),
+                "role": metadata.get("_role"),
             }
         )
         text = now
-    return shown
+    return rows

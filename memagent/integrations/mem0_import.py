@@ -1,8 +1,7 @@
-"""Memories of mem0 taken over: from the folder of its qdrant store (local mode) or from
-a JSON export.
+"""Import of mem0's memories from the folder of its qdrant store (local mode) or a JSON export.
 
 Ids, texts, owners, dates and metadata are kept; vectors are made anew when they are
-needed. What was taken over before is skipped, so an import can be repeated. No vendor's
+needed. Memories imported before are skipped, so an import can be repeated. No vendor's
 library is needed, and nothing that a file names is ever run (see `point_reader`).
 """
 
@@ -22,31 +21,20 @@ from memagent.core.errors import InputError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Record, Scope, SourceRef, Text
 from memagent.integrations import mem0_records as records
-from memagent.integrations.mem0_records import OWNERS, Owner, owner_of
+from memagent.integrations.mem0_records import Owner, owner_of
 from memagent.integrations.point_reader import read_point
 
 _AT_ONCE = 500
 _NOT_METADATA = frozenset(
-    (
-        *OWNERS,
-        "actor_id",
-        "role",
-        "data",
-        "hash",
-        "created_at",
-        "updated_at",
-        "text_lemmatized",
-        "expiration_date",
-        "attributed_to",
-    )
+    "id user_id agent_id run_id actor_id role data hash created_at updated_at text_lemmatized "
+    "expiration_date attributed_to".split()
 )
 
 
 class ImportReport(Record):
-    """What an import did."""
+    """The counts of an import."""
 
     found: int
-    """Memories in the source, of the user asked for."""
     imported: int
     skipped: int
     """There already."""
@@ -60,7 +48,7 @@ Row = Mapping[str, Any]
 
 
 def read_mem0(path: Path) -> list[Row]:
-    """Memories in a qdrant folder, one of its `storage.sqlite` files, or a JSON (lines) export.
+    """Read the memories of a qdrant folder, one of its `storage.sqlite` files, or a JSON export.
 
     Raises `InputError` for anything else.
     """
@@ -70,7 +58,8 @@ def read_mem0(path: Path) -> list[Row]:
         )
         if not files:
             raise InputError(
-                f"{path} holds no collection of qdrant's local mode (collection/NAME/storage.sqlite)"
+                f"{path} holds no collection of qdrant's local mode "
+                "(collection/NAME/storage.sqlite)"
             )
         return [row for file in files for row in _points(file)]
     if not path.is_file():
@@ -81,15 +70,16 @@ def read_mem0(path: Path) -> list[Row]:
 
 
 def _other_collection(name: str) -> bool:
-    """Collections in which mem0 keeps no memories: of named entities, and its own notes."""
+    """Tell whether mem0 keeps its entities or its own notes in a collection, not memories."""
     return name.endswith("_entities") or name == "mem0migrations"
 
 
 async def import_mem0(
     store: Store, rows: Iterable[Row], *, user_id: str | None = None
 ) -> ImportReport:
-    """Add rows to the memories of their owners, several hundred a commit; with
-    `user_id` only those of that user.
+    """Add rows to the memories of their owners, several hundred in a commit.
+
+    With `user_id` only rows of that user are added.
     """
     parts: dict[Scope, dict[str, Add]] = {}
     found = refused = 0
@@ -117,13 +107,7 @@ async def import_mem0(
         skipped=found - refused - imported,
         refused=refused,
         users=tuple(
-            sorted(
-                {
-                    scope.user_id
-                    for scope in parts
-                    if scope.agent_id is None and scope.run_id is None
-                }
-            )
+            sorted({scope.user_id for scope in parts if not scope.agent_id and not scope.run_id})
         ),
     )
 
@@ -133,64 +117,53 @@ def _add(row: Row) -> tuple[Owner, Add]:
     text = row.get("data")
     if not isinstance(text, str) or not text.strip():
         raise InputError("a memory without text")
-    created, day = (
-        records.moment_of(row.get("created_at")),
-        records.expiration_of(row.get("expiration_date")),
-    )
-    updated = records.moment_of(row.get("updated_at"))
-    kept = records.kept_metadata(
+    created_at = records.moment_of(row.get("created_at"))
+    last_day = records.expiration_of(row.get("expiration_date"))
+    metadata = records.reserved_metadata(
         owner,
-        {key: value for key, value in row.items() if key not in _NOT_METADATA and key != "id"},
+        {key: value for key, value in row.items() if key not in _NOT_METADATA},
         actor_id=row.get("actor_id"),
         role=row.get("role"),
-        expiration=day,
-        dates={"updated_at": updated} if updated is not None else None,
+        last_day=last_day,
+        updated_at=records.moment_of(row.get("updated_at")),
     )
     speaker = row.get("actor_id") or row.get("role")
     fact = Fact(
         text=text,
         speaker=str(speaker) if speaker else None,
-        said_at=created,
-        expires_at=records.end_of(day),
+        said_at=created_at,
+        expires_at=records.end_of(last_day),
     )
-    return owner, Add(fact=fact, id=str(row["id"]), metadata=kept)
+    return owner, Add(fact=fact, id=str(row["id"]), metadata=metadata)
 
 
 # -- a JSON export ---------------------------------------------------------------------
 
 
 def _exported(path: Path) -> list[Row]:
-    """Rows of `{"results": [...]}` (what `get_all` gave), of a list, or of one object a line."""
+    """Read the rows of `{"results": [...]}` (from `get_all`), of a list, or one object a line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
-            told: object = json.loads(text)
+            document: object = json.loads(text)
         except json.JSONDecodeError:
-            told = [json.loads(line) for line in text.splitlines() if line.strip()]
+            document = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (OSError, ValueError, RecursionError) as exc:
         raise InputError(f"{path} is no JSON export: {exc}") from exc
-    if isinstance(told, dict):
-        table = cast("dict[str, object]", told)
-        told = table.get("results", table.get("memories", [table]))
-    if (
-        not told
-        or not isinstance(told, list)
-        or not all(isinstance(one, dict) and "id" in one for one in cast("list[object]", told))
-    ):
+    if isinstance(document, dict):
+        table = cast("dict[str, object]", document)
+        document = table.get("results", table.get("memories", [table]))
+    rows = cast("list[Any]", document if isinstance(document, list) else [])
+    if not rows or not all(isinstance(row, dict) and "id" in row for row in rows):
         raise InputError(f"{path} is no export of mem0: it must hold memories with ids")
-    return [_flat(one) for one in cast("list[dict[str, Any]]", told)]
+    return [_flat(row) for row in rows]
 
 
-def _flat(shown: Mapping[str, Any]) -> Row:
-    """A memory as `get_all` shows it, as the store keeps it."""
-    payload = {
-        key: value for key, value in shown.items() if key not in ("memory", "metadata", "score")
-    }
-    return {
-        **(shown.get("metadata") or {}),
-        **payload,
-        "data": shown.get("memory", shown.get("data", shown.get("text"))),
-    }
+def _flat(row: Mapping[str, Any]) -> Row:
+    """Turn a memory as `get_all` shows it into a row of the store."""
+    text = row.get("memory", row.get("data", row.get("text")))
+    payload = {key: row[key] for key in row if key not in ("memory", "metadata", "score")}
+    return {**(row.get("metadata") or {}), **payload, "data": text}
 
 
 # -- qdrant's local mode ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The points of qdrant's local mode, read as plain values.
+"""A reader of the points of qdrant's local mode, as plain values.
 
 That mode keeps each point as a pickle, and unpickling a file that someone else wrote
 may run anything. This reader unpickles nothing: it goes through the opcodes as data and
@@ -16,8 +16,8 @@ from typing import Any, cast
 _MARK = object()
 _SKIPPED = frozenset({"PROTO", "FRAME"})
 _VALUES = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
-    "BINBYTES SHORT_BINBYTES BINBYTES8".split()
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE "
+    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8".split()
 )
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
@@ -28,9 +28,7 @@ _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 
 
 class _Object:
-    """Stands for anything that a stream makes by a class or function: its name and the
-    state it was given.
-    """
+    """An object that a stream makes by a class or function: its name and its state."""
 
     def __init__(self, name: object) -> None:
         self.name = name
@@ -38,7 +36,7 @@ class _Object:
 
 
 def read_point(blob: bytes) -> dict[str, Any]:
-    """Fields of a point (`id`, `vector`, `payload`).
+    """Return the fields of a point (`id`, `vector`, `payload`).
 
     Raises `ValueError` for a stream that is no point.
     """
@@ -86,22 +84,22 @@ def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> N
 def _combine(name: str, stack: list[Any]) -> None:
     match name:
         case "SETITEM" | "SETITEMS":
-            parts = _taken(stack, 2 if name == "SETITEM" else None)
+            parts = _take(stack, 2 if name == "SETITEM" else None)
             stack[-1].update(zip(parts[::2], parts[1::2], strict=True))
         case "APPEND" | "APPENDS" | "ADDITEMS":
-            parts = _taken(stack, 1 if name == "APPEND" else None)
+            parts = _take(stack, 1 if name == "APPEND" else None)
             stack[-1].extend(parts)
         case "TUPLE1" | "TUPLE2" | "TUPLE3" | "TUPLE" | "LIST":
-            parts = _taken(stack, int(name[-1]) if name[-1].isdigit() else None)
+            parts = _take(stack, int(name[-1]) if name[-1].isdigit() else None)
             stack.append(tuple(parts) if name != "LIST" else parts)
         case "DICT":
-            parts = _taken(stack, None)
+            parts = _take(stack, None)
             stack.append(dict(zip(parts[::2], parts[1::2], strict=True)))
         case "STACK_GLOBAL":
-            stack.append(_Object(" ".join(map(str, _taken(stack, 2)))))
+            stack.append(_Object(" ".join(map(str, _take(stack, 2)))))
         case "NEWOBJ" | "REDUCE":
-            made, _ = _taken(stack, 2)
-            stack.append(_Object(made.name))
+            maker, _ = _take(stack, 2)
+            stack.append(_Object(maker.name))
         case "BUILD":
             state = stack.pop()
             stack[-1].state = dict(state)
@@ -109,17 +107,15 @@ def _combine(name: str, stack: list[Any]) -> None:
             raise ValueError(f"it uses the opcode {name}, which no plain point needs")
 
 
-def _taken(stack: list[Any], count: int | None) -> list[Any]:
-    """The topmost values, taken off; without a count all down to the mark."""
+def _take(stack: list[Any], count: int | None) -> list[Any]:
+    """Take the topmost values off; without a count all down to the mark, and the mark."""
+    marks = int(count is None)
     if count is None:
-        count = next((at for at, one in enumerate(reversed(stack)) if one is _MARK), len(stack))
-        if count == len(stack):
-            raise IndexError
-        parts = stack[len(stack) - count :]
-        del stack[len(stack) - count - 1 :]
-        return parts
-    if len(stack) < count:
+        depths = (depth for depth, value in enumerate(reversed(stack)) if value is _MARK)
+        count = next(depths, len(stack))
+    start = len(stack) - count
+    if start < marks:
         raise IndexError
-    parts = stack[len(stack) - count :]
-    del stack[len(stack) - count :]
-    return parts
+    values = stack[start:]
+    del stack[start - marks :]
+    return values

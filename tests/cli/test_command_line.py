@@ -1,6 +1,4 @@
-"""The command line as its users have it: commands end to end, JSON that is only JSON,
-errors in one line.
-"""
+"""The command line as its users have it: commands, JSON that is only JSON, one-line errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`memagent graph` writes the event graph of one user in the format that the file's
-name tells, and never over a file unasked.
+"""`memagent graph` writes one user's event graph in the format that the file's name tells.
+
+It never replaces a file unasked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Commands that take long or find trouble: ingest and its resumption, chat, embedding
-anew, the doctor.
-"""
+"""Commands that take long or find trouble: ingest and its resumption, chat, reembed, doctor."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def locomo(name: str, *sessions: Sequence[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def two(folder: Path) -> Path:
-    """A LoCoMo file of two conversations with the same session and turn ids."""
+    """Write a LoCoMo file of two conversations with the same session and turn ids."""
     file = folder / "two.json"
     held = [
         locomo("conv-1", ["I adopted a cat called Bolt."], ["I moved to Lisbon."]),
@@ -236,7 +234,10 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(
 
 
 def test_chat_answers_from_what_was_just_said_and_takes_commands(folder: Path) -> None:
-    said = "I adopted a turtle called Bolt.\nWhat is my turtle called?\n/undo\n/nope\n/quit\nnever read\n"
+    said = (
+        "I adopted a turtle called Bolt.\nWhat is my turtle called?\n"
+        "/undo\n/nope\n/quit\nnever read\n"
+    )
     lines = [
         json.loads(line)
         for line in run("chat", "--path", "store.db", "--json", says=said).stdout.splitlines()

@@ -1,5 +1,4 @@
-"""The page on the command line says what is true: its commands are run, every command
-and option is in it.
+"""The page on the command line is true: its commands run, every command and option is in it.
 
 Run as a script, this writes the page's outputs anew, and the tables of the two commands
 for evaluation and training; with `tables`, only these.
@@ -39,14 +38,16 @@ VARYING = {
 
 
 def played(page: str, folder: Path) -> str:
-    """The page with what its commands print now, run one after the other in a folder
-    with the sample beside them.
+    """Return the page with what its commands print now.
+
+    They run one after the other in a folder with the sample beside them.
     """
     (folder / SAMPLE.name).write_bytes(SAMPLE.read_bytes())
 
     def block(match: re.Match[str]) -> str:
         if match[1] == "toml":
-            return f"```toml\n{homely((folder / 'memagent.toml').read_text(encoding='utf-8'), folder)}```"
+            settings = (folder / "memagent.toml").read_text(encoding="utf-8")
+            return f"```toml\n{homely(settings, folder)}```"
         parts: list[str] = []
         for line in re.findall(r"^\$ .*", match[2], re.MULTILINE):
             said, _, last = line.removeprefix("$ ").rpartition(" | ")
@@ -59,12 +60,12 @@ def played(page: str, folder: Path) -> str:
 
 
 def tabled(page: str) -> str:
-    """The page with what the commands for evaluation and training take now."""
+    """Return the page with the present options of the commands for evaluation and training."""
     return TABLES.sub(lambda match: f"{match[1]}{options_of(match[2])}{match[3]}", page)
 
 
 def options_of(program: str) -> str:
-    """A line of help and a table of arguments and options for every command of a program."""
+    """Write a line of help and a table of arguments and options for every command of a program."""
     group: Any = get_command(PROGRAMS[program])
     parts: list[str] = []
     for name, command in group.commands.items():
@@ -102,7 +103,7 @@ def _meaning(parameter: Any) -> str:
 
 
 def homely(text: str, folder: Path) -> str:
-    """The output as it looks on anybody's machine."""
+    """Replace this machine's paths in an output."""
     places = {
         str(folder): "/home/ana/talks",
         sys.executable: "/home/ana/.venv/bin/python",
@@ -114,8 +115,9 @@ def homely(text: str, folder: Path) -> str:
 
 
 def comparable(page: str) -> list[str]:
-    """The lines of the page without what differs from run to run; of `memagent doctor`
-    only the names of what it looks at.
+    """Return the lines of the page without what differs from run to run.
+
+    Of `memagent doctor` only the names of its findings remain.
     """
     body, _, doctor = page.partition("$ memagent doctor")
     for pattern, name in VARYING.items():

@@ -1,6 +1,4 @@
-"""What the documents show runs: every Python block of README and quickstart, top to
-bottom, and the example scripts.
-"""
+"""The code in the documents runs: README and quickstart, top to bottom, and the examples."""
 
 from __future__ import annotations
 

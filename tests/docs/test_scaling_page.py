@@ -1,6 +1,4 @@
-"""What `docs/scaling.md` says is so: its table is what the model gives now, and its
-commands save and bring back a real store.
-"""
+"""`docs/scaling.md` is true: the model gives its table, its commands save and restore a store."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def model() -> ModuleType:
 
 
 def block(name: str) -> str:
-    """The commands under a mark of the page."""
+    """Return the commands under a mark of the page."""
     found = re.findall(rf"<!-- {name} -->\n```bash\n(.*?)```", PAGE, re.DOTALL)
     assert len(found) == 1, f"the page has {len(found)} blocks {name!r}"
     return found[0]

@@ -1,6 +1,4 @@
-"""`scripts/recall_table.py` writes a report's recall as Markdown and puts it between a
-page's marks.
-"""
+"""`scripts/recall_table.py` writes a report's recall between a page's marks, as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a design in a package of its own: it installs beside memagent and is used by name."""
+"""The example of a design in a package of its own: it installs and is used by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SCRIPT = """
 from memagent import Agent
 
 with Agent(path=":memory:", user_id="ana", design="diary") as agent:
-    agent.remember([{"name": "Ana", "content": "I painted the fence. Nice weather today! Do you like green?"}])
+    words = "I painted the fence. Nice weather today! Do you like green?"
+    agent.remember([{"name": "Ana", "content": words}])
     print([item.text for item in agent.memory.get_all()])
     print(agent.ask("What did Ana paint?").citations[0].quote)
 """

@@ -1,6 +1,4 @@
-"""LangGraph: our store and LangGraph's own ones through the kit, namespaces, users,
-tools, nodes, the mirror, and a fuzz run.
-"""
+"""LangGraph: stores through the kit, namespaces, users, tools, nodes, the mirror, a fuzz run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The MCP server, driven by the official client: in process, as a subprocess over
-stdio, and over HTTP on the loopback.
-"""
+"""The MCP server, driven by the official client in process, over stdio and over HTTP."""
 
 from __future__ import annotations
 
@@ -144,7 +142,7 @@ def test_http_on_the_loopback_serves_several_clients_and_refuses_foreign_hosts()
 
 
 async def _raw(port: int, *, host: str, origin: str | None = None) -> bytes:
-    """The first line of the answer to a request with these headers."""
+    """Return the first line of the answer to a request with these headers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
     lines = [

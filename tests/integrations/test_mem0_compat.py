@@ -73,8 +73,11 @@ def test_messages_keep_role_and_actor_and_leave_the_system_out(memory: Memory) -
             {"role": "user", "name": "Ana", "content": "I run."},
             {"role": "assistant", "content": "Well done."},
         ],
-        **ANA, agent_id="coach", run_id="r1", infer=False,
-    )  # fmt: skip
+        **ANA,
+        agent_id="coach",
+        run_id="r1",
+        infer=False,
+    )
     assert [(one["actor_id"], one["role"]) for one in told["results"]] == [
         ("Ana", "user"),
         (None, "assistant"),
@@ -98,9 +101,7 @@ def test_with_a_model_events_are_what_the_design_decided() -> None:
     heard: list[str] = []
 
     def reply(request: Any) -> str:
-        """Notes a drink for each message; the manager adds the first, rewrites it, then
-        takes it out.
-        """
+        """Note a drink per message; the manager adds the first, rewrites it, then deletes it."""
         text = str(request.messages[-1].content)
         if request.role.value == "extractor":
             [turn] = re.findall(r"\[(ses_[0-9a-f]+:1)\]", text)
@@ -165,10 +166,12 @@ def test_update_delete_history_and_missing_ids(memory: Memory) -> None:
     assert memory.get(key) is None
     changes = memory.history(key)
     assert [(one["event"], one["old_memory"], one["new_memory"]) for one in changes] == [
-        ("ADD", None, "Ana drinks tea"), ("UPDATE", "Ana drinks tea", "Ana drinks coffee"),
-        ("UPDATE", "Ana drinks coffee", "Ana drinks coffee"), ("UPDATE", "Ana drinks coffee", "Ana drinks water"),
+        ("ADD", None, "Ana drinks tea"),
+        ("UPDATE", "Ana drinks tea", "Ana drinks coffee"),
+        ("UPDATE", "Ana drinks coffee", "Ana drinks coffee"),
+        ("UPDATE", "Ana drinks coffee", "Ana drinks water"),
         ("DELETE", "Ana drinks water", None),
-    ]  # fmt: skip
+    ]
     assert [one["is_deleted"] for one in changes] == [False] * 4 + [True]
     for call in (memory.delete, lambda one: memory.update(one, text="x")):
         for missing in (key, "missing"):
@@ -250,15 +253,24 @@ def test_search_takes_owner_filter_threshold_and_limit(memory: Memory) -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ({"n": 1}, "b"), ({"n": {"eq": 1}}, "b"), ({"n": {"ne": 1}}, "acd"), ({"n": {"gt": 0, "lt": 2}}, "b"),
+        ({"n": 1}, "b"),
+        ({"n": {"eq": 1}}, "b"),
+        ({"n": {"ne": 1}}, "acd"),
+        ({"n": {"gt": 0, "lt": 2}}, "b"),
         ({"n": {"gte": 1}}, "bc"),
-        ({"n": {"lte": 1}}, "ab"), ({"t": {"in": ["x", "y"]}}, "ab"), ({"t": {"nin": ["x"]}}, "bcd"), ({"t": {"contains": "Z"}}, "c"),
-        ({"t": {"icontains": "z"}}, "c"), ({"t": "*"}, "abc"), ({"AND": [{"n": {"gte": 1}}, {"t": "y"}]}, "b"),
+        ({"n": {"lte": 1}}, "ab"),
+        ({"t": {"in": ["x", "y"]}}, "ab"),
+        ({"t": {"nin": ["x"]}}, "bcd"),
+        ({"t": {"contains": "Z"}}, "c"),
+        ({"t": {"icontains": "z"}}, "c"),
+        ({"t": "*"}, "abc"),
+        ({"AND": [{"n": {"gte": 1}}, {"t": "y"}]}, "b"),
         ({"OR": [{"n": 0}, {"t": "Zz"}]}, "ac"),
-        ({"NOT": [{"n": 0}, {"n": 1}]}, "cd"), ({"list": {"contains": 3}}, "d"),
+        ({"NOT": [{"n": 0}, {"n": 1}]}, "cd"),
+        ({"list": {"contains": 3}}, "d"),
         ({"role": "user"}, "abcd"),
     ],
-)  # fmt: skip
+)
 def test_filters(memory: Memory, wanted: dict[str, Any], found: str) -> None:
     rows: list[dict[str, Any]] = [
         {"n": 0, "t": "x"},
@@ -344,9 +356,14 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         memory.add(f"the secret of bo {at}", **BO, metadata={"n": at}, infer=False)
         memory.add(f"green tea {at}", **ANA, metadata={"n": at}, infer=False)
     parts: list[dict[str, Any]] = [
-        {"user_id": "bo"}, {"n": {"gte": 0}}, {"user_id": "*"}, {"user_id": {"ne": "x"}}, {"n": "*"},
-        {"_user_id": "bo"}, {"memory": {"contains": "bo"}},
-    ]  # fmt: skip
+        {"user_id": "bo"},
+        {"n": {"gte": 0}},
+        {"user_id": "*"},
+        {"user_id": {"ne": "x"}},
+        {"n": "*"},
+        {"_user_id": "bo"},
+        {"memory": {"contains": "bo"}},
+    ]
     shown = 0
     for _ in range(calls(600)):
         logic = dice.choice(["AND", "OR", "NOT"])
@@ -412,20 +429,34 @@ def test_mem0s_configuration_chooses_model_and_folder(
 
 ROWS: dict[str, dict[str, Any]] = {
     "11111111-1111-4111-8111-111111111111": {
-        "data": "Ana drinks green tea", "hash": "x", "created_at": "2024-05-01T10:00:00+00:00", "updated_at": "2024-05-02T10:00:00-07:00",
-        "user_id": "ana", "role": "user", "text_lemmatized": "ana drink green tea", "category": "drink", "n": {"deep": [1]},
+        "data": "Ana drinks green tea",
+        "hash": "x",
+        "created_at": "2024-05-01T10:00:00+00:00",
+        "updated_at": "2024-05-02T10:00:00-07:00",
+        "user_id": "ana",
+        "role": "user",
+        "text_lemmatized": "ana drink green tea",
+        "category": "drink",
+        "n": {"deep": [1]},
     },
     "22222222-2222-4222-8222-222222222222": {
-        "data": "Bo runs", "created_at": "2024-05-03T10:00:00", "user_id": "bo", "agent_id": "coach", "actor_id": "Bo",
+        "data": "Bo runs",
+        "created_at": "2024-05-03T10:00:00",
+        "user_id": "bo",
+        "agent_id": "coach",
+        "actor_id": "Bo",
         "expiration_date": "2024-06-01",
     },
-    "33333333-3333-4333-8333-333333333333": {"data": "nobody's", "created_at": "2024-05-03T10:00:00"},
+    "33333333-3333-4333-8333-333333333333": {
+        "data": "nobody's",
+        "created_at": "2024-05-03T10:00:00",
+    },
     "44444444-4444-4444-8444-444444444444": {"data": "", "user_id": "ana"},
-}  # fmt: skip
+}
 
 
 def qdrant_folder(place: Path) -> Path:
-    """A folder of qdrant's local mode as mem0 leaves it, with its collection of entities."""
+    """Make a folder of qdrant's local mode as mem0 leaves it, with its collection of entities."""
     qdrant = pytest.importorskip("qdrant_client")
     models = qdrant.models
     client = qdrant.QdrantClient(path=str(place))
@@ -446,14 +477,21 @@ def qdrant_folder(place: Path) -> Path:
 
 
 def json_export(file: Path, *, lines: bool) -> Path:
-    """What `json.dump(memory.get_all(...))` writes, or the same one object a line."""
+    """Write what `json.dump(memory.get_all(...))` writes, or the same one object a line."""
     shown = [
         {
-            "id": key, "memory": row.get("data"), "metadata": {name: row[name] for name in ("category", "n") if name in row}, "score": None,
-            **{name: row[name] for name in row if name not in ("data", "category", "n", "text_lemmatized")},
+            "id": key,
+            "memory": row.get("data"),
+            "metadata": {name: row[name] for name in ("category", "n") if name in row},
+            "score": None,
+            **{
+                name: row[name]
+                for name in row
+                if name not in ("data", "category", "n", "text_lemmatized")
+            },
         }
         for key, row in ROWS.items()
-    ]  # fmt: skip
+    ]
     text = "\n".join(map(json.dumps, shown)) if lines else json.dumps({"results": shown})
     file.write_text(text, encoding="utf-8")
     return file
@@ -492,10 +530,15 @@ def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
     with Memory(tmp_path / "m.db", embedder="hashing") as memory:
         [tea] = memory.get_all(filters=ANA)["results"]
         assert tea | {"hash": ""} == {
-            "id": "11111111-1111-4111-8111-111111111111", "memory": "Ana drinks green tea", "hash": "", "user_id": "ana", "role": "user",
+            "id": "11111111-1111-4111-8111-111111111111",
+            "memory": "Ana drinks green tea",
+            "hash": "",
+            "user_id": "ana",
+            "role": "user",
             "metadata": {"category": "drink", "n": {"deep": [1]}},
-            "created_at": "2024-05-01T10:00:00+00:00", "updated_at": "2024-05-02T10:00:00-07:00",
-        }  # fmt: skip
+            "created_at": "2024-05-01T10:00:00+00:00",
+            "updated_at": "2024-05-02T10:00:00-07:00",
+        }
         assert memory.search("green tea", filters=ANA)["results"][0]["id"] == tea["id"]
         assert memory.get_all(filters=BO)["results"] == [], "expired in 2024"
         [runs] = memory.get_all(filters=BO, show_expired=True)["results"]

@@ -1,5 +1,6 @@
-"""Two tiny benchmarks written for the tests: LoCoMo's format with all five categories,
-LongMemEval's with all six types and `_abs`.
+"""Two tiny benchmarks for the tests, in the formats of LoCoMo and LongMemEval.
+
+They have all five categories, and all six types with `_abs`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,37 @@ from pathlib import Path
 
 _CHATS = {
     "conv-26": [
-        ("1:56 pm on 8 May, 2023", [("Ana", "I adopted a grey kitten yesterday."), ("Bo", "Congratulations! What is its name?"),
-                                    ("Ana", "Her name is Pixel.")]),
-        ("9:00 am on 20 May, 2023", [("Bo", "I started a job as a nurse in Porto."), ("Ana", "That is wonderful news.")]),
-        ("6:30 pm on 1 June, 2023", [("Ana", "I am learning to bake sourdough bread."), ("Bo", "My sister plays the cello.")]),
+        (
+            "1:56 pm on 8 May, 2023",
+            [
+                ("Ana", "I adopted a grey kitten yesterday."),
+                ("Bo", "Congratulations! What is its name?"),
+                ("Ana", "Her name is Pixel."),
+            ],
+        ),
+        (
+            "9:00 am on 20 May, 2023",
+            [("Bo", "I started a job as a nurse in Porto."), ("Ana", "That is wonderful news.")],
+        ),
+        (
+            "6:30 pm on 1 June, 2023",
+            [
+                ("Ana", "I am learning to bake sourdough bread."),
+                ("Bo", "My sister plays the cello."),
+            ],
+        ),
     ],
     "conv-30": [
-        ("8:00 am on 3 July, 2023", [("Cy", "My brother Leo moved to Oslo last week."), ("Di", "I bought a red bicycle.")]),
-        ("8:00 am on 9 July, 2023", [("Di", "The bicycle was stolen on Friday."), ("Cy", "I am sorry about the bicycle.")]),
+        (
+            "8:00 am on 3 July, 2023",
+            [("Cy", "My brother Leo moved to Oslo last week."), ("Di", "I bought a red bicycle.")],
+        ),
+        (
+            "8:00 am on 9 July, 2023",
+            [("Di", "The bicycle was stolen on Friday."), ("Cy", "I am sorry about the bicycle.")],
+        ),
     ],
-}  # fmt: skip
+}
 _QUESTIONS = {
     "conv-26": [
         ("What animal did Ana adopt and what is its name?", "a kitten, Pixel", ["D1:1", "D1:3"], 1),
@@ -71,7 +93,7 @@ TYPES = (
 
 
 def write_longmemeval(folder: Path) -> Path:
-    """An instance of each of the six types and one that cannot be answered; gives the file."""
+    """Write an instance of each of the six types and one that cannot be answered."""
     folder.mkdir(parents=True, exist_ok=True)
     instances: list[dict[str, object]] = []
     for number, kind in enumerate([*TYPES, "multi-session"], start=1):

@@ -1,6 +1,4 @@
-"""What the tests of the command line share: running it here or in a process of its own,
-and reading what it says.
-"""
+"""What the tests of the command line share: running it and reading its output."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ Ben: My sourdough came out flat, like a pancake.
 
 
 def moved_into(folder: Path, monkeypatch: pytest.MonkeyPatch, *, columns: int = 120) -> Path:
-    """An empty working folder, a home of its own and none of the caller's settings."""
+    """Enter an empty working folder with a home of its own and none of the caller's settings."""
     monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith("MEMAGENT_")]:
         monkeypatch.delenv(name)
@@ -46,8 +44,9 @@ _MADE: dict[str, bytes] = {}
 
 
 def made_store(folder: Path) -> Path:
-    """A settings file and a store with the small chat in it, in the working folder;
-    made once, then copied.
+    """Make a settings file and a store with the small chat in the working folder.
+
+    They are made once, then copied.
     """
     if not _MADE:
         (folder / "chat.txt").write_text(CHAT, encoding="utf-8")
@@ -63,18 +62,18 @@ def made_store(folder: Path) -> Path:
 
 
 def run(*arguments: str, says: str | None = None) -> Result:
-    """The command in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(app, list(arguments), input=says)
 
 
 def real(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, as the shell starts it."""
+    """Run the command in a process of its own, as the shell starts it."""
     command = [sys.executable, "-W", "error", "-m", "memagent.cli.app", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def got(result: Result | subprocess.CompletedProcess[str]) -> Any:
-    """The one JSON document on standard output of a command that went well."""
+    """Return the one JSON document on standard output of a command that went well."""
     code = result.exit_code if isinstance(result, Result) else result.returncode
     assert code == 0, result.stderr
     assert result.stdout.count("\n") == 1
@@ -82,7 +81,7 @@ def got(result: Result | subprocess.CompletedProcess[str]) -> Any:
 
 
 def error_of(result: Result | subprocess.CompletedProcess[str], *, code: int = 1) -> str:
-    """The message of a command that failed: one line for people and, with --json, the same as JSON."""
+    """Return the message of a failed command: one line for people, with --json the same as JSON."""
     assert (result.exit_code if isinstance(result, Result) else result.returncode) == code
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.stderr
@@ -102,7 +101,7 @@ def digest(*arguments: str) -> str:
 
 @contextmanager
 def closing(journal: SqlJournal) -> Iterator[SqlJournal]:
-    """An open store, given back afterwards."""
+    """Yield an open store and close it afterwards."""
     try:
         yield journal
     finally:

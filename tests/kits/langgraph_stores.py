@@ -1,5 +1,6 @@
-"""LangGraph stores for the conformance kit: ours and LangGraph's own, each made empty,
-with a way to let time pass.
+"""LangGraph stores for the conformance kit, ours and LangGraph's own.
+
+Each is made empty and comes with a way to let time pass.
 
 `python tests/kits/langgraph_stores.py` prints the table of docs/langgraph.md for the stores
 whose packages are installed.
@@ -159,7 +160,7 @@ SEARCHES = {"memagent", "InMemoryStore", "SqliteStore"}
 
 
 def faults_of(name: str) -> dict[str, str | None]:
-    """What the kit finds in a store.
+    """Return the faults that the kit finds in a store.
 
     Raises `ImportError` where it cannot be made here.
     """

@@ -18,7 +18,8 @@ from memagent.designs.verbatim import DESIGN as VERBATIM
 
 _SENTENCE: Final = re.compile(r"[^.!?\n]+[.!?]?")
 _DID: Final = re.compile(
-    r"\b(?:I|we)(?:'ve| have)? (?:just )?(?:\w+ed|went|made|bought|met|saw|took|got|had|ran|wrote|left)\b",
+    r"\b(?:I|we)(?:'ve| have)? (?:just )?(?:\w+ed|went|made|bought|met|saw|took|got|had|ran|wrote|"
+    r"left)\b",
     re.IGNORECASE,
 )
 
@@ -27,7 +28,7 @@ _DID: Final = re.compile(
 class DiaryExtractor:
     """Chunk to one fact a sentence that tells what was done. Asks no model."""
 
-    async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
+    async def __call__(self, chunk: Chunk, _: SlotContext, /) -> Proposal[Fact]:
         """Facts in the order said, each resting on its turn."""
         return Proposal(
             values=tuple(

@@ -1,6 +1,4 @@
-"""The default design without a model: keeps turns word for word, follows plain
-self-corrections, quotes with date and turn, abstains.
-"""
+"""The design without a model: turns word for word, plain corrections, quotes, abstention."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def at(date: str) -> datetime:
 
 
 def session(number: int, date: str, *lines: str, trust: Trust = Trust.USER) -> Session:
-    """A session of `Name: words` lines; turn ids are `S<number>:<line>`."""
+    """Return a session of `Name: words` lines; turn ids are `S<number>:<line>`."""
     turns = [
         Turn(
             id=f"S{number}:{n}",

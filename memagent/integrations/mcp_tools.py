@@ -1,0 +1,220 @@
+"""The tools of the MCP server, as coroutines over the memory of whoever calls them.
+
+No tool takes a user, so a model cannot name another one. What a model adds has an
+assistant's trust, whatever it says about itself. Ids and cursors are looked up in that
+user's memory alone: another user's id gets the answer of one that does not exist. The
+docstrings of tools and records are part of the schemas that clients read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import Field
+
+from memagent.async_agent import AsyncAgent
+from memagent.core.answers import Question
+from memagent.core.errors import InputError
+from memagent.core.ops import Add, OpBatch
+from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.memory.facade import MAX_TEXT_CHARS
+from memagent.memory.incoming import as_question
+from memagent.tracing import operation_span, records_content, result_figures
+
+ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+MemoryId = Annotated[str, Field(min_length=1, max_length=256, description="Id of a memory.")]
+
+
+class Remembered(Record):
+    """A memory as a client sees it."""
+
+    id: Text
+    text: Text
+    version: int
+    kind: Text
+    subject: Text | None = None
+    speaker: Text | None = None
+    said_at: Moment | None = None
+    trust: Trust
+    score: float | None = None
+    """Of a search; higher is better, comparable within one search only."""
+
+
+class Found(Record):
+    """What a search found, best first."""
+
+    memories: tuple[Remembered, ...]
+
+
+class Page(Record):
+    """Memories, oldest first, and where the next ones begin."""
+
+    memories: tuple[Remembered, ...]
+    next_cursor: Text | None = None
+
+
+class Answered(Record):
+    """An answer with what it rests on; `verdict` is supported, unsupported or abstained."""
+
+    text: Text
+    verdict: Text
+    citations: tuple[dict[str, str | None], ...] = ()
+    notes: tuple[Text, ...] = ()
+
+
+class Change(Record):
+    """One change of a memory."""
+
+    commit_id: Text
+    recorded_at: Moment
+    change: Text
+    text: Text | None = None
+    """What the memory said afterwards; None when it was taken out."""
+
+
+class Changes(Record):
+    """The history of a memory, oldest first."""
+
+    changes: tuple[Change, ...]
+
+
+class Done(Record):
+    """What a change did."""
+
+    commit_id: Text | None = None
+    memories: tuple[Text, ...] = ()
+    """Ids of the memories changed."""
+
+
+class MemoryTools:
+    """The tools, as coroutines over the memory of whoever is asking."""
+
+    def __init__(self, agent_of_call: Callable[[], AsyncAgent]) -> None:
+        """Take the function that gives the agent of the present call."""
+        self._agent = agent_of_call
+
+    async def add(
+        self, text: ShortText, subject: Annotated[str, Field(max_length=200)] | None = None
+    ) -> Remembered:
+        """Remember one self-contained statement; `subject` is who or what it is about."""
+        if not text.strip():
+            raise InputError("the text is empty; there is nothing to remember")
+        agent = self._agent()
+        fact = Fact(text=text, subject=subject, trust=Trust.ASSISTANT, said_at=agent.clock())
+        with operation_span("create_memory", capture=agent.capture_content) as span:
+            commit = await agent.bank.commit(
+                OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(actor="mcp")
+            )
+            item = commit.changes[0].after
+            assert item is not None
+            if span.recording:
+                span.put({"memagent.verb": "add", **result_figures(item)})
+                span.content(lambda: records_content([item]))
+        return _remembered(item)
+
+    async def search(
+        self,
+        query: ShortText,
+        k: Annotated[int, Field(ge=1, le=100, description="How many.")] = 10,
+        max_tokens: Annotated[
+            int, Field(ge=1, description="Bound on the tokens of all texts together.")
+        ]
+        | None = None,
+    ) -> Found:
+        """The memories that fit a text best."""  # noqa: D401 (the description that clients read)
+        hits = await self._agent().search(query, k=k, max_tokens=max_tokens)
+        found = ((hit.item, hit.score) for hit in hits)
+        memories = (_remembered(item, score=score) for item, score in found if item is not None)
+        return Found(memories=tuple(memories))
+
+    async def ask(self, question: ShortText) -> Answered:
+        """Answer a question from memory, with citations; abstains when nothing fits."""
+        request: Question = as_question(question)
+        answer = await self._agent().ask(request)
+        citations = tuple(
+            {
+                "memory_id": citation.hit_id,
+                "quote": citation.quote,
+                "speaker": citation.speaker,
+                "said_at": citation.said_at.isoformat() if citation.said_at is not None else None,
+            }
+            for citation in answer.citations
+        )
+        verdict = answer.verdict.value
+        return Answered(text=answer.text, verdict=verdict, citations=citations, notes=answer.notes)
+
+    async def list_memories(
+        self,
+        limit: Annotated[int, Field(ge=1, le=200)] = 50,
+        cursor: Annotated[
+            str, Field(max_length=2_000, description="`next_cursor` of the page before.")
+        ]
+        | None = None,
+    ) -> Page:
+        """All memories, oldest first, page by page."""
+        memory = self._agent().memory
+        active = {item.id for item in await memory.get_all()}
+        # A page may end at an item that was deleted since.
+        items = await memory.get_all(include_deleted=True)
+        start = 0
+        if cursor is not None:
+            after = _read_cursor(cursor)
+            start = next((at for at, item in enumerate(items, 1) if item.id == after), 0)
+            if not start:
+                raise InputError("the cursor is not one of this memory; list from the beginning")
+        rest = [item for item in items[start:] if item.id in active]
+        page = rest[:limit]
+        following = base64.urlsafe_b64encode(json.dumps(page[-1].id).encode()) if page else b""
+        return Page(
+            memories=tuple(_remembered(item) for item in page),
+            next_cursor=following.decode() if len(rest) > limit else None,
+        )
+
+    async def history(self, memory_id: MemoryId) -> Changes:
+        """Every change of a memory, oldest first."""
+        entries = await self._agent().memory.history(memory_id)
+        return Changes(
+            changes=tuple(
+                Change(
+                    commit_id=entry.commit_id,
+                    recorded_at=entry.recorded_at,
+                    change=entry.op.op
+                    if entry.op is not None
+                    else "UNDO"
+                    if entry.undoes
+                    else "RESTORE",
+                    text=entry.item.text if entry.item is not None and entry.item.active else None,
+                )
+                for entry in entries
+            )
+        )
+
+    async def forget(self, memory_id: MemoryId) -> Done:
+        """Delete a memory; `undo` brings it back."""
+        memory = self._agent().memory
+        await memory.get(memory_id)
+        await memory.delete(memory_id)
+        return Done(memories=(memory_id,))
+
+    async def undo(
+        self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    ) -> Done:
+        """Take back a change, by default the last one."""
+        commit = await self._agent().memory.undo(commit_id)
+        return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
+
+
+def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:
+    fields = {name: getattr(item, name) for name in Remembered.model_fields if name != "score"}
+    return Remembered(**fields, score=score)
+
+
+def _read_cursor(cursor: str) -> str:
+    try:
+        item_id: object = json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True))
+    except ValueError:
+        item_id = None
+    return item_id if isinstance(item_id, str) else ""

@@ -42,9 +42,9 @@ import train.sampling.policy
 from environments.datasets.synthetic import Synthetic, synthetic
 from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.records import Episode
+from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
-from environments.worlds.language.vocabulary import tiny_vocabulary
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope

@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from environments.datasets.synthetic import LEVELS, Part, Synthetic
-from environments.demonstrations.ideal import OracleModel
+from environments.demonstrations.oracle import OracleModel
 from environments.errors import EnvironmentFault
 from environments.play.rollout import answer_probes, play
 from environments.records import Episode

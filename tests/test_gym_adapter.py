@@ -18,7 +18,7 @@ import pytest
 
 from environments import EnvironmentFault
 from environments.datasets.synthetic import synthetic
-from environments.demonstrations.ideal import OracleModel
+from environments.demonstrations.oracle import OracleModel
 from environments.tasks.label_learning import LabelLearning
 from memagent.core.exchange import Message, ModelRequest, Role
 

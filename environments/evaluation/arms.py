@@ -341,37 +341,39 @@ def second_embedder_for(embedder_id: str) -> str | None:
     return "minilm" if installed else None
 
 
-def open_arm(
-    name: str,
-    store: Store,
-    shelf: Shelf,
-    *,
-    model: ChatModel | None,
-    own: Mapping[str, OwnModel] | None = None,
-    world: KnownWorld | None = None,
-    reader: bool = False,
-) -> MemoryAgent:
-    """The agent of an arm, on a memory of its own in the store; with `reader`, notes
-    are read by the reader of the episode's world.
+@dataclass(frozen=True, kw_only=True)
+class ArmContext:
+    """The things that all arms of an episode are opened with."""
+
+    store: Store
+    shelf: Shelf
+    own: Mapping[str, OwnModel] = field(default_factory=dict[str, OwnModel])
+    world: KnownWorld | None = None
+    reader: bool = False
+    """Whether the reader of the episode's world reads notes."""
+
+
+def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryAgent:
+    """Open the agent of an arm, on a memory of its own in the store.
 
     `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor
     design.
     """
-    has_model = model is not None
+    has_model, world, own = model is not None, context.world, context.own
     if name == IDEAL and world is not None:
         model = world.oracle
     design = design_of(name, model=has_model, own=own)
-    base = store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
-    if reader and world is not None and writes_notes(name, model=has_model, own=own):
+    base = context.store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    if context.reader and world is not None and writes_notes(name, model=has_model, own=own):
         return world.reader(base)
-    played = played_as(name, model=has_model)
-    if played not in TURN_ARMS:
+    arm = played_as(name, model=has_model)
+    if arm not in TURN_ARMS:
         return base
-    if played == "five_way" and shelf.second is None:
+    if arm == "five_way" and context.shelf.second is None:
         raise EnvironmentFault(
             "arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\""
         )
-    return TurnAgent(base=base, arm=played, shelf=shelf)
+    return TurnAgent(base=base, arm=arm, shelf=context.shelf)
 
 
 def shelf_for(

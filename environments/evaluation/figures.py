@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import Field
 
 from environments.evaluation.arms import IDEAL, IDEAL_DESIGN, default_arms, played_as, writes_notes
+from environments.evaluation.config import EvalConfig
 from environments.evaluation.judge import STRICTNESS, Judging, Strictness
 from environments.evaluation.play_figures import PLAY_FIGURES, overwritten_part
-from environments.evaluation.runs import EvalConfig
 from environments.records import ProbeScore, Score
 from environments.rewards import metrics
 from environments.rewards.metrics import Part, ratio, ratio_interval

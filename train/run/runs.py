@@ -30,13 +30,14 @@ from transformers import TrainerCallback
 from environments.base import Environment
 from environments.datasets.locomo import LoCoMo
 from environments.datasets.synthetic import Synthetic, synthetic
-from environments.demonstrations.ideal import OracleModel, demonstrations, lines_of
+from environments.demonstrations.ideal import demonstrations, lines_of
+from environments.demonstrations.oracle import OracleModel
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
 from environments.views import select_asks, truncate
+from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
-from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store

@@ -36,13 +36,13 @@ class Environment(ABC):
 
     @abstractmethod
     def episodes(self, split: Split = "all") -> Iterable[Episode]:
-        """The episodes of a split, the same ones in the same order every time.
+        """Return the episodes of a split, the same ones in the same order every time.
 
         Raises `EnvironmentFault`.
         """
 
     async def score(self, episode: Episode, trajectory: Trajectory) -> Score:
-        """The score of a trajectory of this episode.
+        """Score a trajectory of this episode.
 
         Raises `EnvironmentFault` when it belongs to another, or nobody can answer.
         """

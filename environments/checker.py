@@ -1,5 +1,6 @@
-"""`check_environment`: what any environment must keep, proved on its first episodes
-with an agent that needs no model.
+"""`check_environment`: a check of the promises of any environment.
+
+It plays the first episodes with an agent that needs no model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The command `memagent-eval`: play conversations with several arms and print the
-figures side by side.
+"""The command `memagent-eval`: play conversations with several arms and compare them.
 
     memagent-eval locomo PATH          LoCoMo, the file or a folder of conversations
     memagent-eval longmemeval PATH     LongMemEval, one file

@@ -1,5 +1,4 @@
-"""Worlds as Gymnasium environments: the action is a reply, the observation the prompt
-that asked for it.
+"""Worlds as Gymnasium environments: the action is a reply, the observation its prompt.
 
 Behind it the real agent of a design remembers an episode. Wherever it would ask a model
 (by default for the memory operations of a chunk) it waits: its prompt is the
@@ -175,7 +174,7 @@ class MemoryGym(gymnasium.Env[str, str]):
     async def _next(
         self, desk: _Desk, playing: asyncio.Task[tuple[float, dict[str, Any]]]
     ) -> tuple[str, dict[str, Any]]:
-        """The next call as it is shown; an empty text when the episode is over."""
+        """Return the next call as it is shown; an empty text when the episode is over."""
         called = asyncio.create_task(desk.called.wait())
         await asyncio.wait((called, playing), return_when=asyncio.FIRST_COMPLETED)
         called.cancel()
@@ -194,7 +193,7 @@ class MemoryGym(gymnasium.Env[str, str]):
         }
 
     async def _play(self, episode: Episode, desk: _Desk) -> tuple[float, dict[str, Any]]:
-        """The whole episode: its reward and what made it."""
+        """Play the whole episode; return its reward and the parts of it."""
         agent = self._store.agent(Scope(user_id="gym"), model=desk, design=self._design).at(EMPTY)
         trajectory = await play(agent, episode, ask=False)
         if trajectory.failure is not None:
@@ -239,8 +238,9 @@ class _Desk:
         self.replies = 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The next action, for a call in one of the roles; what the others' model says,
-        for any other.
+        """Return the next action for a call in one of the roles.
+
+        Any other call goes to the model of the other roles.
         """
         if request.role not in self._roles:
             return await self._others.complete(request)
@@ -267,16 +267,18 @@ def make(
     knobs: Mapping[str, Any] | None = None,
     **gym: Any,
 ) -> MemoryGym:
-    """A world by the name of its entry point, opened with its `knobs`, as a Gymnasium
-    environment; `gym` as in `MemoryGym`.
+    """Open a world by the name of its entry point as a Gymnasium environment.
+
+    `knobs` are the world's arguments, `gym` those of `MemoryGym`.
     """
     opened = cast("Any", load("environments", world))(level=level, **(knobs or {}))
     return MemoryGym(opened, **gym)
 
 
 def register() -> None:
-    """Make `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like known; harmless
-    when repeated.
+    """Register `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like.
+
+    Harmless when repeated.
     """
     for name, world in WORLDS.items():
         for level in LEVELS:

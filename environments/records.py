@@ -52,13 +52,17 @@ class Probe(Record):
     """The wrong answer that an adversarial question invites."""
 
     def asked(self, *, at: datetime | None, k: int) -> Question:
-        """The probe as a question to an agent; `at` is used when the probe has no date of its own."""
+        """Return the probe as a question to an agent.
+
+        `at` is used when the probe has no date of its own.
+        """
         return Question(text=self.question, id=self.id, asked_at=self.asked_at or at, k=k)
 
 
 class Episode(Record):
-    """Dated sessions in order and the probes about them; ids are unique and references
-    lead somewhere.
+    """Dated sessions in order and the probes about them.
+
+    Ids are unique, and every reference is to a session, turn or probe of the episode.
     """
 
     id: Id
@@ -196,7 +200,8 @@ class ProbeScore(Record):
 
     @property
     def reward(self) -> float | None:
-        """F1 where there is an answer to give, else 1 for abstaining and 0 for not;
+        """The F1 where there is an answer to give, else 1 for abstaining and 0 for not.
+
         None for a failure.
         """
         if self.failure is not None:

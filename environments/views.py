@@ -14,8 +14,9 @@ from environments.worlds.truth import Truth
 
 
 def truncate(episode: Episode, sessions: int) -> Episode:
-    """The first `sessions` sessions and the probes they can answer; the episode itself
-    when it is not longer.
+    """Return the first `sessions` sessions and the probes they can answer.
+
+    Returns the episode itself when it is not longer.
 
     Probes without evidence (most unanswerable ones) stay when they are asked at the
     end. Raises `EnvironmentFault` below 1.
@@ -28,7 +29,7 @@ def truncate(episode: Episode, sessions: int) -> Episode:
 
 
 def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
-    """The named sessions in their order and the probes they can answer.
+    """Return the named sessions in their order and the probes they can answer.
 
     Raises `EnvironmentFault` for an unknown name or none.
     """
@@ -58,8 +59,9 @@ def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
 
 
 def select_asks(episode: Episode, truth: Truth, asks: Collection[str]) -> Episode:
-    """The same episode of a known world with the questions of these kinds alone (`now`,
-    `who` ...); with all when no kind is given.
+    """Return an episode of a known world with the questions of these kinds alone.
+
+    Kinds are `now`, `who` and so on; without a kind all questions stay.
     """
     if not asks:
         return episode

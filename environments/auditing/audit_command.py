@@ -79,8 +79,10 @@ class AuditOptions:
 
 
 def audit_store(options: AuditOptions) -> None:
-    """Audit a stored memory: duplicates, contradictions, lost evidence, stale and empty
-    items, growth, ops.
+    """Audit a stored memory.
+
+    It finds duplicates, contradictions, lost evidence, stale and empty items, and shows
+    growth and ops.
     """
     limits = limits_of(options.limits or [])
     gold = read_episode(options.episode) if options.episode is not None else None

@@ -37,8 +37,9 @@ class _Where(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedFacts:
-    """An extractor without a model: recorded facts, each in the chunk that holds the last
-    turn it rests on.
+    """An extractor without a model, from recorded facts.
+
+    Each fact belongs to the chunk that holds the last turn it rests on.
 
     With `probe_only` it returns the chunk's first words alone, by which memory is looked
     up where the ops are given anyway.
@@ -108,8 +109,9 @@ def forced_agent(agent: AsyncAgent, past: PastSession, forced: Forced) -> AsyncA
 
 
 def recorded_facts(past: PastSession) -> tuple[Fact, ...]:
-    """Return the facts that the session's ops were about, in order: of an UPDATE the new
-    text, of a DELETE nothing.
+    """Return the facts that the session's ops were about, in order.
+
+    An UPDATE gives its new text; a DELETE gives nothing.
     """
     turns = {turn.id for turn in past.session.turns}
     facts: list[Fact] = []

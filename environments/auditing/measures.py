@@ -33,8 +33,9 @@ _ROWS: Final = 512
 def duplicates(
     items: Sequence[MemoryItem], vectors: Mapping[str, Vector], min_cosine: float
 ) -> list[Finding]:
-    """Return items that repeat an earlier one of the same owner, each once, beside the
-    first that it repeats.
+    """Return items that repeat an earlier one of the same owner.
+
+    Each stands once, beside the first item that it repeats.
     """
     by_owner: dict[str, list[MemoryItem]] = defaultdict(list)
     for item in items:
@@ -78,8 +79,9 @@ def _same_words(items: Sequence[MemoryItem]) -> dict[int, tuple[int, str]]:
 def _near(
     items: Sequence[MemoryItem], vectors: Mapping[str, Vector], min_cosine: float
 ) -> list[tuple[int, int, float]]:
-    """Return (place, earlier place, cosine) of all pairs at or above the cosine, in order
-    of place.
+    """Return (place, earlier place, cosine) of all pairs at or above the cosine.
+
+    The pairs are in order of place.
     """
     places = [place for place, item in enumerate(items) if item.id in vectors]
     if len(places) < 2:

@@ -89,8 +89,9 @@ async def past_session(agent: AsyncAgent, which: str) -> PastSession:
 
 
 def _heard(rows: Sequence[JournalRow]) -> list[tuple[Session, int | None]]:
-    """Return the sessions in the order heard, each with the sequence of its row; None for
-    those of a restored memory.
+    """Return the sessions in the order heard, each with the sequence of its row.
+
+    Sessions of a restored memory have None.
     """
     heard: dict[str, tuple[Session, int | None]] = {}
     for row in rows:
@@ -107,8 +108,9 @@ def _heard(rows: Sequence[JournalRow]) -> list[tuple[Session, int | None]]:
 def _own_rows(
     rows: Sequence[JournalRow], session: Session, stored: int
 ) -> tuple[int, tuple[Commit, ...], tuple[str, ...]]:
-    """Return the sequence of the session's last row before anything else happened, its
-    commits until there, and notes.
+    """Return the session's last sequence before anything else happened.
+
+    With it come the session's commits until there, and notes.
     """
     last, commits, late, alone = stored, list[Commit](), 0, True
     for row in rows:

@@ -1,5 +1,4 @@
-"""The rules of an audit: when two items say the same, when they exclude each other,
-when one has outlived itself, when one says nothing.
+"""The rules of an audit: when items repeat, exclude or outlive each other, or say nothing.
 
 All are pure, go by words, records and dates, and ask no model. They are cautious: a
 rule that cannot tell says no, so a rate is a lower bound of what a careful reader would
@@ -47,13 +46,14 @@ def owner_of(item: MemoryItem) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as it is compared: lower case, no punctuation, no articles."""
+    """Return a text in the form for comparison: lower case, no punctuation, no articles."""
     return " ".join(normalised(text))
 
 
 def exact_words(text: str) -> frozenset[str]:
-    """What near-equal texts must share word for word: numbers, negations, and names
-    (capitals not at the start of a sentence).
+    """Return the words that near-equal texts must share exactly.
+
+    They are numbers, negations, and names (capitals not at the start of a sentence).
     """
     found: set[str] = set()
     for match in _WORD.finditer(text):
@@ -73,8 +73,9 @@ def exact_words(text: str) -> frozenset[str]:
 
 
 def apart(a: MemoryItem, b: MemoryItem) -> bool:
-    """Whether the two speak of times that share no moment: the same words on two days
-    are two events.
+    """Whether two items speak of times that share no moment.
+
+    The same words on two days are two events.
     """
     return a.valid is not None and b.valid is not None and not a.valid.overlaps(b.valid)
 
@@ -125,8 +126,9 @@ _SPAN_ENDS: Final = re.compile(r"\s*\(.*$")
 
 
 def claim_of(item: MemoryItem) -> Claim | None:
-    """The claim a text makes about something that has one value at a time: home, work,
-    marriage, birth, name, a favourite, and so on.
+    """Return the claim that a text makes about something that has one value at a time.
+
+    Such are home, work, marriage, birth, name, a favourite, and so on.
 
     "I" and "my" are the item's subject, else its speaker; "my sister" is that person's.
     None for anything else, "she" included.
@@ -171,8 +173,9 @@ def _claim(item: MemoryItem, who: str, phrase: str, value: str) -> Claim | None:
 
 
 def _held(item: MemoryItem) -> TimeSpan:
-    """How long a state holds as far as is known: from its beginning on, to an end only
-    where a span was told.
+    """Return the known span of a state.
+
+    It goes on from its beginning; it ends only where a span was told.
     """
     valid = item.valid
     if valid is None:
@@ -181,8 +184,10 @@ def _held(item: MemoryItem) -> TimeSpan:
 
 
 def exclude(a: Claim, b: Claim) -> bool:
-    """Whether both cannot be true: one thing, one phrase, values of which neither holds
-    the other, at times that overlap.
+    """Whether two claims cannot both be true.
+
+    They have one subject, one phrase, times that overlap, and values of which neither
+    holds the other.
     """
     if (a.about, a.phrase) != (b.about, b.phrase) or not a.holds.overlaps(b.holds):
         return False
@@ -221,8 +226,10 @@ def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str |
 
 
 def says_nothing(text: str, *, names: Iterable[str] = ()) -> bool:
-    """Whether a text has no word of content: blank, signs alone, greetings, thanks,
-    agreement, and the names of those who talk.
+    """Whether a text has no word of content.
+
+    Such texts are blank, or hold signs, greetings, thanks, agreement and the names of
+    the speakers alone.
     """
     known = {word.casefold() for name in names for word in name.split()}
     words = (word.casefold().replace("’", "'") for word in _WORD.findall(text))

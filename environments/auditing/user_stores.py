@@ -43,7 +43,7 @@ def reading(
     embedder: str | None = None,
     check_embedder: bool = True,
 ) -> Generator[Store]:
-    """The store, open for reading.
+    """Open the store for reading, closed on leaving.
 
     Raises `EnvironmentFault` when it is not there, and what `open_store` raises.
     """
@@ -65,7 +65,7 @@ def reading(
 
 
 async def scope_of(store: Store, user: str) -> Scope:
-    """The scope of a user who has a memory here.
+    """Return the scope of a user who has a memory here.
 
     Raises `EnvironmentFault` naming those who have.
     """
@@ -84,7 +84,7 @@ async def scope_of(store: Store, user: str) -> Scope:
 
 
 def output() -> Console:
-    """Standard output for tables; wide where it is no terminal."""
+    """Return standard output for tables; wide where it is no terminal."""
     console = Console(markup=False, highlight=False, emoji=False)
     return (
         console
@@ -94,7 +94,7 @@ def output() -> Console:
 
 
 def clean(text: str) -> str:
-    """The text on one line, with every character that a terminal would act on spelled out."""
+    """Return the text on one line, with every character that a terminal acts on spelled out."""
     line = " ".join(text.split())
     return (
         line

@@ -1,5 +1,6 @@
-"""LongMemEval as an environment: an episode a question, each with its own haystack of
-chat sessions (Wu et al. 2024, MIT).
+"""LongMemEval as an environment: an episode a question with its own chat sessions.
+
+Wu et al. 2024, MIT.
 
 Categories are the six question types; `_abs` ends the category of a question that
 cannot be answered. Such a question's `answer` in the file explains why, so it is no
@@ -48,7 +49,7 @@ class LongMemEval(Environment):
 
 
 def episode_of(conversation: Conversation) -> Episode:
-    """An instance as an episode with one probe, asked at the instance's own date."""
+    """Return an instance as an episode with one probe, asked at the instance's date."""
     # Turns near what was never said are no evidence of it: abstention takes no part in recall.
     probes = tuple(
         Probe(

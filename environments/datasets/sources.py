@@ -1,6 +1,4 @@
-"""A user's own copy of a benchmark: one file or a folder of them, read by the readers,
-told apart by digest.
-"""
+"""A user's own copy of a benchmark: one file or a folder, identified by its digest."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class Source:
     """What to tell someone who has no copy."""
 
     def files(self) -> list[Path]:
-        """The file, or the folder's `*.json` files by name.
+        """Return the file, or the folder's `*.json` files by name.
 
         Raises `EnvironmentFault` when there is none.
         """
@@ -58,8 +56,9 @@ class Source:
                 raise EnvironmentFault(f"{error} {self.origin}") from error
 
     def digest(self) -> str:
-        """SHA-256 over the files' contents in order, as 64 hex digits; names and places
-        do not count.
+        """Return the SHA-256 over the files' contents in order, as 64 hex digits.
+
+        Names and places do not count.
         """
         whole = hashlib.sha256()
         for file in self.files():

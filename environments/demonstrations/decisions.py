@@ -26,7 +26,10 @@ class OpDecider:
     def __init__(
         self, truth: Truth, language: NoteLanguage, sources: Mapping[str, Telling]
     ) -> None:
-        """`sources` has the telling behind each fact noted so far, by the fact's text."""
+        """Decide about the facts of one world.
+
+        `sources` has the telling behind each fact noted so far, by the fact's text.
+        """
         self._truth, self._language, self._sources = truth, language, sources
         self._written: set[str] = set()
         """Texts that recorded replies have put into memory and not taken out."""
@@ -63,8 +66,9 @@ class OpDecider:
         return {"op": "NOOP"}
 
     def _place(self, text: str, later: Sequence[Shown], free: dict[str, Shown]) -> dict[str, Any]:
-        """Update the memory that a new fact replaces, else add it; do nothing when a later
-        fact of the batch overtakes it.
+        """Update the memory that a new fact replaces, else add the fact.
+
+        Do nothing when a later fact of the batch overtakes it.
         """
         note = self._language.read(text)
         notes = [self._language.read(fact.text.removesuffix(GONE)) for fact in later]
@@ -77,8 +81,9 @@ class OpDecider:
         return {"op": "ADD"}
 
     def _replaces(self, text: str, note: Note | None, memory: Note | None) -> bool:
-        """Whether the fact takes the memory's place: another value of a state, more
-        about the same event, or its correction.
+        """Whether the fact takes the memory's place.
+
+        It is another value of a state, more about the same event, or its correction.
         """
         if note is None or memory is None or not _same_topic(note, memory):
             return False
@@ -116,8 +121,9 @@ def guess_ops(
     facts: Sequence[Shown],
     memories: Sequence[Shown],
 ) -> list[dict[str, Any]]:
-    """Replace a share of the ops by guesses that do not look at the memory: mostly ADD,
-    else anything that is allowed.
+    """Replace a share of the ops by guesses that do not look at the memory.
+
+    Guesses are mostly ADD, else anything that is allowed.
     """
     guessed = [rng.random() < share for _ in right]
     taken = {op.get("id") for op, is_guess in zip(right, guessed, strict=True) if not is_guess}

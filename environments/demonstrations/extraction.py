@@ -39,8 +39,9 @@ class FactNoter:
         return facts
 
     def _note(self, telling: Telling) -> tuple[str, Held | None]:
-        """Return the note of a telling, and the value that it leaves behind; for an end
-        the value that ends.
+        """Return the note of a telling, and the value that it leaves behind.
+
+        For an end that is the value that ends.
 
         A turn is noted as it was said even when a later one corrects it: the manager,
         who sees both, decides which of the two counts.
@@ -53,8 +54,9 @@ class FactNoter:
         return self._language.of_held(telling.subject, telling.relation, held), held
 
     def _after(self, telling: Telling) -> Held | None:
-        """Return the value that a telling adds to, or repeats, as it holds after the
-        session; None when it holds no longer.
+        """Return the value that a telling adds to, or repeats, as it holds after the session.
+
+        None when it holds no longer.
         """
         telling_id = telling.supersedes if telling.act is Act.REPEAT else telling.id
         values = self._truth.state(telling.session).get(telling.key, ())

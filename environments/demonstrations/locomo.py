@@ -76,11 +76,11 @@ class ObservingModel:
 
 
 async def locomo_demonstrations(path: str | Path, *, design: str = "memory_r2") -> Observed:
-    """Return an extractor's right replies over all conversations of a LoCoMo file, or of
-    a folder of such files.
+    """Return an extractor's right replies over all conversations of LoCoMo files.
 
-    Raises `EnvironmentFault` for a folder without files and a design that asks no model
-    for facts, `InputError` for a file that is not LoCoMo's.
+    `path` is one file or a folder of such files. Raises `EnvironmentFault` for a folder
+    without files and a design that asks no model for facts, `InputError` for a file
+    that is not LoCoMo's.
     """
     parts = [await _observe(conversation, design) for conversation in _conversations(path)]
     return Observed(

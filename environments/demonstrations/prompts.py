@@ -34,8 +34,9 @@ class Shown:
 
 
 def shown_turns(prompt: str, session: Session) -> list[tuple[str, str]]:
-    """Return (name in the prompt, turn id) of the turns that an extractor's prompt asks
-    about, in order; [] when it shows none of the session's.
+    """Return (name in the prompt, turn id) of the turns that an extractor is asked about.
+
+    They are in order; [] when the prompt shows none of the session's.
 
     They stand between dialogue tags, or as numbered lines, and are a run of the
     session's turns.

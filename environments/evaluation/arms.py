@@ -1,5 +1,4 @@
-"""The arms of an evaluation: what is played beside the memory under test, so that its
-figures mean something.
+"""The arms of an evaluation: the memories and baselines that are played side by side.
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
 turn as an item of its own and differs from the others only in which turns it shows the
@@ -49,8 +48,9 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """What the turn arms of one episode share: an index for each run of sessions, the
-    gold evidence, the embedders.
+    """The things that the turn arms of one episode share.
+
+    They are an index for each run of sessions, the gold evidence and the embedders.
     """
 
     embedder: Embedder
@@ -64,7 +64,7 @@ class Shelf:
     )
 
     async def index(self, agent: AsyncAgent) -> TurnIndex:
-        """The index over what the agent has heard."""
+        """Return the index over the sessions that the agent has heard."""
         sessions = await agent.memory.sessions()
         key = tuple(session.id for session in sessions)
         if key not in self.indexes:
@@ -165,8 +165,9 @@ TURN_ARMS: Final[Mapping[str, Chooser]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TurnAgent:
-    """A turn arm as an agent that can be played: it keeps turns as they are and shows
-    the answerer those that its arm chooses.
+    """A turn arm as an agent that can be played.
+
+    It keeps turns as they are and shows the answerer those that its arm chooses.
     """
 
     base: AsyncAgent
@@ -206,7 +207,7 @@ class TurnAgent:
         )
 
     async def ask(self, question: Question) -> Answer:
-        """The answering design's answer from the turns that the arm chooses."""
+        """Return the answering design's answer from the turns that the arm chooses."""
         chosen = list(dict.fromkeys(await TURN_ARMS[self.arm](question, self.base, self.shelf)))
         if self.arm != "full_context":
             chosen = chosen[: question.k]
@@ -225,11 +226,11 @@ class TurnAgent:
         )
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.base.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> TurnAgent:
-        """The same arm on a private memory that starts from a snapshot."""
+        """Return the same arm on a private memory that starts from a snapshot."""
         return replace(self, base=self.base.at(snapshot))
 
 
@@ -258,9 +259,10 @@ class OwnModel(Record):
 
 
 def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel]]:
-    """The names of arms as a user wrote them, and what those with a model of their own play.
+    """Return the names of the arms in the words of an option.
 
-    Raises `EnvironmentFault`.
+    Arms with a model of their own come with their designs and models. Raises
+    `EnvironmentFault`.
     """
     names: list[str] = []
     own: dict[str, OwnModel] = {}
@@ -284,12 +286,12 @@ def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel
 
 
 def played_as(name: str, *, model: bool) -> str:
-    """The arm or design that plays under a name."""
+    """Return the arm or design that plays under a name."""
     return name if model else MODEL_FREE.get(name, name)
 
 
 def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> str:
-    """The design at work in an arm: its own, or the one that answers for the turn arms."""
+    """Return the design at work in an arm: its own, or the answering design of turn arms."""
     if own and name in own:
         return own[name].design
     if name == IDEAL:
@@ -299,8 +301,9 @@ def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = No
 
 
 def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:
-    """Whether an arm's memory is notes, which a reader of notes can read; turns kept as
-    they were said are none.
+    """Whether an arm's memory is notes, which a reader of notes can read.
+
+    Turns kept as they were said are no notes.
     """
     if (own is None or name not in own) and played_as(name, model=model) in TURN_ARMS:
         return False
@@ -312,7 +315,8 @@ def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None =
 
 
 def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
-    """The arms of an evaluation that names none, that of the user's settings first;
+    """Return the arms of an evaluation that names none, that of the user's settings first.
+
     `five_way` takes a second embedder.
     """
     designs = (
@@ -330,8 +334,9 @@ def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") ->
 
 
 def second_embedder_for(embedder_id: str) -> str | None:
-    """Name of the embedder that `five_way` adds: the static table, or beside it MiniLM;
-    None where that is not installed.
+    """Return the name of the embedder that `five_way` adds.
+
+    It is the static table, or beside it MiniLM; None where that is not installed.
     """
     if embedder_id != build_embedder("static").id:
         return "static"
@@ -379,7 +384,7 @@ def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryA
 def shelf_for(
     episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int
 ) -> Shelf:
-    """What the turn arms of an episode share."""
+    """Return the shelf that the turn arms of an episode share."""
     evidence = {probe.id: probe.evidence_turn_ids for probe in episode.probes}
     return Shelf(
         embedder=store.embedder, second=second, context_tokens=context_tokens, evidence=evidence

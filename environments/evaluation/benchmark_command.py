@@ -192,11 +192,11 @@ def configuration(
     settings: AgentSettings | None,
     earlier: EvalConfig | None,
 ) -> EvalConfig:
-    """Return the configuration to run: an earlier run's or the defaults, with the changes
-    on top.
+    """Return the configuration to run.
 
-    Raises `EnvironmentFault` when the earlier run was of other data, or of agent
-    settings that are not given now.
+    It is an earlier run's or the defaults, with the changes on top. Raises
+    `EnvironmentFault` when the earlier run was of other data, or of agent settings that
+    are not given now.
     """
     digest = settings_digest(settings) if settings is not None else None
     values: dict[str, object] = {

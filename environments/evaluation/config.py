@@ -111,8 +111,9 @@ def prompts_of(
 
 
 def weights_of(models: Iterable[str]) -> dict[str, str]:
-    """Return the digests of the models that are folders here (`hf:FOLDER`): SHA-256 over
-    their files' names and contents, 64 hex digits.
+    """Return the digests of the models that are folders here (`hf:FOLDER`).
+
+    A digest is the SHA-256 over the files' names and contents, 64 hex digits.
 
     Names of hubs and providers have none. Raises `EnvironmentFault` for a missing
     folder.

@@ -1,5 +1,7 @@
-"""From scores to figures: every figure is a ratio of sums over questions, with a
-bootstrap interval over conversations.
+"""From scores to figures.
+
+Every figure is a ratio of sums over questions, with a bootstrap interval over
+conversations.
 
 A figure is None where nothing is divided by: recall of questions without gold evidence,
 F1 of unanswerable ones. Failed questions are counted and take part in nothing else.
@@ -30,8 +32,10 @@ themselves too.
 
 
 class Figure(Record):
-    """A value with its 95 % interval; None where there is nothing to divide by, or
-    fewer than two conversations.
+    """A value with its 95 % interval.
+
+    The interval is None where there is nothing to divide by, or fewer than two
+    conversations.
     """
 
     value: float | None
@@ -95,8 +99,9 @@ class Report(Record):
 def measures(
     ks: Sequence[int], *, judged: bool = False, generated: bool = False
 ) -> dict[str, Callable[[ProbeScore], Part]]:
-    """What each figure takes from a question; `generated` worlds know which answers
-    replaced others.
+    """Return what each figure takes from a question.
+
+    `generated` worlds know which answers replaced others.
     """
     recalls = {f"recall@{k}": _recall_at(k) for k in ks}
     replaced = {"overwritten": overwritten_part} if generated else {}
@@ -154,7 +159,7 @@ _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 def report_of(
     config: EvalConfig, scores: dict[str, list[Score]], judging: Judging | None = None
 ) -> Report:
-    """The figures of an evaluation's scores, arms in the order of the configuration."""
+    """Return the report of an evaluation's scores, arms in the order of the configuration."""
     probes = [probe for score in scores[config.arms[0]] for probe in score.probes]
     return Report(
         config=config,
@@ -256,8 +261,9 @@ def _of(group: Iterable[ProbeScore], category: str) -> list[ProbeScore]:
 def _figures(
     config: EvalConfig, groups: Sequence[Sequence[ProbeScore]], *, answerable: bool = False
 ) -> dict[str, Figure]:
-    """The figures of groups of questions; with `answerable`, all but those on
-    abstention leave unanswerable questions out.
+    """Return the figures of groups of questions.
+
+    With `answerable`, all but those on abstention leave unanswerable questions out.
     """
     found: dict[str, Figure] = {}
     chosen = measures(
@@ -279,8 +285,9 @@ def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
 
 
 def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:
-    """Mean evidence recall at k of the answerable questions that have evidence; None
-    when there is none.
+    """Return the mean evidence recall at k of answerable questions that have evidence.
+
+    None when there is none.
     """
     return ratio(_recall_at(k)(one) for one in probes if not one.unanswerable)
 

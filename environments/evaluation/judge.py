@@ -62,7 +62,10 @@ class JudgePrompt:
     digest: str
 
     def messages(self, probe: ProbeScore) -> tuple[Message, Message]:
-        """The prompt about one answer; what it quotes is JSON and cannot end its own quotation."""
+        """Return the prompt about one answer.
+
+        Its quotations are JSON and cannot end themselves.
+        """
         parts = {"question": probe.question, "gold": probe.gold, "answer": probe.answer}
         user = _SLOT.sub(lambda slot: json.dumps(parts[slot[1]], ensure_ascii=False), self.user)
         return Message(role="system", content=self.system.strip()), Message(
@@ -72,7 +75,7 @@ class JudgePrompt:
 
 @cache
 def judge_prompt(strictness: Strictness) -> JudgePrompt:
-    """The shipped prompt of a judge."""
+    """Return the shipped prompt of a judge."""
     text = (files("environments.evaluation") / "prompts" / f"judge_{strictness}.md").read_text(
         encoding="utf-8"
     )
@@ -100,7 +103,7 @@ class JudgeConfig(Record):
 
 
 def judge_config(model: str) -> JudgeConfig:
-    """A judge with the shipped prompts."""
+    """Return the configuration of a judge with the shipped prompts."""
     return JudgeConfig(
         model=model, prompts={name: judge_prompt(name).digest for name in STRICTNESS}
     )
@@ -132,11 +135,11 @@ class Judging(Record):
 
 
 def build_judge(config: JudgeConfig, settings: AgentSettings | None) -> ChatModel:
-    """The judge's model; keys and addresses come from the settings of the role `judge`,
-    or of the model, where there are settings.
+    """Build the judge's model.
 
-    Raises `EnvironmentFault` when the configuration names other prompts than are
-    shipped, and `ConfigError`.
+    Keys and addresses come from the settings of the role `judge`, or of the model,
+    where there are settings. Raises `EnvironmentFault` when the configuration names
+    other prompts than are shipped, and `ConfigError`.
     """
     if config != judge_config(config.model):
         raise EnvironmentFault(
@@ -214,7 +217,10 @@ def read_verdicts(path: Path) -> dict[str, bool]:
 
 
 def read_reply(text: str) -> bool | None:
-    """The verdict in a judge's reply: its last JSON object's `correct`; None when there is none."""
+    """Return the verdict in a judge's reply: its last JSON object's `correct`.
+
+    None when there is none.
+    """
     for found in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
             correct: object = json.loads(found).get("correct")
@@ -274,7 +280,7 @@ class _Bench:
 
 
 def _judged(scores: Mapping[str, Sequence[Score]]) -> Iterator[tuple[Strictness, ProbeScore]]:
-    """What a judge is asked about: answers to answerable questions."""
+    """Whether a judge is asked about a score: it must be an answer to an answerable question."""
     for found in scores.values():
         for score in found:
             for probe in score.probes:

@@ -1,5 +1,4 @@
-"""Generated worlds in an evaluation: the record that names them, and the players that
-know what is behind them.
+"""Generated worlds in an evaluation: their record, and players that know the truth.
 
 `Worlds` is plain data, so that it can be frozen with a run and sent to a process; the
 worlds follow from it to the last byte. The surprise: a process that plays an episode

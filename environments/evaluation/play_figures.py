@@ -1,5 +1,4 @@
-"""Figures of how an episode was played, the same for evaluation and training: what was
-kept, what was done, what could not be read.
+"""Figures of how an episode was played, the same for evaluation and training.
 
 Each is a pair of what is counted and what it is divided by, so that episodes can be
 summed and resampled as well as averaged.
@@ -20,7 +19,7 @@ _NOTHING: Part = (0.0, 0.0)
 
 
 def marked(score: Score, truth: Truth) -> Score:
-    """The score with the questions marked that ask for a value which replaced another."""
+    """Return the score with the questions marked that ask for a value which replaced another."""
     changed = overwritten(truth)
     probes = (
         one.model_copy(update={"overwritten": True}) if one.probe_id in changed else one
@@ -59,8 +58,9 @@ replies of which nothing could be read.
 
 
 def episode_figures(score: Score) -> dict[str, float]:
-    """Every figure of one episode that has something to divide by, by name; op shares
-    without ops are 0.
+    """Return every figure of one episode that has something to divide by, by name.
+
+    Op shares without ops are 0.
     """
     found: dict[str, float] = {}
     f1 = [one.f1 for one in score.probes if one.f1 is not None]

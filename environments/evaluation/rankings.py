@@ -1,5 +1,6 @@
-"""Rankings of turns by plain means, independent of any memory bank: BM25 and cosine,
-over single turns and over windows.
+"""Rankings of turns by plain means: BM25 and cosine, over single turns and windows.
+
+They are independent of any memory bank.
 
 A turn is indexed as "speaker (8 May 2023): text", or `plain` without the date, a window
 as the turn with one neighbour on either side in its session. BM25 is Lucene's variant
@@ -40,8 +41,9 @@ def _stemmer() -> Stemmer.Stemmer:
 
 
 def terms_of(text: str) -> list[str]:
-    """Stemmed words of a text without stop words, repeats kept; all its words when it
-    has no others.
+    """Return the stemmed words of a text without stop words, repeats kept.
+
+    All its words when it has no others.
     """
     words = [word.lower() for word in _WORD.findall(text)]
     kept = [word for word in words if word not in _STOP] or words
@@ -104,7 +106,7 @@ class TurnIndex:
         ] = {}
 
     def lexical(self, query: str, *, field: Field) -> list[str]:
-        """Turns that share a word with the query, by BM25."""
+        """Return the turns that share a word with the query, by BM25."""
         if field not in self._bm25:
             self._bm25[field] = BM25(self._texts[field])
         scores = self._bm25[field].scores(query)

@@ -64,8 +64,9 @@ def run_evaluation(
     settings: AgentSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, list[Score]]:
-    """Play every episode with every arm, or read what was played before; return each
-    arm's scores in the order of the episodes.
+    """Play every episode with every arm, or read what was played before.
+
+    Returns each arm's scores in the order of the episodes.
 
     The agents of all arms are built from `settings`. Without `progress` nothing is
     shown. Raises `EnvironmentFault` when the folder holds a run of another

@@ -61,8 +61,9 @@ def write_score(out: Path, arm: str, score: Score) -> None:
 
 
 def read_score(out: Path, arm: str, episode_id: str, *, failures: bool = False) -> Score | None:
-    """Read a score; return None when there is none or, unless `failures`, when something
-    in it failed.
+    """Read a score; return None when there is none.
+
+    A score with a failure counts as none, unless `failures`.
     """
     path = score_path(out, arm, episode_id)
     if not path.exists():

@@ -128,8 +128,10 @@ class SyntheticOptions(RunOptions, _WorldChoice):
 
 
 def evaluate_synthetic(options: SyntheticOptions) -> None:
-    """Generated worlds: dialogues that change their minds, with exact answers and
-    evidence, as many as you like.
+    """Play arms on generated worlds.
+
+    Their dialogues change their minds, with exact answers and evidence, as many as you
+    like.
     """
     earlier = options.earlier()
     material = _material(options.worlds(earlier))

@@ -1,5 +1,6 @@
-"""A cache in front of the answerer, so that memories that show it the same give one
-answer and cost one call.
+"""A cache in front of the answerer.
+
+Memories that show it the same give one answer and cost one call.
 
 The key is (question, what was shown, answerer). Only the answerer's call is cached:
 retrieval and the check of citations run on each memory as ever. Failures are never
@@ -81,7 +82,7 @@ class AnswerCache:
         )
 
     async def answer(self, key: AnswerKey, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer under a key, by `call` when there is none.
+        """Return the answer under a key, by `call` when there is none.
 
         A repeated answer costs no usage. Raises what the call raises.
         """
@@ -131,14 +132,15 @@ def question_digest(question: Question) -> str:
 
 
 def context_digest(hits: Sequence[Hit]) -> str:
-    """Digest of what hits say, in their order: items, events and the paths that led to
-    them, not their scores.
+    """Return the digest of the texts that hits show, in their order.
+
+    It covers items, events and the paths that led to them, not their scores.
     """
     return _digest(*(hit.model_dump_json(exclude=_UNSHOWN) for hit in hits))
 
 
 def with_answer_cache(agent: AsyncAgent, cache: AnswerCache, *, fingerprint: str) -> AsyncAgent:
-    """The agent with its answerer behind the cache.
+    """Return the agent with its answerer behind the cache.
 
     `fingerprint` names whatever else decides an answer: model, prompt, sampling.
 

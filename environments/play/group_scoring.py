@@ -1,5 +1,6 @@
-"""Scoring the members of a group alike: the same questions of every memory, and none
-that any member failed to be asked.
+"""Scores of a group's members on the same questions.
+
+A question that failed for any member counts for none.
 
 A call that fails is tried again; if it keeps failing the question leaves the whole
 group, because a score over other questions is not comparable. It never counts as a
@@ -40,8 +41,7 @@ async def score_group(
     attempts: int = 2,
     k: int = DEFAULT_K,
 ) -> GroupScore:
-    """Ask the probes of every memory through one answering agent, all at once, and
-    score the answers.
+    """Ask the probes of every memory through one answering agent and score the answers.
 
     Each is asked on a fork, at its own date or that of the last session any of them has
     heard; a call that fails is made up to `attempts` times. Give an agent from

@@ -109,11 +109,11 @@ class SnapshotStore:
         return Hold(self, place, kept)
 
     def at(self, place: Place) -> tuple[MemorySnapshot, ...]:
-        """The snapshots at a place, oldest first; () when there is none."""
+        """Return the snapshots at a place, oldest first; () when there is none."""
         return tuple(self._places.get(place, {}).values())
 
     def get(self, digest: str, place: Place | None = None) -> MemorySnapshot:
-        """The snapshot of a digest, at a place if given.
+        """Return the snapshot of a digest, at a place if given.
 
         Raises `EnvironmentFault` when there is none, or several that have heard
         different sessions.
@@ -172,8 +172,9 @@ class SnapshotStore:
 
 
 def estimated_bytes(snapshots: Iterable[MemorySnapshot]) -> int:
-    """Rough bytes of some snapshots' items, older versions and graphs: every record
-    once, however many snapshots share it.
+    """Estimate the bytes of some snapshots' items, older versions and graphs.
+
+    Every record counts once, however many snapshots share it.
 
     Leaves out search views and vectors, which belong to the bank, and the turns, which
     belong to the episode.

@@ -40,15 +40,17 @@ _LIGHT = frozenset(
 
 
 def normalised(text: str) -> list[str]:
-    """Words of an answer as SQuAD compares them: lower case, without ASCII punctuation
-    and articles.
+    """Return the words of an answer as SQuAD compares them.
+
+    They are in lower case, without ASCII punctuation and articles.
     """
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Harmonic mean of precision and recall over words with their counts; 1 when both
-    are empty, 0 when one is.
+    """Return the harmonic mean of precision and recall over words with their counts.
+
+    1 when both texts are empty, 0 when one is.
     """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
@@ -57,8 +59,9 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_memory_r2(predicted: str, gold: str) -> float:
-    """The same over distinct common words, divided by the lengths of the texts with
-    repeats; 1 when both are empty.
+    """Return the F1 over distinct common words, divided by lengths with repeats.
+
+    1 when both texts are empty.
     """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
@@ -73,8 +76,9 @@ def _harmonic(common: int, said: int, wanted: int) -> float:
 
 
 def bleu1(predicted: str, gold: str) -> float:
-    """Clipped unigram precision times the brevity penalty exp(1 - gold / predicted) for
-    shorter answers; unsmoothed.
+    """Return the clipped unigram precision times the brevity penalty, unsmoothed.
+
+    The penalty for shorter answers is exp(1 - gold / predicted).
     """
     said, wanted = normalised(predicted), normalised(gold)
     if not said or not wanted:
@@ -92,8 +96,9 @@ def exact_match(predicted: str, gold: str) -> float:
 
 
 def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> float:
-    """Share of the gold turns among the first k turns returned. k counts turns, not
-    hits: a hit that rests on three turns uses three.
+    """Return the share of the gold turns among the first k turns returned.
+
+    k counts turns, not hits: a hit that rests on three turns uses three.
     """
     if not gold:
         raise ValueError("recall needs at least one gold turn")
@@ -102,8 +107,9 @@ def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> fl
 
 
 def citation_part(cited: Collection[str], gold: Collection[str]) -> Part:
-    """(cited turns that are gold, cited turns), each turn once; `ratio` over questions
-    is citation precision.
+    """Return (cited turns that are gold, cited turns), each turn once.
+
+    `ratio` over questions is citation precision.
     """
     distinct = set(cited)
     return float(len(distinct & set(gold))), float(len(distinct))
@@ -118,8 +124,9 @@ def m_fail(gold: Iterable[str], citing: Mapping[str, Sequence[MemoryItem]]) -> l
 
 
 def covers(text: str, evidence: str, *, share: float) -> bool:
-    """Whether a text holds at least this share of the distinct content words of the
-    evidence (all words when it has no others).
+    """Whether a text holds at least this share of the evidence's distinct content words.
+
+    All words count when the evidence has no content words.
     """
     words = {word.lower() for word in _WORD.findall(evidence)}
     wanted = words - _LIGHT or words
@@ -130,8 +137,9 @@ def covers(text: str, evidence: str, *, share: float) -> bool:
 def m_fail_content(
     gold: Mapping[str, str], citing: Mapping[str, Sequence[MemoryItem]], *, share: float = 0.5
 ) -> list[str]:
-    """Gold turns (id to text) of which no citing item covers the words: a citation
-    alone does not keep what was said.
+    """Return gold turns (id to text) whose words no citing item covers.
+
+    A citation alone does not keep what was said.
     """
     return [
         turn_id
@@ -164,8 +172,9 @@ def abstention_recall_part(*, abstained: bool, unanswerable: bool) -> Part:
 
 
 def token_count(text: str) -> int:
-    """Words and punctuation signs: a count that needs no model's tokeniser and is the
-    same everywhere.
+    """Count words and punctuation signs.
+
+    The count needs no model's tokeniser and is the same everywhere.
     """
     return len(_TOKEN.findall(text))
 
@@ -181,8 +190,9 @@ def ratio(parts: Iterable[Part]) -> float | None:
 def ratio_interval(
     groups: Sequence[Sequence[Part]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of `ratio` over resampled groups (conversations);
-    None below two groups with anything in them.
+    """Return the percentile bootstrap interval of `ratio` over resampled groups.
+
+    Groups are conversations; None below two groups with anything in them.
     """
     sums = [(sum(part for part, _ in group), sum(whole for _, whole in group)) for group in groups]
     sums = [pair for pair in sums if pair[1]]

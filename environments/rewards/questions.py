@@ -53,8 +53,9 @@ def questions_for(
     own: int | None = None,
     rehearsal: int = 4,
 ) -> SessionQuestions:
-    """The questions of session number `session` (from 0) for a group: `own` of its own
-    (None for all) and `rehearsal` earlier ones.
+    """Draw the questions of session number `session` (from 0) for a group.
+
+    They are `own` of its own (None for all) and `rehearsal` earlier ones.
 
     `due` is drawn by itself, so that a session whose `own` draw fell on questions that
     end later still has some. Raises `EnvironmentFault` for a session that is not there.
@@ -96,16 +97,18 @@ def episode_questions(
 def terminal_probes(
     episode: Episode, questions: Mapping[str, SessionQuestions]
 ) -> tuple[Probe, ...]:
-    """Every drawn question of any session, each once, in order of the episode: what a
-    rollout's memories are asked.
+    """Return every drawn question of any session, each once, in order of the episode.
+
+    A rollout's memories are asked these.
     """
     wanted = {probe.id for one in questions.values() for probe in one.own}
     return tuple(probe for probe in episode.probes if probe.id in wanted)
 
 
 def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tuple[Probe, ...]:
-    """`count` of the probes (all for None), in the order given; more probes to draw
-    from never change the order among the old ones.
+    """Draw `count` of the probes (all for None), in the order given.
+
+    More probes to draw from never change the order among the old ones.
     """
     listed = list(probes)
     if count is None or count >= len(listed):
@@ -118,8 +121,9 @@ def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tu
 
 
 def evidence_places(episode: Episode) -> dict[str, frozenset[int]]:
-    """By probe id the places (from 0) of the sessions that hold its evidence; empty for
-    a probe without evidence.
+    """Return the places (from 0) of the sessions that hold evidence, by probe id.
+
+    Empty for a probe without evidence.
     """
     home = {
         turn.id: place for place, session in enumerate(episode.sessions) for turn in session.turns

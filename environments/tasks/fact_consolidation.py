@@ -44,16 +44,15 @@ class _Fact:
 
 
 class FactConsolidation(Generated):
-    """`conflicts` contradicted facts and as many bonds as fit, told in `sessions`
-    sessions; categories are `one_hop` and `multi_hop`.
+    """`conflicts` contradicted facts and as many bonds as fit, in `sessions` sessions.
+
+    Categories are `one_hop` and `multi_hop`.
     """
 
     name = "fact_consolidation"
 
     def __init__(self, *, sessions: int = 4, conflicts: int = 8, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than four conflicts or more of them than
-        the language has room for.
-        """
+        """Raise `EnvironmentFault` for fewer than four conflicts, or more than the language holds."""
         super().__init__(**shared)
         require_at_least(1, sessions=sessions)
         require_at_least(4, conflicts=conflicts)
@@ -149,8 +148,9 @@ def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]
 
 
 def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked]:
-    """Return a one-hop question for each contradicted fact, and at most as many multi-hop
-    questions by way of the bonds.
+    """Return a one-hop question for each contradicted fact, then multi-hop questions.
+
+    The latter go by way of the bonds and are at most as many.
     """
     truth = world[1]
     bonds = {

@@ -68,9 +68,7 @@ class LabelLearning(Generated):
     name = "label_learning"
 
     def __init__(self, *, classes: int = 4, shots: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than two classes, or more than the
-        language has room for.
-        """
+        """Raise `EnvironmentFault` for fewer than two classes, or more than the language holds."""
         super().__init__(**shared)
         require_at_least(2, classes=classes)
         require_at_least(1, shots=shots)

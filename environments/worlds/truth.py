@@ -211,8 +211,9 @@ class Truth:
         return tuple(_states(self))
 
     def upto(self, sessions: int) -> Truth:
-        """The truth of the first `sessions` sessions, without probes; itself when there
-        are no more.
+        """Return the truth of the first `sessions` sessions, without probes.
+
+        Returns itself when there are no more.
         """
         if sessions >= len(self.session_ids):
             return self
@@ -226,7 +227,10 @@ class Truth:
         )
 
     def state(self, session: int) -> State:
-        """The state after session number `session`, from 0; negative places count from the end."""
+        """Return the state after session number `session`, from 0.
+
+        Negative places count from the end.
+        """
         return self.states[session]
 
     @cached_property
@@ -260,7 +264,7 @@ class Folding:
         self._values: dict[Key, tuple[Held, ...]] = {}
 
     def state(self) -> State:
-        """The state now; later tellings leave it as it is."""
+        """Return the state now; later tellings leave it as it is."""
         return dict(self._values)
 
     def tell(self, telling: Telling) -> None:
@@ -290,7 +294,7 @@ def _begun(telling: Telling) -> Held:
 
 
 def _replaced(held: Held, telling: Telling) -> list[Held]:
-    """What stands in the state instead of a value that was changed, corrected, ended or added to."""
+    """Return what takes the place of a value that was changed, corrected, ended or added to."""
     rests = {
         "tellings": (*held.tellings, telling.id),
         "turn_ids": (*held.turn_ids, telling.turn_id),

@@ -50,7 +50,7 @@ def check_grammar(grammar: Grammar, *, least: int = LEAST) -> None:
 
 
 def relation_faults(relation: Relation, grammar: Grammar, *, least: int = LEAST) -> Iterator[str]:
-    """What is wrong with one relation, a line each."""
+    """Return the faults of one relation, a line each."""
     share = least / LEAST
     groups: dict[str, tuple[tuple[str, ...], Rule | None]] = {
         group: (getattr(relation, group), FORMS[relation.kind].get(group)) for group in _GROUPS

@@ -101,13 +101,14 @@ class Lexicon:
         return found
 
     def forms(self, relation: str, group: str) -> tuple[Form, ...]:
-        """Forms of a relation's group (`ask_now` for questions), or of the grammar's
-        own with `relation` empty.
+        """Return the forms of a relation's group (`ask_now` for questions).
+
+        With `relation` empty, those of the grammar's own group.
         """
         return self.all_forms.get((relation, group), ())
 
     def replies(self, tone: Tone) -> tuple[Form, ...]:
-        """Replies of a tone."""
+        """Return the replies of a tone."""
         return self.forms("", f"replies_{tone}")
 
     def _made(self, prefix: str, texts: tuple[str, ...]) -> tuple[Form, ...]:
@@ -117,8 +118,9 @@ class Lexicon:
 
     @cached_property
     def _trained(self) -> frozenset[str]:
-        """Texts of training forms, of whatever relation: a held-out form that equals
-        one is left out.
+        """The texts of training forms, of whatever relation.
+
+        A held-out form that equals one is left out.
         """
         trained = Lexicon(self.grammar, held_out=False).all_forms
         return frozenset(form.text for forms in trained.values() for form in forms)
@@ -130,7 +132,7 @@ class Lexicon:
 def pick(
     rng: random.Random, forms: Sequence[Form], *, without: frozenset[str] = frozenset()
 ) -> Form | None:
-    """A form that holds none of the slots in `without`; None when there is none."""
+    """Draw a form that holds none of the slots in `without`; None when there is none."""
     fitting = [form for form in forms if not form.slots & without] if without else forms
     return rng.choice(fitting) if fitting else None
 
@@ -144,16 +146,16 @@ PRONOUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def filled(form: str, slots: Mapping[str, str]) -> str:
-    """A form with its slots filled and its sentences capitalised."""
+    """Return a form with its slots filled and its sentences capitalised."""
     return capitalised(form.format_map(slots))
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at the start of every sentence."""
+    """Return the text with a capital at the start of every sentence."""
     return _SENTENCE.sub(lambda found: found[0].upper(), text)
 
 
 @lru_cache(maxsize=10_000)
 def with_article(noun: str) -> str:
-    """The noun with `a` or `an`, by sound as far as spelling tells."""
+    """Return the noun with `a` or `an`, by sound as far as spelling tells."""
     return f"an {noun}" if _VOWEL.match(noun) or _SPELLED.match(noun) else f"a {noun}"

@@ -141,8 +141,9 @@ def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def world_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a world file, for editors; no key is required of a file,
-    since another may bring it.
+    """Return the JSON Schema of a world file, for editors.
+
+    No key is required of a file, since another may bring it.
     """
     schema = TypeAdapter(Grammar).json_schema()
     options = TypeAdapter(FileOptions).json_schema()

@@ -36,8 +36,9 @@ class NoteLanguage:
 
     @cached_property
     def _phrases(self) -> Mapping[str, str]:
-        """Words of a relation, with the blank after them, to its name; longest first,
-        so that "lives in" is not read as "lives".
+        """Relation names by their words with the blank after them.
+
+        The longest come first, so that "lives in" is not read as "lives".
         """
         words = {f"{name.replace('_', ' ').lower()} ": name for name in self.lexicon.relations}
         return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))

@@ -1,5 +1,6 @@
-"""Readers with perfect ears and different memories, to prove that the questions of a
-world ask for memory and for nothing else.
+"""Readers that hear everything and remember differently.
+
+They prove that the questions of a world test memory and nothing else.
 
     oracle        keeps the state: every value with its span, revised as told
     last_write    keeps the newest value of everything and forgets the one it replaces
@@ -67,7 +68,7 @@ class Note:
 
 
 def read_note(item: MemoryItem) -> Note:
-    """The note that an item says."""
+    """Return the note in an item's text."""
     return Note(**json.loads(item.text))
 
 
@@ -81,9 +82,7 @@ class Player:
     name: PlayerName
 
     async def remember(self, session: Session) -> IngestReport:
-        """Store the session and bring the notes in line with what the player holds
-        after it, in one commit.
-        """
+        """Store the session and update the notes, in one commit."""
         fresh = await self.base.bank.store_session(session)
         if fresh and self.name != "empty":
             number = self.truth.session_ids.index(session.id)
@@ -122,7 +121,7 @@ class Player:
                 yield Delete(id=item_id)
 
     async def ask(self, question: Question) -> Answer:
-        """What the notes say; abstains when they say nothing.
+        """Answer from the notes; abstain when they say nothing.
 
         Raises `EnvironmentFault` for a question of another episode.
         """
@@ -143,19 +142,20 @@ class Player:
         return Answer(text=found, hits=hits, question=question)
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.base.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> Player:
-        """The same player on a private memory that starts from a snapshot."""
+        """Return the same player on a private memory that starts from a snapshot."""
         return replace(self, base=self.base.at(snapshot))
 
 
 def notes_of(
     name: PlayerName, tellings: tuple[Telling, ...]
 ) -> Mapping[str, tuple[Note, tuple[str, ...]]]:
-    """What a player holds after these tellings: item id to its note and the turns it
-    rests on, in order of telling.
+    """Return what a player holds after these tellings, in order of telling.
+
+    An item id leads to its note and the turns it rests on.
     """
     if name in ("oracle", "last_write"):
         folding = Folding()
@@ -216,7 +216,7 @@ def _concerns(probe: ProbeTruth, note: Note) -> bool:
 
 
 def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> str:
-    """The answer that the notes give, oldest first; empty for none."""
+    """Return the answer that the notes give, oldest first; empty for none."""
     if name == "random":
         return random.Random(probe.probe_id).choice(notes).value if notes else ""
     told = [note for note in notes if note.relation == probe.relation]

@@ -53,7 +53,8 @@ class Environment(ABC):
         if episode.probes and trajectory.traces and not trajectory.answers:
             if self.answering is None:
                 raise EnvironmentFault(
-                    f"the trajectory of episode {episode.id!r} has no answers; play with ask=True, or give an answering agent"
+                    f"the trajectory of episode {episode.id!r} has no answers; play with "
+                    "ask=True, or give an answering agent"
                 )
             answers = await answer_probes(self.answering, episode, trajectory)
             trajectory = replace(trajectory, answers=answers)

@@ -78,5 +78,6 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
             )
             restored = await replay_session(agent, episode, session=place, anchor=anchor)
             assert trace_digest(restored) == trace_digest(trace), (
-                f"{name}: replaying session {place} from a memory restored from JSON must repeat its trace"
+                f"{name}: replaying session {place} from a memory restored from JSON must repeat "
+                "its trace"
             )

@@ -26,7 +26,7 @@ import string
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypedDict, TypeVar, Unpack, cast
 
 from environments.datasets.synthetic import LEVELS, Part, Synthetic
 from environments.demonstrations.oracle import OracleModel
@@ -74,6 +74,31 @@ CHARACTERS: Final = "".join(
 """What observations are made of; any other character is shown as `?`."""
 
 
+class GymOptions(TypedDict, total=False):
+    """Options of `MemoryGym`."""
+
+    split: Part
+    """`train` by default."""
+    episodes: int
+    """`reset` draws from the first ones of the split; 1,000 by default."""
+    design: str
+    """`memory_r2` by default."""
+    roles: frozenset[Role]
+    """The roles that actions speak for; the manager by default."""
+    reward: Weighted | None
+    """Memory-R2's when None."""
+    embedder: str
+    """`static` by default."""
+    observation_chars: int
+    """Longest observation; 100,000 by default."""
+    action_chars: int
+    """Longest action; 8,000 by default."""
+
+
+def _text_space(characters: int) -> Text:
+    return Text(max_length=characters, min_length=0, charset=CHARACTERS)
+
+
 class MemoryGym(gymnasium.Env[str, str]):
     """One world as a Gymnasium environment of texts."""
 
@@ -82,22 +107,14 @@ class MemoryGym(gymnasium.Env[str, str]):
     def __init__(
         self,
         world: Synthetic | Generated,
-        *,
-        split: Part = "train",
-        episodes: int = 1_000,
-        design: str = "memory_r2",
-        roles: frozenset[Role] = frozenset((Role.MANAGER,)),
-        reward: Weighted | None = None,
-        embedder: str = "static",
-        observation_chars: int = 100_000,
-        action_chars: int = 8_000,
+        **options: Unpack[GymOptions],
     ) -> None:
-        """`reset` draws from the first `episodes` of the split; `roles` are those that
-        actions speak for; `reward` None is Memory-R2's.
+        """Open a world with the options of `GymOptions`.
 
         Raises `EnvironmentFault` for a world without notes to read (`label_learning`)
         or without a role to act in.
         """
+        roles = options.get("roles", frozenset((Role.MANAGER,)))
         if isinstance(world, LabelLearning):
             raise EnvironmentFault(
                 "label_learning has no notes for the reader; play it with an agent instead"
@@ -106,18 +123,16 @@ class MemoryGym(gymnasium.Env[str, str]):
             raise EnvironmentFault(
                 "roles must hold extractor or manager: the calls in which a memory is made"
             )
-        self.observation_space = Text(
-            max_length=observation_chars, min_length=0, charset=CHARACTERS
-        )
-        self.action_space = Text(max_length=action_chars, min_length=0, charset=CHARACTERS)
-        self._world, self._episodes = world, episodes
-        self._split: Part = split
-        self._roles, self._design, self._reward = roles, design, reward or memory_r2_reward()
-        self._store = open_store(path=":memory:", embedder=embedder)
+        self.observation_space = _text_space(options.get("observation_chars", 100_000))
+        self.action_space = _text_space(options.get("action_chars", 8_000))
+        self._world, self._episodes = world, options.get("episodes", 1_000)
+        self._split: Part = options.get("split", "train")
+        self._roles, self._design = roles, options.get("design", "memory_r2")
+        self._reward = options.get("reward") or memory_r2_reward()
+        self._store = open_store(path=":memory:", embedder=options.get("embedder", "static"))
         self._loop = asyncio.new_event_loop()
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="memory-gym"
-        )  # a notebook's own loop stays out of it
+        # A notebook's own loop stays out of it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memory-gym")
         self._desk: _Desk | None = None
         self._playing: asyncio.Task[tuple[float, dict[str, Any]]] | None = None
 

@@ -85,11 +85,13 @@ class Episode(Record):
         for probe in self.probes:
             if lost := [turn_id for turn_id in probe.evidence_turn_ids if turn_id not in turns]:
                 raise ValueError(
-                    f"evidence of probe {probe.id!r} names turns that are not there: {', '.join(lost)}"
+                    f"evidence of probe {probe.id!r} names turns that are not there: "
+                    f"{', '.join(lost)}"
                 )
             if probe.after_session is not None and probe.after_session not in sessions:
                 raise ValueError(
-                    f"probe {probe.id!r} is asked after session {probe.after_session!r}, which is not there"
+                    f"probe {probe.id!r} is asked after session {probe.after_session!r}, which "
+                    "is not there"
                 )
         return self
 

@@ -166,12 +166,14 @@ def print_audit(report: AuditReport, *, limits: dict[Measure, float], show: int 
     """Print the report for people, on standard output."""
     console = output()
     console.print(
-        f"{report.items:,} items ({report.memory_tokens:,} words and signs) from {report.sessions} sessions "
+        f"{report.items:,} items ({report.memory_tokens:,} words and signs) from "
+        f"{report.sessions} sessions "
         f"({report.dialogue_tokens:,} words and signs)"
     )
     if report.items_per_session is not None and report.tokens_per_session is not None:
         console.print(
-            f"a session: {report.items_per_session:.1f} items, {report.tokens_per_session:.1f} words and signs"
+            f"a session: {report.items_per_session:.1f} items, {report.tokens_per_session:.1f} "
+            "words and signs"
         )
     if report.ops:
         console.print(

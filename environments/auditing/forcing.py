@@ -48,7 +48,7 @@ class RecordedFacts:
     facts: tuple[Fact, ...]
     probe_only: bool = False
 
-    async def __call__(self, chunk: Chunk, ctx: _Where, /) -> Proposal[Fact]:
+    async def __call__(self, chunk: Chunk, _ctx: _Where, /) -> Proposal[Fact]:
         """Return the facts of the chunk in their order."""
         if self.probe_only:
             spoken = (turn for turn in chunk.turns if turn.said.strip())

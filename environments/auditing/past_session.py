@@ -62,14 +62,16 @@ async def past_session(agent: AsyncAgent, which: str) -> PastSession:
     ids = [session.id for session, _ in heard]
     place = ids.index(which) if which in ids else int(which) - 1 if which.isdecimal() else -1
     if not 0 <= place < len(heard):
-        known = f"this memory has heard {len(heard)}: {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}"
+        first = ", ".join([*ids[:5], *(["..."] if len(ids) > 5 else [])])
+        known = f"this memory has heard {len(heard)}: {first}"
         raise EnvironmentFault(
             f"no session {which!r}; {known if ids else 'this memory has heard none'}"
         )
     session, stored = heard[place]
     if stored is None:
         raise EnvironmentFault(
-            f"session {session.id!r} came with a restored memory; the journal does not hold how it was remembered"
+            f"session {session.id!r} came with a restored memory; the journal does not hold how "
+            "it was remembered"
         )
     last, commits, notes = _own_rows(rows, session, stored)
     view = await agent.memory.as_of(AsOf(recorded=stored - 1))

@@ -12,7 +12,7 @@ from environments.auditing.forcing import Forced, forced_agent
 from environments.auditing.past_session import PastSession
 from environments.errors import EnvironmentFault
 from environments.play.rollout import DEFAULT_K, ask_probe, replay_session
-from environments.records import Probe, ProbeAnswer
+from environments.records import Probe
 from memagent.core.answers import Citation
 from memagent.core.ops import Rejected
 from memagent.core.records import Moment, Record, Text
@@ -81,25 +81,18 @@ async def replay(
     chunks = trace.report.chunks
     if isinstance(forced, tuple) and len(forced) > len(chunks):
         raise EnvironmentFault(
-            f"ops are given for {len(forced)} chunks; design {agent.design.name!r} cuts the session into {len(chunks)}"
+            f"ops are given for {len(forced)} chunks; design {agent.design.name!r} cuts the "
+            f"session into {len(chunks)}"
         )
-    at = max(
-        (session.at for session in past.episode.sessions if session.at is not None), default=None
-    )
     probes = [
         Probe(id=f"asked-{number}", question=question)
         for number, question in enumerate(questions, start=1)
     ]
-
-    async def reply(probe: Probe, memory: MemorySnapshot) -> Reply:
-        agent = past.agent.at(memory)
-        return _reply(await ask_probe(agent, probe, memory=memory, at=at, k=k))
-
     answers = [
         Compared(
             question=probe.question,
-            as_it_was=await reply(probe, past.after),
-            replayed=await reply(probe, trace.after),
+            as_it_was=await _ask(past, probe, past.after, k),
+            replayed=await _ask(past, probe, trace.after, k),
         )
         for probe in probes
     ]
@@ -142,7 +135,10 @@ def _separate_new(diff: SnapshotDiff, before: MemorySnapshot) -> SnapshotDiff:
     )
 
 
-def _reply(answered: ProbeAnswer) -> Reply:
+async def _ask(past: PastSession, probe: Probe, memory: MemorySnapshot, k: int) -> Reply:
+    dates = [session.at for session in past.episode.sessions if session.at is not None]
+    at = max(dates, default=None)
+    answered = await ask_probe(past.agent.at(memory), probe, memory=memory, at=at, k=k)
     answer = answered.answer
     if answer is None:
         return Reply(failure=answered.failure)

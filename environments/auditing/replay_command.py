@@ -126,13 +126,15 @@ def forced_of(text: str) -> Forced:
         return _OPS.validate_json(Path(text).read_bytes())
     except OSError as error:
         raise EnvironmentFault(
-            f"--as takes NOOP, ADD or a JSON file of ops; {text} cannot be read: {error.strerror or error}"
+            f"--as takes NOOP, ADD or a JSON file of ops; {text} cannot be read: "
+            f"{error.strerror or error}"
         ) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise EnvironmentFault(
-            f'{text} holds no ops: {place}: {first["msg"]}; write one list for each chunk, as in [[{{"op": "NOOP"}}], []]'
+            f"{text} holds no ops: {place}: {first['msg']}; write one list for each chunk, as in "
+            f'[[{{"op": "NOOP"}}], []]'
         ) from error
 
 
@@ -145,7 +147,8 @@ def print_replay(report: ReplayReport, *, show: int = 20) -> None:
     day = f", {report.at:%Y-%m-%d}" if report.at else ""
     how = "forced ops" if report.forced else "its own decisions"
     console.print(
-        f"session {report.number} ({clean(report.session_id)}{day}), from the memory at sequence {report.seq}"
+        f"session {report.number} ({clean(report.session_id)}{day}), from the memory at sequence "
+        f"{report.seq}"
     )
     console.print(f"replayed by design {report.design}, {how}")
     table = Table("ops", *report.ops_replayed, box=None, pad_edge=False, header_style="bold")
@@ -172,7 +175,8 @@ def print_replay(report: ReplayReport, *, show: int = 20) -> None:
 def _print_difference(console: Console, report: ReplayReport, show: int) -> None:
     change = report.difference
     console.print(
-        f"memory: {len(change.added)} items more, {len(change.removed)} fewer, {len(change.changed)} changed; "
+        f"memory: {len(change.added)} items more, {len(change.removed)} fewer, "
+        f"{len(change.changed)} changed; "
         f"{len(change.edges_added)} edges more, {len(change.edges_removed)} fewer"
     )
     lines = [

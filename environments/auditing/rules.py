@@ -20,18 +20,27 @@ from memagent.core.records import Granularity, MemoryItem, TimeSpan
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _NUMBER_WORDS: Final = frozenset(
-    "zero one two three four five six seven eight nine ten eleven twelve first second third half".split()
+    "zero one two three four five six seven eight nine ten eleven twelve first second third "
+    "half".split()
 )
 _NEGATIONS: Final = frozenset("not no never none nobody nothing neither cannot without".split())
 _EMPTY_WORDS: Final = frozenset(
-    "a about ah aha all alright alrighty also always am amazing an and any anyway are as at aw awesome aww back be been being best "
-    "bet but by bye can catch chat cheers congrats congratulations cool could course day did do does doing done evening everything "
-    "exactly fantastic fine for from fun glad go going good goodbye goodnight got great guess guy guys ha had haha hahaha happy has "
-    "have he hear hello her here hey hi him his hmm hope how hows i if im in indeed interesting is it its just keep know later let "
-    "lets like lol lot lots love lovely luck maybe me mean mine morning much my need nice night no nope not now of off oh ok okay on "
-    "one ooh or our out perfect please pretty quite really right same say see she should so some something soon sorry sounds stuff "
-    "super sure take talk thank thanks that thats the their them then there they thing things think this time to today tomorrow "
-    "tonight too totally true u uh um up us very wait was way we welcome well were what whats when where which while who why will "
+    "a about ah aha all alright alrighty also always am amazing an and any anyway are as at aw "
+    "awesome aww back be been being best "
+    "bet but by bye can catch chat cheers congrats congratulations cool could course day did do "
+    "does doing done evening everything "
+    "exactly fantastic fine for from fun glad go going good goodbye goodnight got great guess "
+    "guy guys ha had haha hahaha happy has "
+    "have he hear hello her here hey hi him his hmm hope how hows i if im in indeed interesting "
+    "is it its just keep know later let "
+    "lets like lol lot lots love lovely luck maybe me mean mine morning much my need nice night "
+    "no nope not now of off oh ok okay on "
+    "one ooh or our out perfect please pretty quite really right same say see she should so some "
+    "something soon sorry sounds stuff "
+    "super sure take talk thank thanks that thats the their them then there they thing things "
+    "think this time to today tomorrow "
+    "tonight too totally true u uh um up us very wait was way we welcome well were what whats "
+    "when where which while who why will "
     "wish with wonderful would wow ya yay yeah yep yes yet you your youre yours".split()
 )
 """Words of greeting, thanks, agreement and grammar: a text of these alone tells nothing."""

@@ -21,7 +21,8 @@ from environments.records import Episode, Probe
 from memagent.readers import Conversation, iter_locomo
 
 ORIGIN = (
-    "LoCoMo is not shipped (CC BY-NC 4.0): take data/locomo10.json from github.com/snap-research/locomo and give that file, or a folder of "
+    "LoCoMo is not shipped (CC BY-NC 4.0): take data/locomo10.json from "
+    "github.com/snap-research/locomo and give that file, or a folder of "
     "conversations in its format."
 )
 ADVERSARIAL = "5"

@@ -20,7 +20,8 @@ from environments.records import Episode, Probe
 from memagent.readers import Conversation, iter_longmemeval
 
 ORIGIN = (
-    "LongMemEval is not shipped: take longmemeval_oracle.json, longmemeval_s.json or longmemeval_m.json by way of "
+    "LongMemEval is not shipped: take longmemeval_oracle.json, longmemeval_s.json or "
+    "longmemeval_m.json by way of "
     "github.com/xiaowu0162/LongMemEval and give that file."
 )
 ABSTENTION = "_abs"

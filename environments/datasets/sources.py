@@ -49,7 +49,8 @@ class Source:
                     first = homes.setdefault(conversation.id, file)
                     if first is not file:
                         raise EnvironmentFault(
-                            f"{conversation.id!r} is in {first} and in {file}; name one file, or take the double out"
+                            f"{conversation.id!r} is in {first} and in {file}; name one file, or "
+                            "take the double out"
                         )
                     yield conversation
             except InputError as error:

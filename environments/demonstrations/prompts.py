@@ -18,7 +18,8 @@ _SHOWN_TURN = re.compile(
     r"^(?:\[(?P<id>[^\]]+)\]|(?P<number>\d+)) (?P<speaker>[^:\n]+): (?P<text>.*)$", re.MULTILINE
 )
 _SHOWN_LINE = re.compile(
-    r"^(?:\[(?P<id>[^\] ]+)[^\]]*\]|(?P<number>\d+)\.?) (?:\((?:said|by|about|turns|time) [^()]*\) )?(?P<text>.*)$"
+    r"^(?:\[(?P<id>[^\] ]+)[^\]]*\]|(?P<number>\d+)\.?) "
+    r"(?:\((?:said|by|about|turns|time) [^()]*\) )?(?P<text>.*)$"
 )
 _SHOWN_TIME = re.compile(
     r"(?<=\)) \([^()]*\)$| \((?!(?:on|since|at|with|because|it was) )[^()]*\)$"

@@ -6,12 +6,15 @@ answerer; all turn arms have one and the same answerer, that of the answering de
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
-    bm25            BM25 over turns                         bm25_window    over a turn with its neighbours
-    dense           cosine over turns with their dates      rrf            bm25 and dense, fused by rank
+    bm25            BM25 over turns
+    bm25_window     BM25 over a turn with its neighbours
+    dense           cosine over turns with their dates
+    rrf             bm25 and dense, fused by rank
     four_way        bm25 and dense, each over turns and windows, fused by rank
     five_way        bm25 over windows, two embedders each over turns and windows, fused by rank
     full_context    all turns within a budget, newest first
-    empty           nothing is remembered                   oracle         the gold evidence, nothing else
+    empty           nothing is remembered
+    oracle          the gold evidence, nothing else
 
 `LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
 model knows the generated world behind an episode. The surprise: without a model
@@ -78,15 +81,15 @@ context.
 """
 
 
-async def _empty(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _empty(_question: Question, _agent: AsyncAgent, _shelf: Shelf) -> list[str]:
     return []
 
 
-async def _oracle(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _oracle(question: Question, _agent: AsyncAgent, shelf: Shelf) -> list[str]:
     return list(shelf.evidence.get(question.id or "", ()))
 
 
-async def _append_turns(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _append_turns(question: Question, agent: AsyncAgent, _shelf: Shelf) -> list[str]:
     hits = await agent.bank.search(Query(text=question.text, where=question.where), k=question.k)
     return [turn_id for hit in hits for turn_id in hit.source_turn_ids]
 
@@ -119,24 +122,24 @@ async def _four_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list
     index, text = await shelf.index(agent), question.text
     rankings = [index.lexical(text, field="turn"), index.lexical(text, field="window")]
     rankings += [
-        await index.dense(text, field=one, embedder=shelf.embedder) for one in ("turn", "window")
+        await index.dense(text, field=part, embedder=shelf.embedder) for part in ("turn", "window")
     ]
     return fused(rankings)
 
 
 async def _five_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     index, text = await shelf.index(agent), question.text
-    embedders = [one for one in (shelf.embedder, shelf.second) if one is not None]
+    embedders = [shelf.embedder, *([shelf.second] if shelf.second is not None else [])]
     rankings = [index.lexical(text, field="window")]
     rankings += [
-        await index.dense(text, field=one, embedder=embedder)
+        await index.dense(text, field=part, embedder=embedder)
         for embedder in embedders
-        for one in ("turn", "window")
+        for part in ("turn", "window")
     ]
     return fused(rankings)
 
 
-async def _full_context(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _full_context(_question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     left = shelf.context_tokens
     chosen: list[str] = []
     for turn in reversed((await shelf.index(agent)).turns):
@@ -213,12 +216,12 @@ class TurnAgent:
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
         hits = [
-            Hit(id=found.id, score=1.0 / rank, item=found)
+            Hit(id=item.id, score=1.0 / rank, item=item)
             for rank, turn_id in enumerate(chosen, start=1)
-            if (found := items.get(item_id(turn_id))) is not None
+            if (item := items.get(item_id(turn_id))) is not None
         ]
 
-        async def retrieve(question: Question, ctx: object, /) -> list[Hit]:
+        async def retrieve(_question: Question, _ctx: object, /) -> list[Hit]:
             return hits
 
         return await replace(self.base, design=replace(self.base.design, retriever=retrieve)).ask(
@@ -296,8 +299,8 @@ def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = No
         return own[name].design
     if name == IDEAL:
         return IDEAL_DESIGN
-    played = played_as(name, model=model)
-    return played if played not in TURN_ARMS else "memory_r2" if model else "verbatim"
+    arm = played_as(name, model=model)
+    return arm if arm not in TURN_ARMS else "memory_r2" if model else "verbatim"
 
 
 def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:

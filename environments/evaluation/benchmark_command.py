@@ -208,13 +208,7 @@ def configuration(
         values["embedder"] = FROM_SETTINGS
         values["model"] = settings.model.model if settings.model is not None else None
     if earlier is not None:
-        if earlier.benchmark != material.name or earlier.data_digest != material.digest:
-            raise EnvironmentFault(f"the configuration is of other data than {material.what}")
-        if earlier.settings_digest != digest:
-            remedy = "the same --settings" if earlier.settings_digest else "no --settings"
-            raise EnvironmentFault(
-                f"the configuration was run with other agent settings; give {remedy}"
-            )
+        _check_earlier(earlier, material, digest)
         values = earlier.model_dump(exclude={"memagent"})
     values |= changes
     name, model = str(values.get("embedder", "static")), values.get("model") is not None
@@ -234,7 +228,8 @@ def configuration(
         ) from error
     if IDEAL in config.arms and config.worlds is None:
         raise EnvironmentFault(
-            f"arm {IDEAL!r} needs a world whose truth is known; it plays in  memagent-eval synthetic"
+            f"arm {IDEAL!r} needs a world whose truth is known; it plays in  memagent-eval "
+            "synthetic"
         )
     models = {own.model for own in config.own_models.values()}
     if config.model is not None:
@@ -245,6 +240,16 @@ def configuration(
             "weights": weights_of(sorted(models)),
         }
     )
+
+
+def _check_earlier(earlier: EvalConfig, material: Material, digest: str | None) -> None:
+    if earlier.benchmark != material.name or earlier.data_digest != material.digest:
+        raise EnvironmentFault(f"the configuration is of other data than {material.what}")
+    if earlier.settings_digest != digest:
+        remedy = "the same --settings" if earlier.settings_digest else "no --settings"
+        raise EnvironmentFault(
+            f"the configuration was run with other agent settings; give {remedy}"
+        )
 
 
 def _evaluate(
@@ -269,7 +274,8 @@ def _evaluate(
         )
     with Progress(questions * len(config.arms)) as progress:
         progress.say(
-            f"{material.name}: {len(episodes)} conversations, {questions:,} questions, {len(config.arms)} arms into {folder}"
+            f"{material.name}: {len(episodes)} conversations, {questions:,} questions, "
+            f"{len(config.arms)} arms into {folder}"
         )
         progress.say(f"arms: {', '.join(config.arms)}")
         scores = run_evaluation(
@@ -295,16 +301,23 @@ def _evaluate(
     report = report_of(config, scores, judging)
     (folder / "report.json").write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / "report.html").write_text(html_report(report), encoding="utf-8")
+    _say_failures(report, progress)
+    return report
+
+
+def _say_failures(report: Report, progress: Progress) -> None:
+    judging = report.judging
     for arm in report.arms:
         if arm.failed:
             progress.say(
-                f"{arm.arm}: {arm.failed} questions or episodes failed and are in no figure; run again to retry them"
+                f"{arm.arm}: {arm.failed} questions or episodes failed and are in no figure; run "
+                "again to retry them"
             )
     if judging is not None and judging.failed:
         progress.say(
-            f"{judging.failed} verdicts failed and are in no figure; run again to retry them. {judging.reason}"
+            f"{judging.failed} verdicts failed and are in no figure; run again to retry them. "
+            f"{judging.reason}"
         )
-    return report
 
 
 def words(text: str | None) -> tuple[str, ...] | None:

@@ -159,7 +159,7 @@ def model_of(config: EvalConfig, arm: str, settings: AgentSettings | None) -> Ch
 
 
 @cache
-def _plugin_model(name: str, weights: str | None) -> ChatModel | None:
+def _plugin_model(name: str, _weights: str | None) -> ChatModel | None:
     """Build a model of a plug-in, once a process: weights may take a while to load."""
     return build_model(name, AgentSettings())
 

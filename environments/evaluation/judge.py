@@ -143,7 +143,8 @@ def build_judge(config: JudgeConfig, settings: AgentSettings | None) -> ChatMode
     """
     if config != judge_config(config.model):
         raise EnvironmentFault(
-            "the judge's prompts are not those of the configuration; use the version that it names, or another --out"
+            "the judge's prompts are not those of the configuration; use the version that it "
+            "names, or another --out"
         )
     settings = settings or AgentSettings()
     base = settings.roles.get(Role.JUDGE, settings.model)

@@ -69,7 +69,8 @@ class Progress:
     def line(self) -> str:
         """Return the line: `120 of 400 questions asked of arms, 0:30 gone, about 1:10 left`."""
         gone = self._clock() - self._began
-        told = f"{self._before + self._done:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
+        asked = self._before + self._done
+        told = f"{asked:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
         left = self._total - self._before - self._done
         if not self._done or left <= 0:
             return told

@@ -30,7 +30,8 @@ Scores = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = frozenset(
-    "a an and are as at be by did do does for from had has have he her his how i in is it of on or she that the they to was "
+    "a an and are as at be by did do does for from had has have he her his how i in is it of on "
+    "or she that the they to was "
     "were what when where which who why will with would you".split()
 )
 

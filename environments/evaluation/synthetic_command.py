@@ -3,8 +3,7 @@
 Every answer, its evidence and what it replaced are known.
 
     memagent-eval synthetic --level tiny --episodes 50 --arms ideal,verbatim,oracle,empty
-    memagent-eval synthetic --level tiny --answering reader \\
-        --arms ideal,trained=memory_r2_brief@hf:runs/x/best,empty
+    memagent-eval synthetic --level tiny --answering reader --arms ideal,t=memory_r2@hf:runs/x
     memagent-eval synthetic --level worlds/office
 """
 
@@ -128,11 +127,7 @@ class SyntheticOptions(RunOptions, _WorldChoice):
 
 
 def evaluate_synthetic(options: SyntheticOptions) -> None:
-    """Play arms on generated worlds.
-
-    Their dialogues change their minds, with exact answers and evidence, as many as you
-    like.
-    """
+    """Play arms on generated worlds: dialogues that change their minds, with exact answers."""
     earlier = options.earlier()
     material = _material(options.worlds(earlier))
     run_verb(material, options, options.changes(answering=options.answering), earlier)

@@ -149,7 +149,8 @@ def with_answer_cache(agent: AsyncAgent, cache: AnswerCache, *, fingerprint: str
     """
     if not agent.design.needs_model:
         raise EnvironmentFault(
-            f"the design {agent.design.name!r} answers by rules, at no cost and by the scores of its hits; play it without a cache"
+            f"the design {agent.design.name!r} answers by rules, at no cost and by the scores of "
+            "its hits; play it without a cache"
         )
     inner: Callable[[Question, Sequence[Hit], Any], Awaitable[Answer]] = agent.design.answerer
     whole = f"{agent.design.name}/{fingerprint}"

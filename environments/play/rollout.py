@@ -29,7 +29,10 @@ DEFAULT_K = 30
 
 
 class MemoryAgent(Protocol):
-    """What can be played: an `AsyncAgent`, or anything that remembers, answers and can be forked."""
+    """An agent that can be played.
+
+    It is an `AsyncAgent`, or anything that remembers, answers and can be forked.
+    """
 
     async def remember(self, session: Session, /) -> IngestReport:
         """Hear a session."""

@@ -72,7 +72,7 @@ class Hold:
         """Let go; the last holder's release drops the snapshot."""
         store, self._store = self._store, None
         if store is not None:
-            store._released(self.place, self.snapshot.digest)  # pyright: ignore[reportPrivateUsage]
+            store.drop(self.place, self.snapshot.digest)
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +130,8 @@ class SnapshotStore:
             for one in found[1:]
         ):
             raise EnvironmentFault(
-                f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are equal but have heard different sessions; "
+                f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are "
+                "equal but have heard different sessions; "
                 "name the place"
             )
         return found[0]
@@ -158,7 +159,8 @@ class SnapshotStore:
             ),
         )
 
-    def _released(self, place: Place, digest: str) -> None:
+    def drop(self, place: Place, digest: str) -> None:
+        """Count one holder less; the last one drops the snapshot. Holds call this."""
         key = (place, digest)
         self._counts[key] -= 1
         if self._counts[key]:

@@ -66,7 +66,9 @@ def session_grounding(chosen: Collection[str], gold: Collection[str]) -> float:
 
 
 def proximity(*, distance_days: float, range_days: float) -> float:
-    """1 inside the asked range (distance 0), else 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to [-0.5, 1].
+    """Return 1 inside the asked range (distance 0), else a falling value in [-0.5, 1].
+
+    It is 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to these bounds.
 
     L counts at least 1 day.
     """

@@ -31,8 +31,10 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"[^\W_]+")
 _LIGHT = frozenset(
-    "a an and are as at be been but by did do does for from had has have he her his i if in is it its me my of on or our she so that the "
-    "their them then there they this to us was we were what when which who will with would you your".split()
+    "a an and are as at be been but by did do does for from had has have he her his i if in is "
+    "it its me my of on or our she so that the "
+    "their them then there they this to us was we were what when which who will with would "
+    "you your".split()
 )
 
 

@@ -226,7 +226,9 @@ class UnreadableTerm:
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedTerm:
-    """Share of proposed ops and facts that were refused (unreadable entries, unknown ids, foreign turns); 0 without any.
+    """Share of proposed ops and facts that were refused; 0 without any.
+
+    Reasons are unreadable entries, unknown ids and foreign turns.
 
     A cost.
     """

@@ -52,7 +52,7 @@ class FactConsolidation(Generated):
     name = "fact_consolidation"
 
     def __init__(self, *, sessions: int = 4, conflicts: int = 8, **shared: Unpack[Shared]) -> None:
-        """Raise `EnvironmentFault` for fewer than four conflicts, or more than the language holds."""
+        """Raise `EnvironmentFault` below four conflicts, or for too many."""
         super().__init__(**shared)
         require_at_least(1, sessions=sessions)
         require_at_least(4, conflicts=conflicts)
@@ -110,7 +110,8 @@ class FactConsolidation(Generated):
         room = len(people) * len(relations)
         if room < self.conflicts:
             raise EnvironmentFault(
-                f"conflicts={self.conflicts} is more than this level's language has room for, {room}"
+                f"conflicts={self.conflicts} is more than this level's language has room for, "
+                f"{room}"
             )
         # Everybody gets a contradicted fact before anybody gets a second, so that bonds
         # have somewhere to lead.

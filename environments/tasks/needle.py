@@ -35,7 +35,7 @@ class Needle(Generated):
         distractors: int = 4,
         **shared: Unpack[Shared],
     ) -> None:
-        """Raise `EnvironmentFault` below two sessions, or for more needles than the language holds."""
+        """Raise `EnvironmentFault` below two sessions, or for too many needles."""
         super().__init__(**shared)
         require_at_least(2, sessions=sessions)
         require_at_least(1, needles=needles)

@@ -92,7 +92,7 @@ class Script:
         With a `day` the turn says it. Raises `EnvironmentFault` when the language of
         the split has no form for it.
         """
-        subject, relation = key
+        _, relation = key
         self._writer.begin(session, self.story.dates[session])
         forms = self.lexicon.forms(relation.name, _GROUPS.get(act, "first"))
         timed = [form for form in forms if "when" in form.slots] if day else forms

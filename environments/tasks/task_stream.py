@@ -37,7 +37,7 @@ class TaskStream(Generated):
     name = "task_stream"
 
     def __init__(self, *, tasks: int = 16, families: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raise `EnvironmentFault` below three tasks, or for more families than the language holds."""
+        """Raise `EnvironmentFault` below three tasks, or for too many families."""
         super().__init__(**shared)
         require_at_least(3, tasks=tasks)
         require_at_least(1, families=families)

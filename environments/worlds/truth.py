@@ -9,7 +9,8 @@ the state; jokes, rumours and stories about bystanders do not.
     truth = env.truth(episode)
     for session in truth.sessions:              # one `SessionTruth` a session, in order
         for telling in session.tellings:        # what its turns told
-            telling.subject, telling.relation, telling.value, telling.act, telling.turn_id, telling.supersedes
+            telling.subject, telling.relation, telling.value, telling.act
+            telling.turn_id, telling.supersedes
         session.state[("Ana Reed", "lives_in")] # tuple of `Held` that hold after the session
 """
 

@@ -18,10 +18,12 @@ _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Sat
 SHORT_WORDS: Final = ("today", "yesterday", "tomorrow", "on")
 """Words of the short calendar besides months and numbers."""
 MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
 )  # fmt: skip
 _NUMBERS: Final = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve",
 )  # fmt: skip
 _BACK: Final[dict[Calendar, Sequence[int]]] = {
     "long": (0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 14, 18, 21, 24),
@@ -52,10 +54,10 @@ def spoken(rng: random.Random, calendar: Calendar, said: date, day: date) -> str
     distance = (day - said).days
     if calendar == "short":
         return {0: "today", -1: "yesterday", 1: "tomorrow"}.get(distance) or on_day(calendar, day)
-    return rng.choice(_phrases(said, day, distance))
+    return rng.choice(_phrases(day, distance))
 
 
-def _phrases(said: date, day: date, distance: int) -> list[str]:
+def _phrases(day: date, distance: int) -> list[str]:
     weekday = _WEEKDAYS[day.weekday()]
     number = number_words(abs(distance))
     weeks = number_words(abs(distance) // 7)

@@ -5,7 +5,7 @@ can tell whether a policy's note is right:
 
     Tom Hill lives in Bonn
     Tom Hill bought lamp (on 10 February)
-    Max Wood had pony (until 18 February)          never written by the ideal manager, which deletes instead
+    Max Wood had pony (until 18 February)     the ideal manager deletes instead
     Mia Lake missed the train (because the clock stood still)
 
 A text that is no note reads as None: a reader of notes gets nothing from it.

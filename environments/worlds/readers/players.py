@@ -229,11 +229,11 @@ def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: 
     return found[0] if found else ""
 
 
-def _now(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _now(_calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.value for note in notes if not note.end]
 
 
-def _then(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _then(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     assert probe.day is not None
     day = probe.day.isoformat()
     if notes[0].kind == "event":
@@ -249,11 +249,11 @@ def _when(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]
     ]
 
 
-def _count(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _count(calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [count_answers(calendar, sum(not note.end for note in notes))[0]]
 
 
-def _order(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _order(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     asked = sorted(
         (note for note in notes if note.value in (probe.value, probe.other)),
         key=lambda note: note.start,
@@ -261,23 +261,23 @@ def _order(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str
     return [note.value for note in asked]
 
 
-def _who(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _who(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.subject for note in notes if note.value == probe.value and not note.end]
 
 
-def _where(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _where(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.place for note in notes if note.value == probe.value and note.place]
 
 
-def _with(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _with(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.company for note in notes if note.value == probe.value and note.company]
 
 
-def _why(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _why(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.cause for note in notes if note.value == probe.value and note.cause]
 
 
-def _outcome(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _outcome(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     told = [
         note.outcome for note in notes if note.value == probe.value and note.outcome is not None
     ]

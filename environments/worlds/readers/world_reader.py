@@ -25,7 +25,10 @@ from memagent.core.snapshot import MemorySnapshot
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReader:
-    """Answers the probes of known worlds from the notes in a bank; hears sessions as `base` does."""
+    """Answers the probes of known worlds from the notes in a bank.
+
+    It remembers sessions as `base` does.
+    """
 
     base: AsyncAgent
     language: NoteLanguage

@@ -54,7 +54,7 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
         )
         again = await play(agent.at(EMPTY), episode)
         digests, repeated = (
-            [trace.after.digest for trace in one.traces] for one in (trajectory, again)
+            [trace.after.digest for trace in played.traces] for played in (trajectory, again)
         )
         assert digests == repeated, f"{name}: the same sessions must lead to the same memories"
         for place, trace in enumerate(trajectory.traces):

@@ -154,9 +154,9 @@ class MemoryGym(gymnasium.Env[str, str]):
         if self._desk is None or self._playing is None:
             raise EnvironmentFault("reset the environment first: no episode is under way")
         desk, playing = self._desk, self._playing
-        shown, info = self._within(self._reply(desk, playing, action))
+        observation, info = self._within(self._reply(desk, playing, action))
         if not playing.done():
-            return shown, 0.0, False, False, info
+            return observation, 0.0, False, False, info
         reward, info = playing.result()
         self._desk = self._playing = None
         return "", reward, True, False, info
@@ -198,10 +198,10 @@ class MemoryGym(gymnasium.Env[str, str]):
             return "", {}
         text = "\n\n".join(message.content for message in request.messages)
         space = cast(Text, self.observation_space)
-        shown = "".join(sign if sign in space.character_set else "?" for sign in text)[
+        observation = "".join(sign if sign in space.character_set else "?" for sign in text)[
             : space.max_length
         ]
-        return shown, {
+        return observation, {
             "role": request.role.value,
             "session": request.step.session_id or "",
             "calls": desk.replies,

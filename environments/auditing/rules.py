@@ -64,7 +64,7 @@ def exact_words(text: str) -> frozenset[str]:
 
     They are numbers, negations, and names (capitals not at the start of a sentence).
     """
-    found: set[str] = set()
+    exact: set[str] = set()
     for match in _WORD.finditer(text):
         word = match.group()
         low = word.casefold().replace("’", "'")
@@ -73,12 +73,12 @@ def exact_words(text: str) -> frozenset[str]:
             or text[: match.start()].rstrip()[-1:] in ".!?\n"
         )
         if any(char.isdigit() for char in word) or low in _NUMBER_WORDS:
-            found.add(low)
+            exact.add(low)
         elif low in _NEGATIONS or low.endswith("n't"):
-            found.add("not")
+            exact.add("not")
         elif word[0].isupper() and not starts and low != "i" and not low.startswith("i'"):
-            found.add(low.removesuffix("'s"))
-    return frozenset(found)
+            exact.add(low.removesuffix("'s"))
+    return frozenset(exact)
 
 
 def apart(a: MemoryItem, b: MemoryItem) -> bool:
@@ -200,8 +200,8 @@ def exclude(a: Claim, b: Claim) -> bool:
     """
     if (a.about, a.phrase) != (b.about, b.phrase) or not a.holds.overlaps(b.holds):
         return False
-    one, other = set(a.value.split()), set(b.value.split())
-    return not (one <= other or other <= one)
+    words, other = set(a.value.split()), set(b.value.split())
+    return not (words <= other or other <= words)
 
 
 # -- outlived, empty -------------------------------------------------------------------

@@ -47,8 +47,10 @@ def reading(
 
     Raises `EnvironmentFault` when it is not there, and what `open_store` raises.
     """
-    kept = settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
-    path = (db or kept.path or default_path()).expanduser()
+    store_settings = (
+        settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
+    )
+    path = (db or store_settings.path or default_path()).expanduser()
     if not path.is_file():
         raise EnvironmentFault(f"there is no memory at {path}; --db names another")
     store = open_store(
@@ -73,7 +75,7 @@ async def scope_of(store: Store, user: str) -> Scope:
         raise EnvironmentFault("--user takes an id of 1 to 256 characters")
     scope = Scope(user_id=user)
     if await store.journal.head(scope) == 0:
-        others = sorted({one.user_id for one in await store.journal.scopes()})
+        others = sorted({other.user_id for other in await store.journal.scopes()})
         known = (
             f"; users of this store: {', '.join(map(clean, others[:10]))}"
             if others
@@ -99,5 +101,5 @@ def clean(text: str) -> str:
     return (
         line
         if line.isprintable()
-        else "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in line)
+        else "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in line)
     )

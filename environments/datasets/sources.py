@@ -30,11 +30,11 @@ class Source:
         """
         if self.path.is_file():
             return [self.path]
-        found = sorted(self.path.glob("*.json")) if self.path.is_dir() else []
-        if not found:
+        files = sorted(self.path.glob("*.json")) if self.path.is_dir() else []
+        if not files:
             what = "holds no .json file" if self.path.is_dir() else "is not there"
             raise EnvironmentFault(f"{self.path} {what}. {self.origin}")
-        return found
+        return files
 
     def conversations(self) -> Iterator[Conversation]:
         """Every conversation in order of files.

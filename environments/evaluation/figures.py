@@ -109,40 +109,40 @@ def measures(
 
 
 def _recall_at(k: int) -> Callable[[ProbeScore], Part]:
-    return lambda one: (one.recall[k], 1.0) if one.recall is not None else _NOTHING
+    return lambda score: (score.recall[k], 1.0) if score.recall is not None else _NOTHING
 
 
 def _value(value: float | None) -> Part:
     return _NOTHING if value is None else (value, 1.0)
 
 
-def _precision(one: ProbeScore) -> Part:
-    if one.unanswerable or not one.evidence:
+def _precision(score: ProbeScore) -> Part:
+    if score.unanswerable or not score.evidence:
         return _NOTHING
-    return metrics.citation_part(one.cited, one.evidence)
+    return metrics.citation_part(score.cited, score.evidence)
 
 
 def _verdict(strictness: Strictness) -> Callable[[ProbeScore], Part]:
-    return lambda one: _value(one.judged.get(strictness))
+    return lambda score: _value(score.judged.get(strictness))
 
 
-def _agreement(one: ProbeScore) -> Part:
+def _agreement(score: ProbeScore) -> Part:
     """(both verdicts are the same, both are there)."""
-    found = [verdict for name in STRICTNESS if (verdict := one.judged.get(name)) is not None]
-    return (float(len(set(found)) == 1), 1.0) if len(found) == len(STRICTNESS) else _NOTHING
+    verdicts = [verdict for name in STRICTNESS if (verdict := score.judged.get(name)) is not None]
+    return (float(len(set(verdicts)) == 1), 1.0) if len(verdicts) == len(STRICTNESS) else _NOTHING
 
 
 _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
-    "f1": lambda one: _value(one.f1),
-    "f1_memory_r2": lambda one: _value(one.f1_memory_r2),
-    "bleu1": lambda one: _value(one.bleu1),
-    "exact": lambda one: _value(one.exact),
+    "f1": lambda score: _value(score.f1),
+    "f1_memory_r2": lambda score: _value(score.f1_memory_r2),
+    "bleu1": lambda score: _value(score.bleu1),
+    "exact": lambda score: _value(score.exact),
     "citation_precision": _precision,
-    "abstention_precision": lambda one: metrics.abstention_precision_part(
-        abstained=one.abstained, unanswerable=one.unanswerable
+    "abstention_precision": lambda score: metrics.abstention_precision_part(
+        abstained=score.abstained, unanswerable=score.unanswerable
     ),
-    "abstention_recall": lambda one: metrics.abstention_recall_part(
-        abstained=one.abstained, unanswerable=one.unanswerable
+    "abstention_recall": lambda score: metrics.abstention_recall_part(
+        abstained=score.abstained, unanswerable=score.unanswerable
     ),
 }
 _JUDGED: dict[str, Callable[[ProbeScore], Part]] = {
@@ -150,8 +150,8 @@ _JUDGED: dict[str, Callable[[ProbeScore], Part]] = {
     "judge_agreement": _agreement,
 }
 _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
-    "m_fail": lambda one: (float(one.lost), float(len(one.evidence))),
-    "m_fail_content": lambda one: (float(one.uncovered), float(len(one.evidence))),
+    "m_fail": lambda score: (float(score.lost), float(len(score.evidence))),
+    "m_fail_content": lambda score: (float(score.uncovered), float(len(score.evidence))),
 }
 _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 
@@ -164,7 +164,7 @@ def report_of(
     return Report(
         config=config,
         counts=dict(sorted(Counter(probe.category for probe in probes).items())),
-        arms=tuple(_arm_report(config, arm, found) for arm, found in scores.items()),
+        arms=tuple(_arm_report(config, arm, arm_scores) for arm, arm_scores in scores.items()),
         judging=judging,
         notes=(
             *_notes_on_arms(config),
@@ -207,7 +207,7 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
 
 def _notes_on_data(config: EvalConfig, probes: Sequence[ProbeScore]) -> Iterator[str]:
     if config.worlds is not None:
-        replaced = sum(one.overwritten for one in probes)
+        replaced = sum(probe.overwritten for probe in probes)
         yield f"Questions that ask for a value which replaced another: {replaced}."
         return
     unresolved = [probe.unresolved for probe in probes if probe.unresolved]
@@ -251,8 +251,8 @@ def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmRep
         alone={name: _figures(config, [group], answerable=True) for name, group in alone.items()},
         alone_categories={
             name: {
-                one: _figures(config, [_of(group, one)])
-                for one in sorted({probe.category for probe in group})
+                category: _figures(config, [_of(group, category)])
+                for category in sorted({probe.category for probe in group})
             }
             for name, group in alone.items()
         },
@@ -275,17 +275,18 @@ def _figures(
 
     With `answerable`, all but those on abstention leave unanswerable questions out.
     """
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     chosen = measures(
         config.ks, judged=config.judge is not None, generated=config.worlds is not None
     )
     for name, measure in chosen.items():
         narrow = answerable and name not in _ALL_QUESTIONS
         parts = [
-            [measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups
+            [measure(score) for score in group if not (narrow and score.unanswerable)]
+            for group in groups
         ]
-        found[name] = _figure(config, parts)
-    return found
+        figures[name] = _figure(config, parts)
+    return figures
 
 
 def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
@@ -299,7 +300,7 @@ def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:
 
     None when there is none.
     """
-    return ratio(_recall_at(k)(one) for one in probes if not one.unanswerable)
+    return ratio(_recall_at(k)(score) for score in probes if not score.unanswerable)
 
 
 def _costs(scores: Sequence[Score]) -> Costs:

@@ -169,19 +169,19 @@ async def judge_scores(
     """
     path = folder / FILE
     known = read_verdicts(path)
-    wanted: dict[str, tuple[Strictness, ProbeScore]] = {}
+    pairs: dict[str, tuple[Strictness, ProbeScore]] = {}
     for strictness, probe in _judged(scores):
-        wanted.setdefault(_key(config, strictness, probe), (strictness, probe))
-    open_ones = {key: one for key, one in wanted.items() if key not in known}
+        pairs.setdefault(_key(config, strictness, probe), (strictness, probe))
+    missing = {key: pair for key, pair in pairs.items() if key not in known}
     bench = _Bench(model=model, sampling=sampling, known=known, turns=asyncio.Semaphore(parallel))
-    if open_ones:
+    if missing:
         with path.open("a", encoding="utf-8") as stream:
             await asyncio.gather(
-                *(bench.judge(key, *one, stream) for key, one in open_ones.items())
+                *(bench.judge(key, *pair, stream) for key, pair in missing.items())
             )
     judging = Judging(
-        kept=len(wanted) - len(open_ones),
-        asked=len(open_ones),
+        kept=len(pairs) - len(missing),
+        asked=len(missing),
         failed=len(bench.failures),
         reason=bench.failures[0] if bench.failures else "",
         usage=bench.usage,
@@ -193,16 +193,16 @@ async def judge_scores(
                     "probes": tuple(_with_verdicts(probe, config, known) for probe in score.probes)
                 }
             )
-            for score in found
+            for score in arm_scores
         ]
-        for arm, found in scores.items()
+        for arm, arm_scores in scores.items()
     }
     return judged, judging
 
 
 def read_verdicts(path: Path) -> dict[str, bool]:
     """Verdicts by key; a line that was cut off is no verdict."""
-    found: dict[str, bool] = {}
+    verdicts: dict[str, bool] = {}
     if path.exists():
         text = path.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
@@ -213,8 +213,8 @@ def read_verdicts(path: Path) -> dict[str, bool]:
                 verdict = Verdict.model_validate_json(line)
             except ValidationError:
                 continue
-            found[verdict.key] = verdict.correct
-    return found
+            verdicts[verdict.key] = verdict.correct
+    return verdicts
 
 
 def read_reply(text: str) -> bool | None:
@@ -222,9 +222,9 @@ def read_reply(text: str) -> bool | None:
 
     None when there is none.
     """
-    for found in reversed(re.findall(r"\{[^{}]*\}", text)):
+    for document in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
-            correct: object = json.loads(found).get("correct")
+            correct: object = json.loads(document).get("correct")
         except ValueError:
             continue
         return correct if isinstance(correct, bool) else None
@@ -282,8 +282,8 @@ class _Bench:
 
 def _judged(scores: Mapping[str, Sequence[Score]]) -> Iterator[tuple[Strictness, ProbeScore]]:
     """Whether a judge is asked about a score: it must be an answer to an answerable question."""
-    for found in scores.values():
-        for score in found:
+    for arm_scores in scores.values():
+        for score in arm_scores:
             for probe in score.probes:
                 if _applies(probe) and not probe.abstained:
                     for strictness in STRICTNESS:

@@ -70,11 +70,11 @@ class Progress:
         """Return the line: `120 of 400 questions asked of arms, 0:30 gone, about 1:10 left`."""
         gone = self._clock() - self._began
         asked = self._before + self._done
-        told = f"{asked:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
+        counts = f"{asked:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
         left = self._total - self._before - self._done
         if not self._done or left <= 0:
-            return told
-        return f"{told}, about {_minutes(gone * left / self._done)} left"
+            return counts
+        return f"{counts}, about {_minutes(gone * left / self._done)} left"
 
 
 def _minutes(seconds: float) -> str:

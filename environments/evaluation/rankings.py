@@ -47,8 +47,8 @@ def terms_of(text: str) -> list[str]:
     All its words when it has no others.
     """
     words = [word.lower() for word in _WORD.findall(text)]
-    kept = [word for word in words if word not in _STOP] or words
-    return [_stemmer().stemWord(word) for word in kept]
+    content = [word for word in words if word not in _STOP] or words
+    return [_stemmer().stemWord(word) for word in content]
 
 
 class BM25:

@@ -103,7 +103,7 @@ class AnswerCache:
         self._misses += 1
         mark = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
-            found = await call()
+            answer = await call()
         except Exception as failure:
             self._failures += 1
             mark.set_exception(failure)
@@ -113,9 +113,9 @@ class AnswerCache:
             mark.cancel()
             raise
         else:
-            self._keep(key, found)
-            mark.set_result(found)
-            return found
+            self._keep(key, answer)
+            mark.set_result(answer)
+            return answer
         finally:
             del self._under_way[key]
 

@@ -118,7 +118,9 @@ async def replay_session(
         raise EnvironmentFault(
             f"the anchor has heard session {chosen.id!r} already; give the memory from before it"
         )
-    if lost := [one.id for one in episode.sessions[:session] if one.id not in anchor.sessions]:
+    if lost := [
+        earlier.id for earlier in episode.sessions[:session] if earlier.id not in anchor.sessions
+    ]:
         raise EnvironmentFault(
             f"the anchor has not heard {', '.join(lost)}, which come before session {chosen.id!r}"
         )
@@ -132,13 +134,13 @@ async def answer_probes(
 
     Each is asked on a fork of the memory that was there when it was due.
     """
-    found: list[ProbeAnswer] = []
+    answers: list[ProbeAnswer] = []
     heard = {trace.session_id: trace for trace in trajectory.traces}
     played = [session for session in episode.sessions if session.id in heard]
     for number, session in enumerate(played, start=1):
         fork = agent.at(heard[session.id].after)
-        found += await _ask_due(fork, episode, session, last=number == len(played), k=k)
-    return tuple(found)
+        answers += await _ask_due(fork, episode, session, last=number == len(played), k=k)
+    return tuple(answers)
 
 
 async def ask_probe(
@@ -188,7 +190,8 @@ async def _ask_due(
     Probes without a session of their own are due after the last.
     """
     at = max(
-        (one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None
+        (heard.at for heard in episode.sessions[: _place(episode, session) + 1] if heard.at),
+        default=None,
     )
     memory = agent.snapshot()
     return [
@@ -199,4 +202,4 @@ async def _ask_due(
 
 
 def _place(episode: Episode, session: Session) -> int:
-    return next(place for place, one in enumerate(episode.sessions) if one.id == session.id)
+    return next(place for place, other in enumerate(episode.sessions) if other.id == session.id)

@@ -101,12 +101,12 @@ class SnapshotStore:
         An equal one there already is kept instead of this one.
         """
         there = self._places.setdefault(place, {})
-        kept = there.setdefault(snapshot.digest, snapshot)
+        stored = there.setdefault(snapshot.digest, snapshot)
         key = (place, snapshot.digest)
         self._counts[key] = self._counts.get(key, 0) + 1
         self._digests.setdefault(snapshot.digest, {})[place] = None
         self._peak = max(self._peak, len(self._counts))
-        return Hold(self, place, kept)
+        return Hold(self, place, stored)
 
     def at(self, place: Place) -> tuple[MemorySnapshot, ...]:
         """Return the snapshots at a place, oldest first; () when there is none."""
@@ -118,23 +118,26 @@ class SnapshotStore:
         Raises `EnvironmentFault` when there is none, or several that have heard
         different sessions.
         """
-        places = [one for one in self._digests.get(digest, ()) if place is None or one == place]
+        places = [
+            known for known in self._digests.get(digest, ()) if place is None or known == place
+        ]
         if not places:
             where = "" if place is None else f" at {tuple(place)}"
             raise EnvironmentFault(
                 f"no snapshot {digest[:12]}{where} is held; it was released, or never kept"
             )
-        found = [self._places[one][digest] for one in places]
+        snapshots = [self._places[at][digest] for at in places]
         if any(
-            one.done != found[0].done or one.sessions.keys() != found[0].sessions.keys()
-            for one in found[1:]
+            snapshot.done != snapshots[0].done
+            or snapshot.sessions.keys() != snapshots[0].sessions.keys()
+            for snapshot in snapshots[1:]
         ):
             raise EnvironmentFault(
-                f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are "
+                f"snapshots {digest[:12]} at {', '.join(str(tuple(at)) for at in places)} are "
                 "equal but have heard different sessions; "
                 "name the place"
             )
-        return found[0]
+        return snapshots[0]
 
     def holders(self, digest: str, place: Place) -> int:
         """How many holds on a snapshot are not released."""
@@ -155,7 +158,7 @@ class SnapshotStore:
             holders=sum(self._counts.values()),
             collected=self._collected,
             estimated_bytes=estimated_bytes(
-                one for there in self._places.values() for one in there.values()
+                snapshot for there in self._places.values() for snapshot in there.values()
             ),
         )
 

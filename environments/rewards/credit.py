@@ -69,13 +69,13 @@ def session_credits(
     return {
         session_id: SessionCredit(
             session_id=session_id,
-            terminal=terminal_credit(one, listed, measure=measure),
-            after=after_credit(one, after.get(session_id, ()), measure=measure),
+            terminal=terminal_credit(session_questions, listed, measure=measure),
+            after=after_credit(session_questions, after.get(session_id, ()), measure=measure),
         )
-        for session_id, one in questions.items()
+        for session_id, session_questions in questions.items()
     }
 
 
 def _of(probes: Iterable[Probe], scores: Iterable[ProbeScore]) -> list[ProbeScore]:
-    wanted = {probe.id for probe in probes}
-    return [score for score in scores if score.probe_id in wanted]
+    probe_ids = {probe.id for probe in probes}
+    return [score for score in scores if score.probe_id in probe_ids]

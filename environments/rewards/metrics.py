@@ -54,10 +54,14 @@ def f1(predicted: str, gold: str) -> float:
 
     1 when both texts are empty, 0 when one is.
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    return _harmonic(sum((Counter(said) & Counter(wanted)).values()), len(said), len(wanted))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    return _harmonic(
+        sum((Counter(predicted_words) & Counter(gold_words)).values()),
+        len(predicted_words),
+        len(gold_words),
+    )
 
 
 def f1_memory_r2(predicted: str, gold: str) -> float:
@@ -65,16 +69,18 @@ def f1_memory_r2(predicted: str, gold: str) -> float:
 
     1 when both texts are empty.
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    return _harmonic(len(set(said) & set(wanted)), len(said), len(wanted))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    return _harmonic(
+        len(set(predicted_words) & set(gold_words)), len(predicted_words), len(gold_words)
+    )
 
 
-def _harmonic(common: int, said: int, wanted: int) -> float:
+def _harmonic(common: int, predicted_words: int, gold_words: int) -> float:
     return (
-        2.0 * common / (said + wanted)
-    )  # 2PR / (P + R) with P = common / said and R = common / wanted
+        2.0 * common / (predicted_words + gold_words)
+    )  # 2PR / (P + R) with P = common / predicted, R = common / gold
 
 
 def bleu1(predicted: str, gold: str) -> float:
@@ -82,11 +88,17 @@ def bleu1(predicted: str, gold: str) -> float:
 
     The penalty for shorter answers is exp(1 - gold / predicted).
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    precision = sum((Counter(said) & Counter(wanted)).values()) / len(said)
-    return precision * (1.0 if len(said) >= len(wanted) else exp(1.0 - len(wanted) / len(said)))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    precision = sum((Counter(predicted_words) & Counter(gold_words)).values()) / len(
+        predicted_words
+    )
+    return precision * (
+        1.0
+        if len(predicted_words) >= len(gold_words)
+        else exp(1.0 - len(gold_words) / len(predicted_words))
+    )
 
 
 def exact_match(predicted: str, gold: str) -> float:
@@ -104,8 +116,8 @@ def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> fl
     """
     if not gold:
         raise ValueError("recall needs at least one gold turn")
-    wanted = set(gold)
-    return len(wanted & set(returned[:k])) / len(wanted)
+    gold_turns = set(gold)
+    return len(gold_turns & set(returned[:k])) / len(gold_turns)
 
 
 def citation_part(cited: Collection[str], gold: Collection[str]) -> Part:
@@ -131,9 +143,9 @@ def covers(text: str, evidence: str, *, share: float) -> bool:
     All words count when the evidence has no content words.
     """
     words = {word.lower() for word in _WORD.findall(evidence)}
-    wanted = words - _LIGHT or words
+    needed = words - _LIGHT or words
     held = {word.lower() for word in _WORD.findall(text)}
-    return not wanted or len(wanted & held) / len(wanted) >= share
+    return not needed or len(needed & held) / len(needed) >= share
 
 
 def m_fail_content(
@@ -145,19 +157,19 @@ def m_fail_content(
     """
     return [
         turn_id
-        for turn_id, said in gold.items()
-        if not any(covers(item.text, said, share=share) for item in citing.get(turn_id, ()))
+        for turn_id, text in gold.items()
+        if not any(covers(item.text, text, share=share) for item in citing.get(turn_id, ()))
     ]
 
 
 def items_by_turn(items: Iterable[MemoryItem]) -> dict[str, list[MemoryItem]]:
     """Active items by each turn that they cite."""
-    found: dict[str, list[MemoryItem]] = {}
+    by_turn: dict[str, list[MemoryItem]] = {}
     for item in items:
         if item.active:
             for turn_id in item.source_turn_ids:
-                found.setdefault(turn_id, []).append(item)
-    return found
+                by_turn.setdefault(turn_id, []).append(item)
+    return by_turn
 
 
 def abstention_precision_part(*, abstained: bool, unanswerable: bool) -> Part:

@@ -65,20 +65,22 @@ def questions_for(
             f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}"
         )
     places = evidence_places(episode)
-    asked = asked_places(episode)
-    mine = [probe for probe in episode.probes if session in places[probe.id]]
-    told = [
-        probe for probe in mine if max(places[probe.id]) == session and asked[probe.id] >= session
+    asked_at = asked_places(episode)
+    own_probes = [probe for probe in episode.probes if session in places[probe.id]]
+    due = [
+        probe
+        for probe in own_probes
+        if max(places[probe.id]) == session and asked_at[probe.id] >= session
     ]
     earlier = [
         probe
         for probe in episode.probes
-        if places[probe.id] and max(places[probe.id]) < session and asked[probe.id] >= session
+        if places[probe.id] and max(places[probe.id]) < session and asked_at[probe.id] >= session
     ]
     return SessionQuestions(
         session_id=episode.sessions[session].id,
-        own=drawn(group_key, mine, own),
-        due=drawn(group_key, told, own),
+        own=drawn(group_key, own_probes, own),
+        due=drawn(group_key, due, own),
         rehearsal=drawn(group_key, earlier, rehearsal),
     )
 
@@ -101,8 +103,10 @@ def terminal_probes(
 
     A rollout's memories are asked these.
     """
-    wanted = {probe.id for one in questions.values() for probe in one.own}
-    return tuple(probe for probe in episode.probes if probe.id in wanted)
+    probe_ids = {
+        probe.id for drawn_questions in questions.values() for probe in drawn_questions.own
+    }
+    return tuple(probe for probe in episode.probes if probe.id in probe_ids)
 
 
 def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tuple[Probe, ...]:

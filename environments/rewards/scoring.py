@@ -47,7 +47,7 @@ class Scoring:
     ) -> tuple[ProbeScore, ...]:
         """Score each answer, in order, against the memory that gave it."""
         by_id = {probe.id: probe for probe in episode.probes}
-        said = {turn.id: turn.said for turn in episode.turns}
+        spoken = {turn.id: turn.said for turn in episode.turns}
         citing: dict[str, dict[str, list[metrics.MemoryItem]]] = {}
         scores: list[ProbeScore] = []
         for answered in answers:
@@ -55,10 +55,10 @@ class Scoring:
             if memory.digest not in citing:
                 citing[memory.digest] = metrics.items_by_turn(memory.items.values())
             probe = by_id[answered.probe_id]
-            gold = {turn_id: said[turn_id] for turn_id in probe.evidence_turn_ids}
-            kept = citing[memory.digest]
-            lost = len(metrics.m_fail(gold, kept))
-            uncovered = len(metrics.m_fail_content(gold, kept, share=self.cover_share))
+            gold = {turn_id: spoken[turn_id] for turn_id in probe.evidence_turn_ids}
+            cited_items = citing[memory.digest]
+            lost = len(metrics.m_fail(gold, cited_items))
+            uncovered = len(metrics.m_fail_content(gold, cited_items, share=self.cover_share))
             scores.append(self.score_probe(probe, answered, lost=lost, uncovered=uncovered))
         return tuple(scores)
 
@@ -86,7 +86,7 @@ class Scoring:
             sorted(answer.hits, key=lambda hit: -hit.score)
         )  # answerers may list them in order of time
         text = "" if answer.abstained else answer.text
-        found: dict[str, object] = {
+        measured: dict[str, object] = {
             "answer": text,
             "abstained": answer.abstained,
             "unreadable": UNREADABLE in answer.notes,
@@ -95,13 +95,13 @@ class Scoring:
             "usage": answer.usage,
         }
         if probe.evidence_turn_ids:
-            found["recall"] = {
+            measured["recall"] = {
                 k: metrics.recall_at_k(returned, probe.evidence_turn_ids, k=k) for k in self.ks
             }
         if probe.answers and not probe.unanswerable:
             for name, measure in _MEASURES.items():
-                found[name] = max(measure(text, gold) for gold in probe.answers)
-        return shared.model_copy(update=found)
+                measured[name] = max(measure(text, gold) for gold in probe.answers)
+        return shared.model_copy(update=measured)
 
 
 UNREADABLE = "the model's reply could not be read"

@@ -166,14 +166,14 @@ def _question(
     form: Form,
     tellings: Sequence[Telling],
 ) -> Asked:
-    said = _sentence(rng, lexicon, relation, form)
+    sentence = _sentence(rng, lexicon, relation, form)
     texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
-    mine = [telling for telling in tellings if telling.subject == relation.name]
+    tellings_of_class = [telling for telling in tellings if telling.subject == relation.name]
     probe = Probe(
         id="q",
-        question=rng.choice(texts).format(said=said),
-        answers=(mine[0].value,),
-        evidence_turn_ids=tuple(telling.turn_id for telling in mine),
+        question=rng.choice(texts).format(said=sentence),
+        answers=(tellings_of_class[0].value,),
+        evidence_turn_ids=tuple(telling.turn_id for telling in tellings_of_class),
         category=LABEL,
     )
     return probe, ProbeTruth(

@@ -237,13 +237,13 @@ class Truth:
     @cached_property
     def sessions(self) -> tuple[SessionTruth, ...]:
         """The sessions in order."""
-        told: list[list[Telling]] = [[] for _ in self.session_ids]
+        tellings: list[list[Telling]] = [[] for _ in self.session_ids]
         for telling in self.tellings:
-            told[telling.session].append(telling)
+            tellings[telling.session].append(telling)
         return tuple(
             SessionTruth(session_id=name, date=day, tellings=tuple(some), state=state)
             for name, day, some, state in zip(
-                self.session_ids, self.dates, told, self.states, strict=True
+                self.session_ids, self.dates, tellings, self.states, strict=True
             )
         )
 

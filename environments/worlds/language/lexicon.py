@@ -75,14 +75,14 @@ class Lexicon:
     @cached_property
     def all_forms(self) -> Mapping[tuple[str, str], tuple[Form, ...]]:
         """Forms by relation (empty for the grammar's own) and group."""
-        found: dict[tuple[str, str], tuple[Form, ...]] = {}
+        forms: dict[tuple[str, str], tuple[Form, ...]] = {}
         for relation in self.grammar.relations:
             for group in FORMS[relation.kind]:
-                found[relation.name, group] = self._made(
+                forms[relation.name, group] = self._forms(
                     f"{relation.name}.{group}", getattr(relation, group)
                 )
             for ask in ASKS[relation.kind]:
-                found[relation.name, f"ask_{ask}"] = self._made(
+                forms[relation.name, f"ask_{ask}"] = self._forms(
                     f"{relation.name}.ask_{ask}", relation.asks.get(ask, ())
                 )
         for group in (
@@ -95,10 +95,10 @@ class Lexicon:
             "denials",
             "reminders",
         ):
-            found["", group] = self._made(group, getattr(self.grammar, group))
+            forms["", group] = self._forms(group, getattr(self.grammar, group))
         for tone, replies in self.grammar.replies.items():
-            found["", f"replies_{tone}"] = self._made(f"replies_{tone}", replies)
-        return found
+            forms["", f"replies_{tone}"] = self._forms(f"replies_{tone}", replies)
+        return forms
 
     def forms(self, relation: str, group: str) -> tuple[Form, ...]:
         """Return the forms of a relation's group (`ask_now` for questions).
@@ -111,9 +111,11 @@ class Lexicon:
         """Return the replies of a tone."""
         return self.forms("", f"replies_{tone}")
 
-    def _made(self, prefix: str, texts: tuple[str, ...]) -> tuple[Form, ...]:
-        made = ((place, _ARTICLE.sub(r"{a_\1}", text)) for place, text in self._half(texts))
-        forms = (Form(f"{prefix}.{place}", text, slots_of(text)) for place, text in made)
+    def _forms(self, prefix: str, texts: tuple[str, ...]) -> tuple[Form, ...]:
+        texts_by_place = (
+            (place, _ARTICLE.sub(r"{a_\1}", text)) for place, text in self._half(texts)
+        )
+        forms = (Form(f"{prefix}.{place}", text, slots_of(text)) for place, text in texts_by_place)
         return tuple(form for form in forms if not (self.held_out and form.text in self._trained))
 
     @cached_property
@@ -152,7 +154,7 @@ def filled(form: str, slots: Mapping[str, str]) -> str:
 
 def capitalised(text: str) -> str:
     """Return the text with a capital at the start of every sentence."""
-    return _SENTENCE.sub(lambda found: found[0].upper(), text)
+    return _SENTENCE.sub(lambda match: match[0].upper(), text)
 
 
 @lru_cache(maxsize=10_000)

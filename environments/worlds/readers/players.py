@@ -102,9 +102,9 @@ class Player:
 
     def _ops(self, number: int, session: Session) -> Iterator[MemoryOp]:
         tellings = tuple(telling for telling in self.truth.tellings if telling.session <= number)
-        wanted = notes_of(self.name, tellings)
+        notes = notes_of(self.name, tellings)
         items = self.base.bank.state.items
-        for item_id, (note, turn_ids) in wanted.items():
+        for item_id, (note, turn_ids) in notes.items():
             old = items.get(item_id)
             if old is None:
                 fact = Fact(
@@ -117,7 +117,7 @@ class Player:
             elif old.text != note.text:
                 yield Update(id=item_id, text=note.text, source_turn_ids=turn_ids)
         for item_id, item in items.items():
-            if item.active and item_id not in wanted:
+            if item.active and item_id not in notes:
                 yield Delete(id=item_id)
 
     async def ask(self, question: Question) -> Answer:
@@ -125,7 +125,7 @@ class Player:
 
         Raises `EnvironmentFault` for a question of another episode.
         """
-        probe = next((one for one in self.truth.probes if one.probe_id == question.id), None)
+        probe = next((probe for probe in self.truth.probes if probe.probe_id == question.id), None)
         if probe is None:
             raise EnvironmentFault(
                 f"question {question.id!r} is not of episode {self.truth.episode_id!r}"
@@ -135,11 +135,11 @@ class Player:
         used = [
             (item, note) for item, note in known if self.name == "random" or _concerns(probe, note)
         ]
-        found = answer_from(self.name, self.calendar, probe, [note for _, note in used])
+        text = answer_from(self.name, self.calendar, probe, [note for _, note in used])
         hits = tuple(Hit(id=item.id, score=1.0, item=item) for item, _ in used)
-        if not found:
+        if not text:
             return Answer(text="", verdict=Verdict.ABSTAINED, question=question)
-        return Answer(text=found, hits=hits, question=question)
+        return Answer(text=text, hits=hits, question=question)
 
     def snapshot(self) -> MemorySnapshot:
         """Return the memory as it is."""
@@ -163,7 +163,7 @@ def notes_of(
             folding.tell(telling)
         return dict(_held(folding.state(), newest=name == "last_write"))
     return {
-        f"mem_{telling.id}": (_said(telling), (telling.turn_id,))
+        f"mem_{telling.id}": (_note_of(telling), (telling.turn_id,))
         for telling in tellings
         if telling.act in _CHANGES and name != "empty"
     }
@@ -192,7 +192,7 @@ def _note(subject: str, relation: str, held: Held) -> Note:
     )
 
 
-def _said(telling: Telling) -> Note:
+def _note_of(telling: Telling) -> Note:
     day = telling.day or telling.said_on
     return Note(
         subject=telling.subject,
@@ -219,14 +219,18 @@ def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: 
     """Return the answer that the notes give, oldest first; empty for none."""
     if name == "random":
         return random.Random(probe.probe_id).choice(notes).value if notes else ""
-    told = [note for note in notes if note.relation == probe.relation]
-    mine = told if probe.ask == "who" else [note for note in told if note.subject == probe.subject]
-    if not mine:
+    related = [note for note in notes if note.relation == probe.relation]
+    own = (
+        related
+        if probe.ask == "who"
+        else [note for note in related if note.subject == probe.subject]
+    )
+    if not own:
         return ""
-    found = _READERS[probe.ask](calendar, probe, mine)
-    if name == "append_all" or (found and mine[0].kind == "set" and probe.ask == "now"):
-        return ", ".join(found)
-    return found[0] if found else ""
+    answers = _READERS[probe.ask](calendar, probe, own)
+    if name == "append_all" or (answers and own[0].kind == "set" and probe.ask == "now"):
+        return ", ".join(answers)
+    return answers[0] if answers else ""
 
 
 def _now(_calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:
@@ -254,11 +258,11 @@ def _count(calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[st
 
 
 def _order(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    asked = sorted(
+    named = sorted(
         (note for note in notes if note.value in (probe.value, probe.other)),
         key=lambda note: note.start,
     )
-    return [note.value for note in asked]
+    return [note.value for note in named]
 
 
 def _who(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
@@ -278,10 +282,10 @@ def _why(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]
 
 
 def _outcome(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    told = [
+    outcomes = [
         note.outcome for note in notes if note.value == probe.value and note.outcome is not None
     ]
-    return ["yes" if outcome else "no" for outcome in told]
+    return ["yes" if outcome else "no" for outcome in outcomes]
 
 
 _READERS: Final[Mapping[str, Callable[[Calendar, ProbeTruth, list[Note]], list[str]]]] = {

@@ -41,7 +41,8 @@ class WorldReader:
         """Return the same reader, able to answer the questions of these worlds too."""
         return replace(
             self,
-            probes=self.probes | {one.probe_id: one for truth in truths for one in truth.probes},
+            probes=self.probes
+            | {probe.probe_id: probe for truth in truths for probe in truth.probes},
         )
 
     async def remember(self, session: Session) -> IngestReport:
@@ -61,12 +62,12 @@ class WorldReader:
         hits = await self.base.search(question.text, k=self.k)
         known: list[tuple[Hit, Note]] = []
         for hit in hits:
-            said = (
+            said_on = (
                 hit.item.said_at.date()
                 if hit.item is not None and hit.item.said_at is not None
                 else None
             )
-            note = self.language.read(hit.text, said_on=said)
+            note = self.language.read(hit.text, said_on=said_on)
             if note is not None and all(note.claim != other.claim for _, other in known):
                 known.append((hit, note))
         used = [(hit, note) for hit, note in known if note.relation == probe.relation]

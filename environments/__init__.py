@@ -1,6 +1,4 @@
-"""Environments: multi-session episodes with questions, the players that run an agent
-through them, and the scores.
-"""
+"""Environments: multi-session episodes with questions, players and scores."""
 
 from __future__ import annotations
 

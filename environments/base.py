@@ -36,13 +36,13 @@ class Environment(ABC):
 
     @abstractmethod
     def episodes(self, split: Split = "all") -> Iterable[Episode]:
-        """The episodes of a split, the same ones in the same order every time.
+        """Return the episodes of a split, the same ones in the same order every time.
 
         Raises `EnvironmentFault`.
         """
 
     async def score(self, episode: Episode, trajectory: Trajectory) -> Score:
-        """The score of a trajectory of this episode.
+        """Score a trajectory of this episode.
 
         Raises `EnvironmentFault` when it belongs to another, or nobody can answer.
         """
@@ -53,7 +53,8 @@ class Environment(ABC):
         if episode.probes and trajectory.traces and not trajectory.answers:
             if self.answering is None:
                 raise EnvironmentFault(
-                    f"the trajectory of episode {episode.id!r} has no answers; play with ask=True, or give an answering agent"
+                    f"the trajectory of episode {episode.id!r} has no answers; play with "
+                    "ask=True, or give an answering agent"
                 )
             answers = await answer_probes(self.answering, episode, trajectory)
             trajectory = replace(trajectory, answers=answers)

@@ -1,5 +1,6 @@
-"""`check_environment`: what any environment must keep, proved on its first episodes
-with an agent that needs no model.
+"""`check_environment`: a check of the promises of any environment.
+
+It plays the first episodes with an agent that needs no model.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
         )
         again = await play(agent.at(EMPTY), episode)
         digests, repeated = (
-            [trace.after.digest for trace in one.traces] for one in (trajectory, again)
+            [trace.after.digest for trace in played.traces] for played in (trajectory, again)
         )
         assert digests == repeated, f"{name}: the same sessions must lead to the same memories"
         for place, trace in enumerate(trajectory.traces):
@@ -77,5 +78,6 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
             )
             restored = await replay_session(agent, episode, session=place, anchor=anchor)
             assert trace_digest(restored) == trace_digest(trace), (
-                f"{name}: replaying session {place} from a memory restored from JSON must repeat its trace"
+                f"{name}: replaying session {place} from a memory restored from JSON must repeat "
+                "its trace"
             )

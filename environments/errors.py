@@ -1,6 +1,4 @@
-"""What can go wrong with an environment itself: data that is missing or unusable, a
-score that cannot be made.
-"""
+"""Faults of an environment itself: missing or unusable data, an impossible score."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from memagent.core.errors import MemAgentError
 
 
 class EnvironmentFault(MemAgentError):
-    """A dataset is missing, a probe cannot be scored, or results do not belong
-    together; the message says what to do.
+    """A fault of an environment; the message says what to do.
+
+    A dataset is missing, a probe cannot be scored, or results do not belong together.
     """

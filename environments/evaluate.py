@@ -1,5 +1,4 @@
-"""The command `memagent-eval`: play conversations with several arms and print the
-figures side by side.
+"""The command `memagent-eval`: play conversations with several arms and compare them.
 
     memagent-eval locomo PATH          LoCoMo, the file or a folder of conversations
     memagent-eval longmemeval PATH     LongMemEval, one file
@@ -32,7 +31,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Evaluate memories on public benchmarks, from your own copy of the data, and on generated worlds.",
+    help="Evaluate memories on public benchmarks, from your own copy of the data, and on "
+    "generated worlds.",
 )
 # A verb is a plain function with typer's annotations, and its docstring is its help. To
 # add one, write it in a module of its own, import it above and name it here.

@@ -1,5 +1,4 @@
-"""Worlds as Gymnasium environments: the action is a reply, the observation the prompt
-that asked for it.
+"""Worlds as Gymnasium environments: the action is a reply, the observation its prompt.
 
 Behind it the real agent of a design remembers an episode. Wherever it would ask a model
 (by default for the memory operations of a chunk) it waits: its prompt is the
@@ -27,10 +26,10 @@ import string
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypedDict, TypeVar, Unpack, cast
 
 from environments.datasets.synthetic import LEVELS, Part, Synthetic
-from environments.demonstrations.ideal import OracleModel
+from environments.demonstrations.oracle import OracleModel
 from environments.errors import EnvironmentFault
 from environments.play.rollout import answer_probes, play
 from environments.records import Episode
@@ -75,6 +74,31 @@ CHARACTERS: Final = "".join(
 """What observations are made of; any other character is shown as `?`."""
 
 
+class GymOptions(TypedDict, total=False):
+    """Options of `MemoryGym`."""
+
+    split: Part
+    """`train` by default."""
+    episodes: int
+    """`reset` draws from the first ones of the split; 1,000 by default."""
+    design: str
+    """`memory_r2` by default."""
+    roles: frozenset[Role]
+    """The roles that actions speak for; the manager by default."""
+    reward: Weighted | None
+    """Memory-R2's when None."""
+    embedder: str
+    """`static` by default."""
+    observation_chars: int
+    """Longest observation; 100,000 by default."""
+    action_chars: int
+    """Longest action; 8,000 by default."""
+
+
+def _text_space(characters: int) -> Text:
+    return Text(max_length=characters, min_length=0, charset=CHARACTERS)
+
+
 class MemoryGym(gymnasium.Env[str, str]):
     """One world as a Gymnasium environment of texts."""
 
@@ -83,22 +107,14 @@ class MemoryGym(gymnasium.Env[str, str]):
     def __init__(
         self,
         world: Synthetic | Generated,
-        *,
-        split: Part = "train",
-        episodes: int = 1_000,
-        design: str = "memory_r2",
-        roles: frozenset[Role] = frozenset((Role.MANAGER,)),
-        reward: Weighted | None = None,
-        embedder: str = "static",
-        observation_chars: int = 100_000,
-        action_chars: int = 8_000,
+        **options: Unpack[GymOptions],
     ) -> None:
-        """`reset` draws from the first `episodes` of the split; `roles` are those that
-        actions speak for; `reward` None is Memory-R2's.
+        """Open a world with the options of `GymOptions`.
 
         Raises `EnvironmentFault` for a world without notes to read (`label_learning`)
         or without a role to act in.
         """
+        roles = options.get("roles", frozenset((Role.MANAGER,)))
         if isinstance(world, LabelLearning):
             raise EnvironmentFault(
                 "label_learning has no notes for the reader; play it with an agent instead"
@@ -107,18 +123,16 @@ class MemoryGym(gymnasium.Env[str, str]):
             raise EnvironmentFault(
                 "roles must hold extractor or manager: the calls in which a memory is made"
             )
-        self.observation_space = Text(
-            max_length=observation_chars, min_length=0, charset=CHARACTERS
-        )
-        self.action_space = Text(max_length=action_chars, min_length=0, charset=CHARACTERS)
-        self._world, self._episodes = world, episodes
-        self._split: Part = split
-        self._roles, self._design, self._reward = roles, design, reward or memory_r2_reward()
-        self._store = open_store(path=":memory:", embedder=embedder)
+        self.observation_space = _text_space(options.get("observation_chars", 100_000))
+        self.action_space = _text_space(options.get("action_chars", 8_000))
+        self._world, self._episodes = world, options.get("episodes", 1_000)
+        self._split: Part = options.get("split", "train")
+        self._roles, self._design = roles, options.get("design", "memory_r2")
+        self._reward = options.get("reward") or memory_r2_reward()
+        self._store = open_store(path=":memory:", embedder=options.get("embedder", "static"))
         self._loop = asyncio.new_event_loop()
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="memory-gym"
-        )  # a notebook's own loop stays out of it
+        # A notebook's own loop stays out of it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memory-gym")
         self._desk: _Desk | None = None
         self._playing: asyncio.Task[tuple[float, dict[str, Any]]] | None = None
 
@@ -140,9 +154,9 @@ class MemoryGym(gymnasium.Env[str, str]):
         if self._desk is None or self._playing is None:
             raise EnvironmentFault("reset the environment first: no episode is under way")
         desk, playing = self._desk, self._playing
-        shown, info = self._within(self._reply(desk, playing, action))
+        observation, info = self._within(self._reply(desk, playing, action))
         if not playing.done():
-            return shown, 0.0, False, False, info
+            return observation, 0.0, False, False, info
         reward, info = playing.result()
         self._desk = self._playing = None
         return "", reward, True, False, info
@@ -175,7 +189,7 @@ class MemoryGym(gymnasium.Env[str, str]):
     async def _next(
         self, desk: _Desk, playing: asyncio.Task[tuple[float, dict[str, Any]]]
     ) -> tuple[str, dict[str, Any]]:
-        """The next call as it is shown; an empty text when the episode is over."""
+        """Return the next call as it is shown; an empty text when the episode is over."""
         called = asyncio.create_task(desk.called.wait())
         await asyncio.wait((called, playing), return_when=asyncio.FIRST_COMPLETED)
         called.cancel()
@@ -184,17 +198,17 @@ class MemoryGym(gymnasium.Env[str, str]):
             return "", {}
         text = "\n\n".join(message.content for message in request.messages)
         space = cast(Text, self.observation_space)
-        shown = "".join(sign if sign in space.character_set else "?" for sign in text)[
+        observation = "".join(sign if sign in space.character_set else "?" for sign in text)[
             : space.max_length
         ]
-        return shown, {
+        return observation, {
             "role": request.role.value,
             "session": request.step.session_id or "",
             "calls": desk.replies,
         }
 
     async def _play(self, episode: Episode, desk: _Desk) -> tuple[float, dict[str, Any]]:
-        """The whole episode: its reward and what made it."""
+        """Play the whole episode; return its reward and the parts of it."""
         agent = self._store.agent(Scope(user_id="gym"), model=desk, design=self._design).at(EMPTY)
         trajectory = await play(agent, episode, ask=False)
         if trajectory.failure is not None:
@@ -239,8 +253,9 @@ class _Desk:
         self.replies = 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The next action, for a call in one of the roles; what the others' model says,
-        for any other.
+        """Return the next action for a call in one of the roles.
+
+        Any other call goes to the model of the other roles.
         """
         if request.role not in self._roles:
             return await self._others.complete(request)
@@ -267,16 +282,18 @@ def make(
     knobs: Mapping[str, Any] | None = None,
     **gym: Any,
 ) -> MemoryGym:
-    """A world by the name of its entry point, opened with its `knobs`, as a Gymnasium
-    environment; `gym` as in `MemoryGym`.
+    """Open a world by the name of its entry point as a Gymnasium environment.
+
+    `knobs` are the world's arguments, `gym` those of `MemoryGym`.
     """
     opened = cast("Any", load("environments", world))(level=level, **(knobs or {}))
     return MemoryGym(opened, **gym)
 
 
 def register() -> None:
-    """Make `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like known; harmless
-    when repeated.
+    """Register `gymnasium.make("memagent/Synthetic-tiny-v0")` and its like.
+
+    Harmless when repeated.
     """
     for name, world in WORLDS.items():
         for level in LEVELS:

@@ -52,13 +52,17 @@ class Probe(Record):
     """The wrong answer that an adversarial question invites."""
 
     def asked(self, *, at: datetime | None, k: int) -> Question:
-        """The probe as a question to an agent; `at` is used when the probe has no date of its own."""
+        """Return the probe as a question to an agent.
+
+        `at` is used when the probe has no date of its own.
+        """
         return Question(text=self.question, id=self.id, asked_at=self.asked_at or at, k=k)
 
 
 class Episode(Record):
-    """Dated sessions in order and the probes about them; ids are unique and references
-    lead somewhere.
+    """Dated sessions in order and the probes about them.
+
+    Ids are unique, and every reference is to a session, turn or probe of the episode.
     """
 
     id: Id
@@ -81,11 +85,13 @@ class Episode(Record):
         for probe in self.probes:
             if lost := [turn_id for turn_id in probe.evidence_turn_ids if turn_id not in turns]:
                 raise ValueError(
-                    f"evidence of probe {probe.id!r} names turns that are not there: {', '.join(lost)}"
+                    f"evidence of probe {probe.id!r} names turns that are not there: "
+                    f"{', '.join(lost)}"
                 )
             if probe.after_session is not None and probe.after_session not in sessions:
                 raise ValueError(
-                    f"probe {probe.id!r} is asked after session {probe.after_session!r}, which is not there"
+                    f"probe {probe.id!r} is asked after session {probe.after_session!r}, which "
+                    "is not there"
                 )
         return self
 
@@ -196,7 +202,8 @@ class ProbeScore(Record):
 
     @property
     def reward(self) -> float | None:
-        """F1 where there is an answer to give, else 1 for abstaining and 0 for not;
+        """The F1 where there is an answer to give, else 1 for abstaining and 0 for not.
+
         None for a failure.
         """
         if self.failure is not None:

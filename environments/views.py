@@ -14,8 +14,9 @@ from environments.worlds.truth import Truth
 
 
 def truncate(episode: Episode, sessions: int) -> Episode:
-    """The first `sessions` sessions and the probes they can answer; the episode itself
-    when it is not longer.
+    """Return the first `sessions` sessions and the probes they can answer.
+
+    Returns the episode itself when it is not longer.
 
     Probes without evidence (most unanswerable ones) stay when they are asked at the
     end. Raises `EnvironmentFault` below 1.
@@ -28,27 +29,27 @@ def truncate(episode: Episode, sessions: int) -> Episode:
 
 
 def select_sessions(episode: Episode, session_ids: Collection[str]) -> Episode:
-    """The named sessions in their order and the probes they can answer.
+    """Return the named sessions in their order and the probes they can answer.
 
     Raises `EnvironmentFault` for an unknown name or none.
     """
-    wanted = set(session_ids)
-    if unknown := wanted - {session.id for session in episode.sessions}:
+    chosen = set(session_ids)
+    if unknown := chosen - {session.id for session in episode.sessions}:
         raise EnvironmentFault(
             f"episode {episode.id!r} has no session {', '.join(sorted(unknown))}"
         )
-    kept = tuple(session for session in episode.sessions if session.id in wanted)
-    if not kept:
+    sessions = tuple(session for session in episode.sessions if session.id in chosen)
+    if not sessions:
         raise EnvironmentFault(f"no session of episode {episode.id!r} is selected")
-    turns = {turn.id for session in kept for turn in session.turns}
+    turns = {turn.id for session in sessions for turn in session.turns}
 
     def askable(probe: Probe) -> bool:
         return turns.issuperset(probe.evidence_turn_ids) and (
-            probe.after_session is None or probe.after_session in wanted
+            probe.after_session is None or probe.after_session in chosen
         )
 
     return episode.model_copy(
-        update={"sessions": kept, "probes": tuple(filter(askable, episode.probes))}
+        update={"sessions": sessions, "probes": tuple(filter(askable, episode.probes))}
     )
 
 
@@ -58,10 +59,11 @@ def select_probes(episode: Episode, keep: Callable[[Probe], bool]) -> Episode:
 
 
 def select_asks(episode: Episode, truth: Truth, asks: Collection[str]) -> Episode:
-    """The same episode of a known world with the questions of these kinds alone (`now`,
-    `who` ...); with all when no kind is given.
+    """Return an episode of a known world with the questions of these kinds alone.
+
+    Kinds are `now`, `who` and so on; without a kind all questions stay.
     """
     if not asks:
         return episode
-    wanted = {probe.probe_id for probe in truth.probes if probe.ask in asks}
-    return select_probes(episode, lambda probe: probe.id in wanted)
+    probe_ids = {probe.probe_id for probe in truth.probes if probe.ask in asks}
+    return select_probes(episode, lambda probe: probe.id in probe_ids)

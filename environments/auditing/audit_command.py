@@ -1,4 +1,4 @@
-"""`memagent-eval audit`: the figures of a stored memory, and a verdict that a script can act on.
+"""`memagent-eval audit`: the figures of a stored memory, and a verdict for scripts.
 
 Exit status 0: audited and within every limit; 1: a limit was exceeded, or it could not
 be audited; 2: wrong usage.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, cast
@@ -17,16 +18,8 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from environments.auditing.audit import (
-    MEASURES,
-    AuditReport,
-    AuditRules,
-    Finding,
-    Measure,
-    audit,
-    item_vectors,
-    op_mix,
-)
+from environments.auditing.audit import AuditRules, audit, item_vectors, op_mix
+from environments.auditing.report import MEASURES, AuditReport, Finding, Measure
 from environments.auditing.user_stores import (
     Db,
     SettingsOption,
@@ -38,89 +31,83 @@ from environments.auditing.user_stores import (
 )
 from environments.datasets.locomo import episode_of
 from environments.errors import EnvironmentFault
+from environments.options import command
 from environments.records import Episode
-from memagent.build import AgentSettings, load_settings
+from memagent.build import load_settings
 from memagent.core.records import as_utc
 from memagent.readers import read_conversation
 
 
-def audit_command(
-    db: Db = None,
-    user: User = "default",
-    settings: SettingsOption = None,
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """The options of the verb."""
+
+    db: Db = None
+    user: User = "default"
+    settings: SettingsOption = None
     embedder: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", help="By which near duplicates are found: static, minilm, hashing."
         ),
-    ] = None,
+    ] = None
     limits: Annotated[
         list[str] | None,
         typer.Option(
             "--max", metavar="MEASURE=RATE", help="Exit with 1 when the rate is higher; repeatable."
         ),
-    ] = None,
+    ] = None
     episode: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="An episode or conversation with gold evidence, for M-Fail."
         ),
-    ] = None,
+    ] = None
     at: Annotated[
         str | None,
         typer.Option(
             metavar="DATE", help="What counts as now, as 2024-05-31; by default the clock."
         ),
-    ] = None,
+    ] = None
     cosine: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="From which cosine two items say the same.")
-    ] = 0.95,
-    show: Annotated[int, typer.Option(min=0, help="Findings shown of each measure.")] = 5,
+    ] = 0.95
+    show: Annotated[int, typer.Option(min=0, help="Findings shown of each measure.")] = 5
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report with all findings as JSON.")
-    ] = False,
-) -> None:
-    """Audit a stored memory: duplicates, contradictions, lost evidence, stale and empty
-    items, growth, ops.
+    ] = False
+
+
+def audit_store(options: AuditOptions) -> None:
+    """Audit a stored memory.
+
+    It finds duplicates, contradictions, lost evidence, stale and empty items, and shows
+    growth and ops.
     """
-    wanted = limits_of(limits or [])
-    gold = read_episode(episode) if episode is not None else None
-    if gold is None and (needs := [name for name in wanted if name.startswith("m_fail")]):
+    limits = limits_of(options.limits or [])
+    gold = read_episode(options.episode) if options.episode is not None else None
+    if gold is None and (needs := [name for name in limits if name.startswith("m_fail")]):
         raise typer.BadParameter(f"{needs[0]} needs --episode", param_hint="--max")
-    report = asyncio.run(
-        _audited(
-            db,
-            user,
-            load_settings(settings),
-            embedder=embedder,
-            episode=gold,
-            at=_moment(at) if at is not None else None,
-            rules=AuditRules(min_cosine=cosine),
-        )
-    )
-    if as_json:
+    report = asyncio.run(_audit(options, gold))
+    if options.as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
-        print_audit(report, limits=wanted, show=show)
-    over = report.over(wanted)
+        print_audit(report, limits=limits, show=options.show)
+    over = report.over(limits)
     for name, (rate, limit) in over.items():
         typer.echo(f"memagent-eval: {name} is {rate:.4f}, above {limit:g}", err=True)
     if over:
         raise typer.Exit(1)
 
 
-async def _audited(
-    db: Path | None,
-    user: str,
-    settings: AgentSettings,
-    *,
-    embedder: str | None,
-    episode: Episode | None,
-    at: datetime | None,
-    rules: AuditRules,
-) -> AuditReport:
-    with reading(db, settings, embedder=embedder, check_embedder=False) as store:
-        scope = await scope_of(store, user)
+audit_command = command(AuditOptions, audit_store)
+
+
+async def _audit(options: AuditOptions, episode: Episode | None) -> AuditReport:
+    at = _moment(options.at) if options.at is not None else None
+    settings = load_settings(options.settings)
+    with reading(options.db, settings, embedder=options.embedder, check_embedder=False) as store:
+        scope = await scope_of(store, options.user)
         bank = store.bank(scope)
         await bank.sync()
         memory = bank.snapshot()
@@ -130,17 +117,17 @@ async def _audited(
             vectors=await item_vectors(memory, store.embedder),
             ops=await op_mix(store.journal.since(scope, 0)),
             episode=episode,
-            rules=rules,
+            rules=AuditRules(min_cosine=options.cosine),
         )
 
 
-def limits_of(given: list[str]) -> dict[Measure, float]:
-    """Limits by measure, out of texts such as `duplicate=0.05`.
+def limits_of(texts: list[str]) -> dict[Measure, float]:
+    """Return limits by measure, read from texts such as `duplicate=0.05`.
 
     Raises `typer.BadParameter`.
     """
-    found: dict[Measure, float] = {}
-    for text in given:
+    limits: dict[Measure, float] = {}
+    for text in texts:
         name, _, value = text.partition("=")
         if name not in MEASURES:
             raise typer.BadParameter(
@@ -152,12 +139,12 @@ def limits_of(given: list[str]) -> dict[Measure, float]:
             limit = -1.0
         if not 0.0 <= limit < float("inf"):
             raise typer.BadParameter(f"{text!r}: write {name}=0.05", param_hint="--max")
-        found[cast("Measure", name)] = limit
-    return found
+        limits[cast("Measure", name)] = limit
+    return limits
 
 
 def read_episode(path: Path) -> Episode:
-    """An episode's JSON, or any conversation file with gold questions.
+    """Read an episode's JSON, or any conversation file with gold questions.
 
     Raises `EnvironmentFault`, `InputError`.
     """
@@ -176,15 +163,17 @@ def read_episode(path: Path) -> Episode:
 
 
 def print_audit(report: AuditReport, *, limits: dict[Measure, float], show: int = 5) -> None:
-    """The report for people, on standard output."""
+    """Print the report for people, on standard output."""
     console = output()
     console.print(
-        f"{report.items:,} items ({report.memory_tokens:,} words and signs) from {report.sessions} sessions "
+        f"{report.items:,} items ({report.memory_tokens:,} words and signs) from "
+        f"{report.sessions} sessions "
         f"({report.dialogue_tokens:,} words and signs)"
     )
     if report.items_per_session is not None and report.tokens_per_session is not None:
         console.print(
-            f"a session: {report.items_per_session:.1f} items, {report.tokens_per_session:.1f} words and signs"
+            f"a session: {report.items_per_session:.1f} items, {report.tokens_per_session:.1f} "
+            "words and signs"
         )
     if report.ops:
         console.print(

@@ -1,5 +1,4 @@
-"""`memagent-eval replay`: what a past session would have left behind had another model,
-another design or a forced op decided.
+"""`memagent-eval replay`: a past session with another model, design or forced ops.
 
     memagent-eval replay --session 3 --as NOOP --ask "Where does Ana live?"
     memagent-eval replay --session 3 --model openai/gpt-4o-mini --design memory_r2
@@ -12,7 +11,7 @@ another design or a forced op decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from environments.auditing.replay import Forced, ReplayReport, Reply, past_session, replay
+from environments.auditing.forcing import Forced
+from environments.auditing.past_session import past_session
+from environments.auditing.replay import ReplayReport, Reply, replay
 from environments.auditing.user_stores import (
     Db,
     SettingsOption,
@@ -33,13 +34,17 @@ from environments.auditing.user_stores import (
     scope_of,
 )
 from environments.errors import EnvironmentFault
-from memagent.build import AgentSettings, load_settings
+from environments.options import command
+from memagent.build import load_settings
 from memagent.core.ops import MemoryOp
 
 _OPS: TypeAdapter[tuple[tuple[MemoryOp, ...], ...]] = TypeAdapter(tuple[tuple[MemoryOp, ...], ...])
 
 
-def replay_command(
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """The options of the verb."""
+
     session: Annotated[
         str,
         typer.Option(
@@ -47,7 +52,7 @@ def replay_command(
             help="The session: its id, or its number from 1 in the order heard.",
             show_default=False,
         ),
-    ],
+    ]
     forced: Annotated[
         str | None,
         typer.Option(
@@ -55,76 +60,61 @@ def replay_command(
             metavar="NOOP|ADD|FILE",
             help="What every decision becomes, or a JSON file of ops per chunk.",
         ),
-    ] = None,
+    ] = None
     ask: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="A question to compare; repeatable.")
-    ] = None,
+    ] = None
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model that hears and answers.")
-    ] = None,
+    ] = None
     design: Annotated[
         str | None, typer.Option(metavar="NAME", help="The design that hears and answers.")
-    ] = None,
-    db: Db = None,
-    user: User = "default",
-    settings: SettingsOption = None,
+    ] = None
+    db: Db = None
+    user: User = "default"
+    settings: SettingsOption = None
     embedder: Annotated[
         str | None, typer.Option(metavar="NAME", help="The embedder that the store goes by.")
-    ] = None,
+    ] = None
     show: Annotated[
         int, typer.Option(min=0, help="Items and edges shown of each kind of change.")
-    ] = 20,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole report as JSON.")
-    ] = False,
-) -> None:
+    ] = 20
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False
+
+
+def replay_store(options: ReplayOptions) -> None:
     """Replay a past session of a stored memory otherwise, and compare memory and answers.
 
     Changes nothing.
     """
-    report = asyncio.run(
-        _replayed(
-            db,
-            user,
-            load_settings(settings),
-            embedder=embedder,
-            model=model,
-            design=design,
-            session=session,
-            forced=forced_of(forced) if forced is not None else None,
-            questions=ask or [],
-        )
-    )
-    if as_json:
+    report = asyncio.run(_replay(options))
+    if options.as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
-        print_replay(report, show=show)
+        print_replay(report, show=options.show)
     if report.failure is not None:
         typer.echo(f"memagent-eval: the rerun ended early: {clean(report.failure)}", err=True)
         raise typer.Exit(1)
 
 
-async def _replayed(
-    db: Path | None,
-    user: str,
-    settings: AgentSettings,
-    *,
-    embedder: str | None,
-    model: str | None,
-    design: str | None,
-    session: str,
-    forced: Forced | None,
-    questions: Sequence[str],
-) -> ReplayReport:
+replay_command = command(ReplayOptions, replay_store)
+
+
+async def _replay(options: ReplayOptions) -> ReplayReport:
+    settings = load_settings(options.settings)
+    forced = forced_of(options.forced) if options.forced is not None else None
+    questions = options.ask or []
     if any(not question.strip() for question in questions):
         raise typer.BadParameter("the question is empty", param_hint="--ask")
-    with reading(db, settings, embedder=embedder) as store:
-        agent = store.agent(await scope_of(store, user), model=model, design=design)
-        return await replay(await past_session(agent, session), forced=forced, questions=questions)
+    with reading(options.db, settings, embedder=options.embedder) as store:
+        scope = await scope_of(store, options.user)
+        agent = store.agent(scope, model=options.model, design=options.design)
+        session = await past_session(agent, options.session)
+        return await replay(session, forced=forced, questions=questions)
 
 
 def forced_of(text: str) -> Forced:
-    """What `--as` names: NOOP, ADD, or a file of ops per chunk.
+    """Read `--as`: NOOP, ADD, or a file of ops per chunk.
 
     Raises `EnvironmentFault`.
     """
@@ -136,13 +126,15 @@ def forced_of(text: str) -> Forced:
         return _OPS.validate_json(Path(text).read_bytes())
     except OSError as error:
         raise EnvironmentFault(
-            f"--as takes NOOP, ADD or a JSON file of ops; {text} cannot be read: {error.strerror or error}"
+            f"--as takes NOOP, ADD or a JSON file of ops; {text} cannot be read: "
+            f"{error.strerror or error}"
         ) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise EnvironmentFault(
-            f'{text} holds no ops: {place}: {first["msg"]}; write one list for each chunk, as in [[{{"op": "NOOP"}}], []]'
+            f"{text} holds no ops: {place}: {first['msg']}; write one list for each chunk, as in "
+            f'[[{{"op": "NOOP"}}], []]'
         ) from error
 
 
@@ -150,12 +142,13 @@ def forced_of(text: str) -> Forced:
 
 
 def print_replay(report: ReplayReport, *, show: int = 20) -> None:
-    """The report for people, on standard output."""
+    """Print the report for people, on standard output."""
     console = output()
     day = f", {report.at:%Y-%m-%d}" if report.at else ""
     how = "forced ops" if report.forced else "its own decisions"
     console.print(
-        f"session {report.number} ({clean(report.session_id)}{day}), from the memory at sequence {report.seq}"
+        f"session {report.number} ({clean(report.session_id)}{day}), from the memory at sequence "
+        f"{report.seq}"
     )
     console.print(f"replayed by design {report.design}, {how}")
     table = Table("ops", *report.ops_replayed, box=None, pad_edge=False, header_style="bold")
@@ -182,23 +175,24 @@ def print_replay(report: ReplayReport, *, show: int = 20) -> None:
 def _print_difference(console: Console, report: ReplayReport, show: int) -> None:
     change = report.difference
     console.print(
-        f"memory: {len(change.added)} items more, {len(change.removed)} fewer, {len(change.changed)} changed; "
+        f"memory: {len(change.added)} items more, {len(change.removed)} fewer, "
+        f"{len(change.changed)} changed; "
         f"{len(change.edges_added)} edges more, {len(change.edges_removed)} fewer"
     )
     lines = [
-        [Text(f"+ {one.id}  {clean(one.text)}", style="green") for one in change.added],
-        [Text(f"- {one.id}  {clean(one.text)}", style="red") for one in change.removed],
+        [Text(f"+ {item.id}  {clean(item.text)}", style="green") for item in change.added],
+        [Text(f"- {item.id}  {clean(item.text)}", style="red") for item in change.removed],
         [
             Text(f"~ {old.id}  {clean(old.text)}  ->  {clean(new.text)}", style="yellow")
             for old, new in change.changed
         ],
         [
-            Text(f"+ {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim")
-            for one in change.edges_added
+            Text(f"+ {clean(f'{edge.source} -{edge.key}-> {edge.target}')}", style="dim")
+            for edge in change.edges_added
         ],
         [
-            Text(f"- {clean(f'{one.source} -{one.key}-> {one.target}')}", style="dim")
-            for one in change.edges_removed
+            Text(f"- {clean(f'{edge.source} -{edge.key}-> {edge.target}')}", style="dim")
+            for edge in change.edges_removed
         ],
     ]
     for kind in lines:
@@ -216,6 +210,8 @@ def _answer(reply: Reply) -> Text:
 
 def _evidence(reply: Reply) -> Text:
     return Text(
-        "\n".join(f"{one.turn_id or one.hit_id}  {clean(one.quote)}" for one in reply.evidence)
+        "\n".join(
+            f"{cited.turn_id or cited.hit_id}  {clean(cited.quote)}" for cited in reply.evidence
+        )
         or "-"
     )

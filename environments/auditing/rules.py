@@ -1,5 +1,4 @@
-"""The rules of an audit: when two items say the same, when they exclude each other,
-when one has outlived itself, when one says nothing.
+"""The rules of an audit: when items repeat, exclude or outlive each other, or say nothing.
 
 All are pure, go by words, records and dates, and ask no model. They are cautious: a
 rule that cannot tell says no, so a rate is a lower bound of what a careful reader would
@@ -21,18 +20,27 @@ from memagent.core.records import Granularity, MemoryItem, TimeSpan
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _NUMBER_WORDS: Final = frozenset(
-    "zero one two three four five six seven eight nine ten eleven twelve first second third half".split()
+    "zero one two three four five six seven eight nine ten eleven twelve first second third "
+    "half".split()
 )
 _NEGATIONS: Final = frozenset("not no never none nobody nothing neither cannot without".split())
 _EMPTY_WORDS: Final = frozenset(
-    "a about ah aha all alright alrighty also always am amazing an and any anyway are as at aw awesome aww back be been being best "
-    "bet but by bye can catch chat cheers congrats congratulations cool could course day did do does doing done evening everything "
-    "exactly fantastic fine for from fun glad go going good goodbye goodnight got great guess guy guys ha had haha hahaha happy has "
-    "have he hear hello her here hey hi him his hmm hope how hows i if im in indeed interesting is it its just keep know later let "
-    "lets like lol lot lots love lovely luck maybe me mean mine morning much my need nice night no nope not now of off oh ok okay on "
-    "one ooh or our out perfect please pretty quite really right same say see she should so some something soon sorry sounds stuff "
-    "super sure take talk thank thanks that thats the their them then there they thing things think this time to today tomorrow "
-    "tonight too totally true u uh um up us very wait was way we welcome well were what whats when where which while who why will "
+    "a about ah aha all alright alrighty also always am amazing an and any anyway are as at aw "
+    "awesome aww back be been being best "
+    "bet but by bye can catch chat cheers congrats congratulations cool could course day did do "
+    "does doing done evening everything "
+    "exactly fantastic fine for from fun glad go going good goodbye goodnight got great guess "
+    "guy guys ha had haha hahaha happy has "
+    "have he hear hello her here hey hi him his hmm hope how hows i if im in indeed interesting "
+    "is it its just keep know later let "
+    "lets like lol lot lots love lovely luck maybe me mean mine morning much my need nice night "
+    "no nope not now of off oh ok okay on "
+    "one ooh or our out perfect please pretty quite really right same say see she should so some "
+    "something soon sorry sounds stuff "
+    "super sure take talk thank thanks that thats the their them then there they thing things "
+    "think this time to today tomorrow "
+    "tonight too totally true u uh um up us very wait was way we welcome well were what whats "
+    "when where which while who why will "
     "wish with wonderful would wow ya yay yeah yep yes yet you your youre yours".split()
 )
 """Words of greeting, thanks, agreement and grammar: a text of these alone tells nothing."""
@@ -47,15 +55,16 @@ def owner_of(item: MemoryItem) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as it is compared: lower case, no punctuation, no articles."""
+    """Return a text in the form for comparison: lower case, no punctuation, no articles."""
     return " ".join(normalised(text))
 
 
 def exact_words(text: str) -> frozenset[str]:
-    """What near-equal texts must share word for word: numbers, negations, and names
-    (capitals not at the start of a sentence).
+    """Return the words that near-equal texts must share exactly.
+
+    They are numbers, negations, and names (capitals not at the start of a sentence).
     """
-    found: set[str] = set()
+    exact: set[str] = set()
     for match in _WORD.finditer(text):
         word = match.group()
         low = word.casefold().replace("’", "'")
@@ -64,17 +73,18 @@ def exact_words(text: str) -> frozenset[str]:
             or text[: match.start()].rstrip()[-1:] in ".!?\n"
         )
         if any(char.isdigit() for char in word) or low in _NUMBER_WORDS:
-            found.add(low)
+            exact.add(low)
         elif low in _NEGATIONS or low.endswith("n't"):
-            found.add("not")
+            exact.add("not")
         elif word[0].isupper() and not starts and low != "i" and not low.startswith("i'"):
-            found.add(low.removesuffix("'s"))
-    return frozenset(found)
+            exact.add(low.removesuffix("'s"))
+    return frozenset(exact)
 
 
 def apart(a: MemoryItem, b: MemoryItem) -> bool:
-    """Whether the two speak of times that share no moment: the same words on two days
-    are two events.
+    """Whether two items speak of times that share no moment.
+
+    The same words on two days are two events.
     """
     return a.valid is not None and b.valid is not None and not a.valid.overlaps(b.valid)
 
@@ -125,8 +135,9 @@ _SPAN_ENDS: Final = re.compile(r"\s*\(.*$")
 
 
 def claim_of(item: MemoryItem) -> Claim | None:
-    """The claim a text makes about something that has one value at a time: home, work,
-    marriage, birth, name, a favourite, and so on.
+    """Return the claim that a text makes about something that has one value at a time.
+
+    Such are home, work, marriage, birth, name, a favourite, and so on.
 
     "I" and "my" are the item's subject, else its speaker; "my sister" is that person's.
     None for anything else, "she" included.
@@ -171,8 +182,9 @@ def _claim(item: MemoryItem, who: str, phrase: str, value: str) -> Claim | None:
 
 
 def _held(item: MemoryItem) -> TimeSpan:
-    """How long a state holds as far as is known: from its beginning on, to an end only
-    where a span was told.
+    """Return the known span of a state.
+
+    It goes on from its beginning; it ends only where a span was told.
     """
     valid = item.valid
     if valid is None:
@@ -181,13 +193,15 @@ def _held(item: MemoryItem) -> TimeSpan:
 
 
 def exclude(a: Claim, b: Claim) -> bool:
-    """Whether both cannot be true: one thing, one phrase, values of which neither holds
-    the other, at times that overlap.
+    """Whether two claims cannot both be true.
+
+    They have one subject, one phrase, times that overlap, and values of which neither
+    holds the other.
     """
     if (a.about, a.phrase) != (b.about, b.phrase) or not a.holds.overlaps(b.holds):
         return False
-    one, other = set(a.value.split()), set(b.value.split())
-    return not (one <= other or other <= one)
+    words, other = set(a.value.split()), set(b.value.split())
+    return not (words <= other or other <= words)
 
 
 # -- outlived, empty -------------------------------------------------------------------
@@ -221,8 +235,10 @@ def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str |
 
 
 def says_nothing(text: str, *, names: Iterable[str] = ()) -> bool:
-    """Whether a text has no word of content: blank, signs alone, greetings, thanks,
-    agreement, and the names of those who talk.
+    """Whether a text has no word of content.
+
+    Such texts are blank, or hold signs, greetings, thanks, agreement and the names of
+    the speakers alone.
     """
     known = {word.casefold() for name in names for word in name.split()}
     words = (word.casefold().replace("’", "'") for word in _WORD.findall(text))

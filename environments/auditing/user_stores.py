@@ -43,12 +43,14 @@ def reading(
     embedder: str | None = None,
     check_embedder: bool = True,
 ) -> Generator[Store]:
-    """The store, open for reading.
+    """Open the store for reading, closed on leaving.
 
     Raises `EnvironmentFault` when it is not there, and what `open_store` raises.
     """
-    kept = settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
-    path = (db or kept.path or default_path()).expanduser()
+    store_settings = (
+        settings.store if isinstance(settings.store, SqliteSettings) else SqliteSettings()
+    )
+    path = (db or store_settings.path or default_path()).expanduser()
     if not path.is_file():
         raise EnvironmentFault(f"there is no memory at {path}; --db names another")
     store = open_store(
@@ -65,7 +67,7 @@ def reading(
 
 
 async def scope_of(store: Store, user: str) -> Scope:
-    """The scope of a user who has a memory here.
+    """Return the scope of a user who has a memory here.
 
     Raises `EnvironmentFault` naming those who have.
     """
@@ -73,7 +75,7 @@ async def scope_of(store: Store, user: str) -> Scope:
         raise EnvironmentFault("--user takes an id of 1 to 256 characters")
     scope = Scope(user_id=user)
     if await store.journal.head(scope) == 0:
-        others = sorted({one.user_id for one in await store.journal.scopes()})
+        others = sorted({other.user_id for other in await store.journal.scopes()})
         known = (
             f"; users of this store: {', '.join(map(clean, others[:10]))}"
             if others
@@ -84,7 +86,7 @@ async def scope_of(store: Store, user: str) -> Scope:
 
 
 def output() -> Console:
-    """Standard output for tables; wide where it is no terminal."""
+    """Return standard output for tables; wide where it is no terminal."""
     console = Console(markup=False, highlight=False, emoji=False)
     return (
         console
@@ -94,10 +96,10 @@ def output() -> Console:
 
 
 def clean(text: str) -> str:
-    """The text on one line, with every character that a terminal would act on spelled out."""
+    """Return the text on one line, with every character that a terminal acts on spelled out."""
     line = " ".join(text.split())
     return (
         line
         if line.isprintable()
-        else "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in line)
+        else "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in line)
     )

@@ -84,10 +84,10 @@ class GeneratedEnvironment(Environment):
         return self._world(*self._place(episode_id))[1]
 
     def truth(self, episode: Episode) -> Truth:
-        """Return the truth behind the sessions of an episode; of a truncated one, only
-        those it has.
+        """Return the truth behind the sessions of an episode.
 
-        Raises `EnvironmentFault` for an episode of another environment.
+        Of a truncated episode, only the truth of its sessions. Raises
+        `EnvironmentFault` for an episode of another environment.
         """
         return self.world_of(episode.id).upto(len(episode.sessions))
 

@@ -1,5 +1,6 @@
-"""LoCoMo as an environment: an episode a conversation, its questions asked at the end
-(Maharana et al. 2024, CC BY-NC 4.0).
+"""LoCoMo as an environment: an episode a conversation, its questions at the end.
+
+Maharana et al. 2024, CC BY-NC 4.0.
 
 Categories keep the file's numbers (1 multi-hop, 2 temporal, 3 open-domain, 4
 single-hop, 5 adversarial), because papers name them differently. Category 5 asks about
@@ -20,7 +21,8 @@ from environments.records import Episode, Probe
 from memagent.readers import Conversation, iter_locomo
 
 ORIGIN = (
-    "LoCoMo is not shipped (CC BY-NC 4.0): take data/locomo10.json from github.com/snap-research/locomo and give that file, or a folder of "
+    "LoCoMo is not shipped (CC BY-NC 4.0): take data/locomo10.json from "
+    "github.com/snap-research/locomo and give that file, or a folder of "
     "conversations in its format."
 )
 ADVERSARIAL = "5"
@@ -46,8 +48,10 @@ class LoCoMo(Environment):
         split_by: SplitBy = "memory_r2",
         answering: MemoryAgent | None = None,
     ) -> None:
-        """`split_by` names the paper whose training and validation conversations are
-        kept apart; all others are test.
+        """Open the benchmark.
+
+        `split_by` names the paper whose training and validation conversations are kept
+        apart; all others are test.
         """
         super().__init__(answering=answering)
         if split_by not in get_args(SplitBy):
@@ -58,7 +62,7 @@ class LoCoMo(Environment):
         self._splits = _SPLITS[split_by]
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
-        """The conversations of a split.
+        """Return the conversations of a split.
 
         Raises `EnvironmentFault` for data that is missing or not LoCoMo's.
         """
@@ -68,7 +72,7 @@ class LoCoMo(Environment):
 
 
 def episode_of(conversation: Conversation) -> Episode:
-    """A conversation as an episode; questions keep their ids (`conv-26:q7`)."""
+    """Return a conversation as an episode; questions keep their ids (`conv-26:q7`)."""
     probes = tuple(
         Probe(
             id=question.id,

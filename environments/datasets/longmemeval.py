@@ -1,5 +1,6 @@
-"""LongMemEval as an environment: an episode a question, each with its own haystack of
-chat sessions (Wu et al. 2024, MIT).
+"""LongMemEval as an environment: an episode a question with its own chat sessions.
+
+Wu et al. 2024, MIT.
 
 Categories are the six question types; `_abs` ends the category of a question that
 cannot be answered. Such a question's `answer` in the file explains why, so it is no
@@ -19,7 +20,8 @@ from environments.records import Episode, Probe
 from memagent.readers import Conversation, iter_longmemeval
 
 ORIGIN = (
-    "LongMemEval is not shipped: take longmemeval_oracle.json, longmemeval_s.json or longmemeval_m.json by way of "
+    "LongMemEval is not shipped: take longmemeval_oracle.json, longmemeval_s.json or "
+    "longmemeval_m.json by way of "
     "github.com/xiaowu0162/LongMemEval and give that file."
 )
 ABSTENTION = "_abs"
@@ -48,7 +50,7 @@ class LongMemEval(Environment):
 
 
 def episode_of(conversation: Conversation) -> Episode:
-    """An instance as an episode with one probe, asked at the instance's own date."""
+    """Return an instance as an episode with one probe, asked at the instance's date."""
     # Turns near what was never said are no evidence of it: abstention takes no part in recall.
     probes = tuple(
         Probe(

@@ -1,6 +1,4 @@
-"""A user's own copy of a benchmark: one file or a folder of them, read by the readers,
-told apart by digest.
-"""
+"""A user's own copy of a benchmark: one file or a folder, identified by its digest."""
 
 from __future__ import annotations
 
@@ -26,17 +24,17 @@ class Source:
     """What to tell someone who has no copy."""
 
     def files(self) -> list[Path]:
-        """The file, or the folder's `*.json` files by name.
+        """Return the file, or the folder's `*.json` files by name.
 
         Raises `EnvironmentFault` when there is none.
         """
         if self.path.is_file():
             return [self.path]
-        found = sorted(self.path.glob("*.json")) if self.path.is_dir() else []
-        if not found:
+        files = sorted(self.path.glob("*.json")) if self.path.is_dir() else []
+        if not files:
             what = "holds no .json file" if self.path.is_dir() else "is not there"
             raise EnvironmentFault(f"{self.path} {what}. {self.origin}")
-        return found
+        return files
 
     def conversations(self) -> Iterator[Conversation]:
         """Every conversation in order of files.
@@ -51,15 +49,17 @@ class Source:
                     first = homes.setdefault(conversation.id, file)
                     if first is not file:
                         raise EnvironmentFault(
-                            f"{conversation.id!r} is in {first} and in {file}; name one file, or take the double out"
+                            f"{conversation.id!r} is in {first} and in {file}; name one file, or "
+                            "take the double out"
                         )
                     yield conversation
             except InputError as error:
                 raise EnvironmentFault(f"{error} {self.origin}") from error
 
     def digest(self) -> str:
-        """SHA-256 over the files' contents in order, as 64 hex digits; names and places
-        do not count.
+        """Return the SHA-256 over the files' contents in order, as 64 hex digits.
+
+        Names and places do not count.
         """
         whole = hashlib.sha256()
         for file in self.files():

@@ -52,8 +52,9 @@ class Synthetic(GeneratedEnvironment):
     def after(
         self, episode: Episode, sessions: int, *, probes: int | None = None
     ) -> tuple[Episode, Truth]:
-        """Return the first `sessions` sessions with questions drawn anew about the state
-        right after them (at most `probes`), and their truth.
+        """Return the first `sessions` sessions with new questions, and their truth.
+
+        The questions (at most `probes`) are about the state right after these sessions.
 
         Ids of the questions tell the session, so those of different places never mix.
         """

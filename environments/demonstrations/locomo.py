@@ -1,11 +1,10 @@
-"""Demonstrations for an extractor out of LoCoMo's own annotation: the facts that its
-authors took from the turns.
+"""Demonstrations for an extractor from LoCoMo's annotation, facts that its authors noted.
 
-Each fact stands beside the turn it rests on, so the right reply to an extractor's
-prompt can be put together for any design: the real agent is played, and what it asks
-about a chunk is answered with that chunk's facts, under the names that the prompt gives
-its turns. A fact that rests on several turns goes to the last of them. What cannot be
-placed is counted, never guessed.
+Each fact names the turn it rests on, so the right reply to an extractor's prompt can be
+built for any design: the real agent is played, and its question about a chunk is
+answered with that chunk's facts, under the names that the prompt gives its turns. A
+fact that rests on several turns goes to the last of them. Facts that cannot be placed
+are counted, never guessed.
 """
 
 from __future__ import annotations
@@ -14,13 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments.demonstrations.ideal import (
-    Demonstration,
-    compact_json,
-    demonstration_of,
-    fact_entry,
-    shown_turns,
-)
+from environments.demonstrations.ideal import Demonstration, demonstration_of
+from environments.demonstrations.prompts import compact_json, fact_entry, shown_turns
 from environments.errors import EnvironmentFault
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
@@ -51,14 +45,14 @@ class ObservingModel:
         self._by_turn: dict[str, list[Fact]] = {}
         for fact in facts:
             if known := [turn_id for turn_id in fact.source_turn_ids if turn_id in places]:
-                self._by_turn.setdefault(max(known, key=lambda one: places[one]), []).append(fact)
+                self._by_turn.setdefault(max(known, key=places.__getitem__), []).append(fact)
         self.calls: list[tuple[ModelRequest, str]] = []
         """Every extractor's request with its reply."""
         self.used = 0
         """Facts given so far."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The facts of the turns shown; nothing to do for any other role."""
+        """Return the facts of the turns shown; nothing to do for any other role."""
         text = '{"ops":[]}'
         if request.role is Role.EXTRACTOR:
             text = self._facts(request)
@@ -72,25 +66,25 @@ class ObservingModel:
 
     def _facts(self, request: ModelRequest) -> str:
         session = self._sessions[request.step.session_id or ""]
-        found = [
+        facts = [
             fact_entry(fact.text, name, subject=fact.subject)
             for name, turn_id in shown_turns(request.messages[-1].content, session)
             for fact in self._by_turn.get(turn_id, ())
         ]
-        self.used += len(found)
-        return compact_json({"facts": found})
+        self.used += len(facts)
+        return compact_json({"facts": facts})
 
 
 async def locomo_demonstrations(path: str | Path, *, design: str = "memory_r2") -> Observed:
-    """An extractor's right replies over all conversations of a LoCoMo file, or of a
-    folder of such files.
+    """Return an extractor's right replies over all conversations of LoCoMo files.
 
-    Raises `EnvironmentFault` for a folder without files and a design that asks no model
-    for facts, `InputError` for a file that is not LoCoMo's.
+    `path` is one file or a folder of such files. Raises `EnvironmentFault` for a folder
+    without files and a design that asks no model for facts, `InputError` for a file
+    that is not LoCoMo's.
     """
-    parts = [await _observed(one, design) for one in _conversations(path)]
+    parts = [await _observe(conversation, design) for conversation in _conversations(path)]
     return Observed(
-        demonstrations=tuple(one for part in parts for one in part.demonstrations),
+        demonstrations=tuple(chat for part in parts for chat in part.demonstrations),
         facts=sum(part.facts for part in parts),
         left_out=sum(part.left_out for part in parts),
     )
@@ -104,7 +98,7 @@ def _conversations(path: str | Path) -> Iterator[Conversation]:
     return (conversation for file in files for conversation in iter_locomo(file))
 
 
-async def _observed(conversation: Conversation, design: str) -> Observed:
+async def _observe(conversation: Conversation, design: str) -> Observed:
     model = ObservingModel(conversation.sessions, conversation.observations)
     async with open_agent(path=":memory:", design=design, embedder="hashing", model=model) as agent:
         for session in conversation.sessions:

@@ -1,5 +1,4 @@
-"""The arms of an evaluation: what is played beside the memory under test, so that its
-figures mean something.
+"""The arms of an evaluation: the memories and baselines that are played side by side.
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
 turn as an item of its own and differs from the others only in which turns it shows the
@@ -7,12 +6,15 @@ answerer; all turn arms have one and the same answerer, that of the answering de
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
-    bm25            BM25 over turns                         bm25_window    over a turn with its neighbours
-    dense           cosine over turns with their dates      rrf            bm25 and dense, fused by rank
+    bm25            BM25 over turns
+    bm25_window     BM25 over a turn with its neighbours
+    dense           cosine over turns with their dates
+    rrf             bm25 and dense, fused by rank
     four_way        bm25 and dense, each over turns and windows, fused by rank
     five_way        bm25 over windows, two embedders each over turns and windows, fused by rank
     full_context    all turns within a budget, newest first
-    empty           nothing is remembered                   oracle         the gold evidence, nothing else
+    empty           nothing is remembered
+    oracle          the gold evidence, nothing else
 
 `LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
 model knows the generated world behind an episode. The surprise: without a model
@@ -49,8 +51,9 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """What the turn arms of one episode share: an index for each run of sessions, the
-    gold evidence, the embedders.
+    """The things that the turn arms of one episode share.
+
+    They are an index for each run of sessions, the gold evidence and the embedders.
     """
 
     embedder: Embedder
@@ -64,7 +67,7 @@ class Shelf:
     )
 
     async def index(self, agent: AsyncAgent) -> TurnIndex:
-        """The index over what the agent has heard."""
+        """Return the index over the sessions that the agent has heard."""
         sessions = await agent.memory.sessions()
         key = tuple(session.id for session in sessions)
         if key not in self.indexes:
@@ -78,15 +81,15 @@ context.
 """
 
 
-async def _empty(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _empty(_question: Question, _agent: AsyncAgent, _shelf: Shelf) -> list[str]:
     return []
 
 
-async def _oracle(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _oracle(question: Question, _agent: AsyncAgent, shelf: Shelf) -> list[str]:
     return list(shelf.evidence.get(question.id or "", ()))
 
 
-async def _append_turns(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _append_turns(question: Question, agent: AsyncAgent, _shelf: Shelf) -> list[str]:
     hits = await agent.bank.search(Query(text=question.text, where=question.where), k=question.k)
     return [turn_id for hit in hits for turn_id in hit.source_turn_ids]
 
@@ -119,24 +122,24 @@ async def _four_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list
     index, text = await shelf.index(agent), question.text
     rankings = [index.lexical(text, field="turn"), index.lexical(text, field="window")]
     rankings += [
-        await index.dense(text, field=one, embedder=shelf.embedder) for one in ("turn", "window")
+        await index.dense(text, field=part, embedder=shelf.embedder) for part in ("turn", "window")
     ]
     return fused(rankings)
 
 
 async def _five_way(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     index, text = await shelf.index(agent), question.text
-    embedders = [one for one in (shelf.embedder, shelf.second) if one is not None]
+    embedders = [shelf.embedder, *([shelf.second] if shelf.second is not None else [])]
     rankings = [index.lexical(text, field="window")]
     rankings += [
-        await index.dense(text, field=one, embedder=embedder)
+        await index.dense(text, field=part, embedder=embedder)
         for embedder in embedders
-        for one in ("turn", "window")
+        for part in ("turn", "window")
     ]
     return fused(rankings)
 
 
-async def _full_context(question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
+async def _full_context(_question: Question, agent: AsyncAgent, shelf: Shelf) -> list[str]:
     left = shelf.context_tokens
     chosen: list[str] = []
     for turn in reversed((await shelf.index(agent)).turns):
@@ -165,8 +168,9 @@ TURN_ARMS: Final[Mapping[str, Chooser]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TurnAgent:
-    """A turn arm as an agent that can be played: it keeps turns as they are and shows
-    the answerer those that its arm chooses.
+    """A turn arm as an agent that can be played.
+
+    It keeps turns as they are and shows the answerer those that its arm chooses.
     """
 
     base: AsyncAgent
@@ -206,18 +210,18 @@ class TurnAgent:
         )
 
     async def ask(self, question: Question) -> Answer:
-        """The answering design's answer from the turns that the arm chooses."""
+        """Return the answering design's answer from the turns that the arm chooses."""
         chosen = list(dict.fromkeys(await TURN_ARMS[self.arm](question, self.base, self.shelf)))
         if self.arm != "full_context":
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
         hits = [
-            Hit(id=found.id, score=1.0 / rank, item=found)
+            Hit(id=item.id, score=1.0 / rank, item=item)
             for rank, turn_id in enumerate(chosen, start=1)
-            if (found := items.get(item_id(turn_id))) is not None
+            if (item := items.get(item_id(turn_id))) is not None
         ]
 
-        async def retrieve(question: Question, ctx: object, /) -> list[Hit]:
+        async def retrieve(_question: Question, _ctx: object, /) -> list[Hit]:
             return hits
 
         return await replace(self.base, design=replace(self.base.design, retriever=retrieve)).ask(
@@ -225,11 +229,11 @@ class TurnAgent:
         )
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.base.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> TurnAgent:
-        """The same arm on a private memory that starts from a snapshot."""
+        """Return the same arm on a private memory that starts from a snapshot."""
         return replace(self, base=self.base.at(snapshot))
 
 
@@ -258,9 +262,10 @@ class OwnModel(Record):
 
 
 def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel]]:
-    """The names of arms as a user wrote them, and what those with a model of their own play.
+    """Return the names of the arms in the words of an option.
 
-    Raises `EnvironmentFault`.
+    Arms with a model of their own come with their designs and models. Raises
+    `EnvironmentFault`.
     """
     names: list[str] = []
     own: dict[str, OwnModel] = {}
@@ -284,23 +289,24 @@ def read_arms(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, OwnModel
 
 
 def played_as(name: str, *, model: bool) -> str:
-    """The arm or design that plays under a name."""
+    """Return the arm or design that plays under a name."""
     return name if model else MODEL_FREE.get(name, name)
 
 
 def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> str:
-    """The design at work in an arm: its own, or the one that answers for the turn arms."""
+    """Return the design at work in an arm: its own, or the answering design of turn arms."""
     if own and name in own:
         return own[name].design
     if name == IDEAL:
         return IDEAL_DESIGN
-    played = played_as(name, model=model)
-    return played if played not in TURN_ARMS else "memory_r2" if model else "verbatim"
+    arm = played_as(name, model=model)
+    return arm if arm not in TURN_ARMS else "memory_r2" if model else "verbatim"
 
 
 def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:
-    """Whether an arm's memory is notes, which a reader of notes can read; turns kept as
-    they were said are none.
+    """Whether an arm's memory is notes, which a reader of notes can read.
+
+    Turns kept as they were said are no notes.
     """
     if (own is None or name not in own) and played_as(name, model=model) in TURN_ARMS:
         return False
@@ -312,7 +318,8 @@ def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None =
 
 
 def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
-    """The arms of an evaluation that names none, that of the user's settings first;
+    """Return the arms of an evaluation that names none, that of the user's settings first.
+
     `five_way` takes a second embedder.
     """
     designs = (
@@ -330,8 +337,9 @@ def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") ->
 
 
 def second_embedder_for(embedder_id: str) -> str | None:
-    """Name of the embedder that `five_way` adds: the static table, or beside it MiniLM;
-    None where that is not installed.
+    """Return the name of the embedder that `five_way` adds.
+
+    It is the static table, or beside it MiniLM; None where that is not installed.
     """
     if embedder_id != build_embedder("static").id:
         return "static"
@@ -341,43 +349,45 @@ def second_embedder_for(embedder_id: str) -> str | None:
     return "minilm" if installed else None
 
 
-def open_arm(
-    name: str,
-    store: Store,
-    shelf: Shelf,
-    *,
-    model: ChatModel | None,
-    own: Mapping[str, OwnModel] | None = None,
-    world: KnownWorld | None = None,
-    reader: bool = False,
-) -> MemoryAgent:
-    """The agent of an arm, on a memory of its own in the store; with `reader`, notes
-    are read by the reader of the episode's world.
+@dataclass(frozen=True, kw_only=True)
+class ArmContext:
+    """The things that all arms of an episode are opened with."""
+
+    store: Store
+    shelf: Shelf
+    own: Mapping[str, OwnModel] = field(default_factory=dict[str, OwnModel])
+    world: KnownWorld | None = None
+    reader: bool = False
+    """Whether the reader of the episode's world reads notes."""
+
+
+def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryAgent:
+    """Open the agent of an arm, on a memory of its own in the store.
 
     `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor
     design.
     """
-    has_model = model is not None
+    has_model, world, own = model is not None, context.world, context.own
     if name == IDEAL and world is not None:
         model = world.oracle
     design = design_of(name, model=has_model, own=own)
-    base = store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
-    if reader and world is not None and writes_notes(name, model=has_model, own=own):
+    base = context.store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    if context.reader and world is not None and writes_notes(name, model=has_model, own=own):
         return world.reader(base)
-    played = played_as(name, model=has_model)
-    if played not in TURN_ARMS:
+    arm = played_as(name, model=has_model)
+    if arm not in TURN_ARMS:
         return base
-    if played == "five_way" and shelf.second is None:
+    if arm == "five_way" and context.shelf.second is None:
         raise EnvironmentFault(
             "arm 'five_way' needs a second embedder: run  pip install \"memagent[minilm]\""
         )
-    return TurnAgent(base=base, arm=played, shelf=shelf)
+    return TurnAgent(base=base, arm=arm, shelf=context.shelf)
 
 
 def shelf_for(
     episode: Episode, store: Store, *, second: Embedder | None, context_tokens: int
 ) -> Shelf:
-    """What the turn arms of an episode share."""
+    """Return the shelf that the turn arms of an episode share."""
     evidence = {probe.id: probe.evidence_turn_ids for probe in episode.probes}
     return Shelf(
         embedder=store.embedder, second=second, context_tokens=context_tokens, evidence=evidence

@@ -1,8 +1,6 @@
-"""Verbs that play a benchmark with several arms: the options they share, the
-configuration that comes of them, the run and its report.
+"""Verbs that play a benchmark with several arms: options, configuration, run, report.
 
-What is played is a `Material`, whether it was read from files or generated; everything
-after that is the same.
+A `Material` is played, read from files or generated; everything after that is the same.
 """
 
 from __future__ import annotations
@@ -21,75 +19,117 @@ from environments.datasets.locomo import LoCoMo
 from environments.datasets.longmemeval import LongMemEval
 from environments.errors import EnvironmentFault
 from environments.evaluation.arms import IDEAL, default_arms, read_arms, second_embedder_for
+from environments.evaluation.config import (
+    FROM_SETTINGS,
+    EvalConfig,
+    embedder_named,
+    prompts_of,
+    settings_digest,
+    weights_of,
+)
 from environments.evaluation.figures import Report, report_of
 from environments.evaluation.html_report import html_report
 from environments.evaluation.judge import STEADY, build_judge, judge_config, judge_scores
 from environments.evaluation.known_worlds import Worlds
 from environments.evaluation.progress import Progress
-from environments.evaluation.runs import (
-    FROM_SETTINGS,
-    EvalConfig,
-    embedder_named,
-    load_config,
-    plan,
-    prompts_of,
-    run_evaluation,
-    settings_digest,
-    weights_of,
-    write_score,
-)
+from environments.evaluation.runs import plan, run_evaluation
+from environments.evaluation.score_files import load_config, write_score
 from environments.evaluation.tables import print_report
+from environments.options import command
 from environments.records import Episode
 from memagent.build import AgentSettings, load_settings
 from memagent.core.exchange import Role
 from memagent.core.records import content_id
 
 Benchmark = LoCoMo | LongMemEval
-DataPath = Annotated[
-    Path,
-    typer.Argument(help="The benchmark's file, or a folder of such files.", show_default=False),
-]
-Arms = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated: arms and design names, or LABEL=DESIGN@MODEL for a design with a model of its own; "
-        "see docs/evaluation.md."
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="The run's folder; by default one under runs/ named by its configuration."),
-]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="A config.json of an earlier run, to repeat it.")
-]
-Workers = Annotated[
-    int, typer.Option(min=1, help="Processes; each plays one conversation at a time.")
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="litellm name of a model for all roles, or hf:FOLDER; none answers by rules."
-    ),
-]
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings", help="The agent's TOML: embedder, models of roles, sampling, addresses, keys."
-    ),
-]
-EmbedderName = Annotated[
-    str | None, typer.Option(help="static, minilm, hashing, or a plug-in's name.")
-]
-Categories = Annotated[
-    str | None, typer.Option(help="Comma-separated categories to ask; all by default.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Play only this many conversations.")]
-Judge = Annotated[
-    str | None,
-    typer.Option(help="litellm name of a model that judges the answers, leniently and strictly."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of every verb that plays arms."""
+
+    arms: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: arms and design names, or LABEL=DESIGN@MODEL for a design with "
+            "a model of its own; see docs/evaluation.md."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run's folder; by default one under runs/ named by its configuration."
+        ),
+    ] = None
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A config.json of an earlier run, to repeat it.")
+    ] = None
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; each plays one conversation at a time.")
+    ] = 1
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="litellm name of a model for all roles, or hf:FOLDER; none answers by rules."
+        ),
+    ] = None
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            help="The agent's TOML: embedder, models of roles, sampling, addresses, keys.",
+        ),
+    ] = None
+    embedder: Annotated[
+        str | None, typer.Option(help="static, minilm, hashing, or a plug-in's name.")
+    ] = None
+    categories: Annotated[
+        str | None, typer.Option(help="Comma-separated categories to ask; all by default.")
+    ] = None
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="litellm name of a model that judges the answers, leniently and strictly."
+        ),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False
+
+    def earlier(self) -> EvalConfig | None:
+        """Load the configuration of `--config`. Raises `EnvironmentFault`."""
+        return load_config(self.config) if self.config is not None else None
+
+    def changes(self, **others: object) -> dict[str, object]:
+        """Return the fields of a configuration that the options set, and `others`.
+
+        Raises `EnvironmentFault` for words that are no arms.
+        """
+        values: dict[str, object] = {
+            "model": self.model,
+            "embedder": self.embedder,
+            "categories": words(self.categories),
+            "judge": judge_config(self.judge) if self.judge is not None else None,
+            **others,
+        }
+        if arms := words(self.arms):
+            values["arms"], values["own_models"] = read_arms(arms)
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    path: Annotated[
+        Path,
+        typer.Argument(help="The benchmark's file, or a folder of such files.", show_default=False),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions(RunOptions, _Data):
+    """The options of a verb that plays a benchmark."""
+
+    limit: Annotated[int | None, typer.Option(min=1, help="Play only this many conversations.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,95 +139,47 @@ class Material:
     name: str
     """The benchmark's, or `synthetic`."""
     what: str
-    """What it is called when a configuration is of another."""
+    """Its name in a complaint about a configuration of other data."""
     digest: str
     """SHA-256 of the data, 64 hex digits."""
     episodes: Callable[[], Iterable[Episode]]
     worlds: Worlds | None = None
-    """Which worlds were generated; None for data of files."""
+    """The generated worlds; None for data of files."""
 
 
 def benchmark_verb(env_class: type[Benchmark], summary: str) -> Callable[..., None]:
-    """The verb that evaluates arms on a benchmark; `summary` is its help."""
+    """Return the verb that evaluates arms on a benchmark; `summary` is its help."""
 
-    def evaluate(
-        path: DataPath,
-        arms: Arms = None,
-        out: Out = None,
-        config: ConfigFile = None,
-        workers: Workers = 1,
-        model: Model = None,
-        settings: SettingsFile = None,
-        embedder: EmbedderName = None,
-        categories: Categories = None,
-        limit: Limit = None,
-        judge: Judge = None,
-        as_json: AsJson = False,
-    ) -> None:
-        env = env_class(path)
+    def evaluate(options: BenchmarkOptions) -> None:
+        env = env_class(options.path)
         material = Material(
             name=env.name,
             what=str(env.source.path),
             digest=env.source.digest(),
             episodes=env.episodes,
         )
-        chosen = chosen_options(
-            arms=arms,
-            model=model,
-            embedder=embedder,
-            categories=categories,
-            limit=limit,
-            judge=judge,
-        )
-        before = load_config(config) if config is not None else None
-        run_verb(
-            material,
-            chosen,
-            before=before,
-            settings=settings,
-            out=out,
-            workers=workers,
-            as_json=as_json,
-        )
+        run_verb(material, options, options.changes(limit=options.limit), options.earlier())
 
     evaluate.__doc__ = summary
-    return evaluate
-
-
-def chosen_options(
-    *, arms: str | None, categories: str | None, judge: str | None, **others: object
-) -> dict[str, object]:
-    """The fields of a configuration that the options set.
-
-    Raises `EnvironmentFault` for words that are no arms.
-    """
-    given: dict[str, object] = {
-        **others,
-        "categories": words(categories),
-        "judge": judge_config(judge) if judge is not None else None,
-    }
-    if named := words(arms):
-        given["arms"], given["own_models"] = read_arms(named)
-    return {name: value for name, value in given.items() if value is not None}
+    return command(BenchmarkOptions, evaluate)
 
 
 def run_verb(
     material: Material,
-    chosen: dict[str, object],
-    *,
-    before: EvalConfig | None,
-    settings: Path | None,
-    out: Path | None,
-    workers: int,
-    as_json: bool,
+    options: RunOptions,
+    changes: dict[str, object],
+    earlier: EvalConfig | None,
 ) -> None:
-    """Configure, play, and print the report."""
-    agent = load_settings(settings) if settings is not None else None
-    frozen = configuration(material, chosen, settings=agent, before=before)
-    played = frozen.model_dump_json(exclude={"judge"})
-    folder = out or Path("runs") / f"{material.name}-{content_id('run', played)[4:12]}"
-    report = _evaluate(material, frozen, settings=agent, folder=folder, workers=workers)
-    if as_json:
+    """Configure, play, and print the report.
+
+    `changes` are set on top of the earlier run's configuration, or of the defaults.
+    """
+    settings = load_settings(options.settings) if options.settings is not None else None
+    config = configuration(material, changes, settings=settings, earlier=earlier)
+    identity = content_id("run", config.model_dump_json(exclude={"judge"}))[4:12]
+    folder = options.out or Path("runs") / f"{material.name}-{identity}"
+    report = _evaluate(material, config, settings=settings, folder=folder, workers=options.workers)
+    if options.as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
         print_report(report)
@@ -195,16 +187,16 @@ def run_verb(
 
 def configuration(
     material: Material,
-    chosen: dict[str, object],
+    changes: dict[str, object],
     *,
     settings: AgentSettings | None,
-    before: EvalConfig | None,
+    earlier: EvalConfig | None,
 ) -> EvalConfig:
-    """What is going to be run: the defaults or an earlier run's configuration, with the
-    chosen fields on top.
+    """Return the configuration to run.
 
-    Raises `EnvironmentFault` when the earlier run was of other data, or of agent
-    settings that are not given now.
+    It is an earlier run's or the defaults, with the changes on top. Raises
+    `EnvironmentFault` when the earlier run was of other data, or of agent settings that
+    are not given now.
     """
     digest = settings_digest(settings) if settings is not None else None
     values: dict[str, object] = {
@@ -215,16 +207,10 @@ def configuration(
     if settings is not None:
         values["embedder"] = FROM_SETTINGS
         values["model"] = settings.model.model if settings.model is not None else None
-    if before is not None:
-        if before.benchmark != material.name or before.data_digest != material.digest:
-            raise EnvironmentFault(f"the configuration is of other data than {material.what}")
-        if before.settings_digest != digest:
-            wanted = "the same --settings" if before.settings_digest else "no --settings"
-            raise EnvironmentFault(
-                f"the configuration was run with other agent settings; give {wanted}"
-            )
-        values = before.model_dump(exclude={"memagent"})
-    values |= chosen
+    if earlier is not None:
+        _check_earlier(earlier, material, digest)
+        values = earlier.model_dump(exclude={"memagent"})
+    values |= changes
     name, model = str(values.get("embedder", "static")), values.get("model") is not None
     embedder_id = embedder_named(name, settings).id
     second = second_embedder_for(embedder_id)
@@ -234,25 +220,36 @@ def configuration(
         arms = default_arms(model=model, second_embedder=second is not None, design=design)
         values["arms"] = (IDEAL, *arms) if material.worlds is not None else arms
     try:
-        found = EvalConfig.model_validate(values)
+        config = EvalConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise EnvironmentFault(
             f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
         ) from error
-    if IDEAL in found.arms and found.worlds is None:
+    if IDEAL in config.arms and config.worlds is None:
         raise EnvironmentFault(
-            f"arm {IDEAL!r} needs a world whose truth is known; it plays in  memagent-eval synthetic"
+            f"arm {IDEAL!r} needs a world whose truth is known; it plays in  memagent-eval "
+            "synthetic"
         )
-    models = {own.model for own in found.own_models.values()}
-    if found.model is not None:
-        models.add(found.model)
-    return found.model_copy(
+    models = {own.model for own in config.own_models.values()}
+    if config.model is not None:
+        models.add(config.model)
+    return config.model_copy(
         update={
-            "prompts": prompts_of(found.arms, model=model, own=found.own_models),
+            "prompts": prompts_of(config.arms, model=model, own=config.own_models),
             "weights": weights_of(sorted(models)),
         }
     )
+
+
+def _check_earlier(earlier: EvalConfig, material: Material, digest: str | None) -> None:
+    if earlier.benchmark != material.name or earlier.data_digest != material.digest:
+        raise EnvironmentFault(f"the configuration is of other data than {material.what}")
+    if earlier.settings_digest != digest:
+        remedy = "the same --settings" if earlier.settings_digest else "no --settings"
+        raise EnvironmentFault(
+            f"the configuration was run with other agent settings; give {remedy}"
+        )
 
 
 def _evaluate(
@@ -265,12 +262,10 @@ def _evaluate(
 ) -> Report:
     """Play, judge, and write the report into the folder."""
     if workers > 1:
-        os.environ.setdefault(
-            "OMP_NUM_THREADS", "1"
-        )  # for the processes: more threads than cores only slow each other
-    judge = (
-        build_judge(config.judge, settings) if config.judge is not None else None
-    )  # fails before anything is played
+        # For the processes: more threads than cores only slow each other.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # This fails before anything is played.
+    judge = build_judge(config.judge, settings) if config.judge is not None else None
     episodes = plan(material.episodes(), config)
     questions = sum(count for _, count in episodes)
     if not questions and (config.categories or config.worlds is not None):
@@ -279,7 +274,8 @@ def _evaluate(
         )
     with Progress(questions * len(config.arms)) as progress:
         progress.say(
-            f"{material.name}: {len(episodes)} conversations, {questions:,} questions, {len(config.arms)} arms into {folder}"
+            f"{material.name}: {len(episodes)} conversations, {questions:,} questions, "
+            f"{len(config.arms)} arms into {folder}"
         )
         progress.say(f"arms: {', '.join(config.arms)}")
         scores = run_evaluation(
@@ -299,26 +295,33 @@ def _evaluate(
                     scores, config=config.judge, model=judge, folder=folder, sampling=sampling
                 )
             )
-            for arm, found in scores.items():
-                for score in found:
+            for arm, arm_scores in scores.items():
+                for score in arm_scores:
                     write_score(folder, arm, score)
     report = report_of(config, scores, judging)
     (folder / "report.json").write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / "report.html").write_text(html_report(report), encoding="utf-8")
-    for arm in report.arms:
-        if arm.failed:
-            progress.say(
-                f"{arm.arm}: {arm.failed} questions or episodes failed and are in no figure; run again to retry them"
-            )
-    if judging is not None and judging.failed:
-        progress.say(
-            f"{judging.failed} verdicts failed and are in no figure; run again to retry them. {judging.reason}"
-        )
+    _say_failures(report, progress)
     return report
 
 
+def _say_failures(report: Report, progress: Progress) -> None:
+    judging = report.judging
+    for arm in report.arms:
+        if arm.failed:
+            progress.say(
+                f"{arm.arm}: {arm.failed} questions or episodes failed and are in no figure; run "
+                "again to retry them"
+            )
+    if judging is not None and judging.failed:
+        progress.say(
+            f"{judging.failed} verdicts failed and are in no figure; run again to retry them. "
+            f"{judging.reason}"
+        )
+
+
 def words(text: str | None) -> tuple[str, ...] | None:
-    """The words of an option, each once; None when it is not given."""
+    """Return the words of an option, each once; None when it is not given."""
     if text is None:
         return None
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))

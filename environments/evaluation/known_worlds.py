@@ -1,9 +1,8 @@
-"""Generated worlds as what an evaluation plays: which they are, and the two players
-that know what is behind them.
+"""Generated worlds in an evaluation: their record, and players that know the truth.
 
 `Worlds` is plain data, so that it can be frozen with a run and sent to a process; the
-worlds follow from it to the last byte. The surprise: whoever plays an episode makes its
-world once more to learn its truth, which costs less than sending it.
+worlds follow from it to the last byte. The surprise: a process that plays an episode
+makes its world once more to learn its truth, which costs less than sending it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
-from environments.datasets.synthetic import Level, Part, Synthetic
-from environments.demonstrations.ideal import OracleModel
+from environments.datasets.synthetic import Part, Synthetic
+from environments.demonstrations.oracle import OracleModel
 from environments.errors import EnvironmentFault
 from environments.records import Episode
 from environments.views import select_asks
@@ -30,15 +29,16 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.records import Record, Text
 
 ASKS: Final[tuple[str, ...]] = get_args(Ask)
-"""What a question may want; questions without an answer want it too."""
+"""Kinds of questions, those without an answer included."""
 Answering = Literal["agent", "reader"]
-"""Who answers: each arm's own agent, or the worlds' reader of notes where there are notes."""
+"""The answerer: each arm's own agent, or the worlds' reader of notes where there are notes."""
 
 
 class Worlds(Record):
     """Episodes of generated worlds: the first of a split."""
 
-    level: Level
+    level: Text
+    """A shipped level, or the name or path of a world."""
     split: Part
     seed: int
     episodes: Annotated[int, Field(ge=1)]
@@ -47,16 +47,16 @@ class Worlds(Record):
     """Kinds of questions asked; empty for all."""
 
     def environment(self) -> Synthetic:
-        """Where the episodes come from.
+        """Open the environment of the episodes.
 
         Raises `EnvironmentFault` for relations that the level does not have.
         """
         return Synthetic(self.level, config=self.knobs, seed=self.seed, episodes=self.episodes)
 
     def played(self) -> Iterator[Episode]:
-        """The episodes with the questions that are asked.
+        """Return the episodes with the questions that are asked.
 
-        Raises `EnvironmentFault` for a kind of question that there is not.
+        Raises `EnvironmentFault` for an unknown kind of question.
         """
         if unknown := [ask for ask in self.asks if ask not in ASKS]:
             raise EnvironmentFault(
@@ -67,7 +67,7 @@ class Worlds(Record):
             yield select_asks(episode, env.truth(episode), self.asks) if self.asks else episode
 
     def behind(self, episode: Episode) -> KnownWorld:
-        """What is behind one of the episodes."""
+        """Return what is behind one of the episodes."""
         env = self.environment()
         return KnownWorld(
             episode=episode, truth=env.truth(episode), lexicon=env.lexicon(self.split)
@@ -84,9 +84,9 @@ class KnownWorld:
 
     @cached_property
     def oracle(self) -> OracleModel:
-        """A model that always replies rightly; it plays this episode once."""
+        """A model whose replies are always right; it plays this episode once."""
         return OracleModel(self.truth, self.episode.sessions, self.lexicon)
 
     def reader(self, base: AsyncAgent) -> WorldReader:
-        """The agent with its answers read off its notes."""
+        """Return the agent with its answers read off its notes."""
         return WorldReader(base=base, language=NoteLanguage(self.lexicon)).knowing(self.truth)

@@ -1,5 +1,4 @@
-"""Figures of how an episode was played, the same for evaluation and training: what was
-kept, what was done, what could not be read.
+"""Figures of how an episode was played, the same for evaluation and training.
 
 Each is a pair of what is counted and what it is divided by, so that episodes can be
 summed and resampled as well as averaged.
@@ -20,18 +19,18 @@ _NOTHING: Part = (0.0, 0.0)
 
 
 def marked(score: Score, truth: Truth) -> Score:
-    """The score with the questions marked that ask for a value which replaced another."""
+    """Return the score with the questions marked that ask for a value which replaced another."""
     changed = overwritten(truth)
     probes = (
-        one.model_copy(update={"overwritten": True}) if one.probe_id in changed else one
-        for one in score.probes
+        probe.model_copy(update={"overwritten": True}) if probe.probe_id in changed else probe
+        for probe in score.probes
     )
     return score.model_copy(update={"probes": tuple(probes)})
 
 
-def overwritten_part(one: ProbeScore) -> Part:
+def overwritten_part(score: ProbeScore) -> Part:
     """(right to the word, asks for a value that replaced another)."""
-    return (one.exact, 1.0) if one.overwritten and one.exact is not None else _NOTHING
+    return (score.exact, 1.0) if score.overwritten and score.exact is not None else _NOTHING
 
 
 def _share_of(kind: str) -> Callable[[Score], Part]:
@@ -39,8 +38,8 @@ def _share_of(kind: str) -> Callable[[Score], Part]:
 
 
 def _unreadable(score: Score) -> Part:
-    answers = [one for one in score.probes if one.usage.calls]
-    unread = score.unread + sum(one.unreadable for one in answers)
+    answers = [probe for probe in score.probes if probe.usage.calls]
+    unread = score.unread + sum(probe.unreadable for probe in answers)
     return float(unread), float(score.replies + len(answers))
 
 
@@ -59,22 +58,23 @@ replies of which nothing could be read.
 
 
 def episode_figures(score: Score) -> dict[str, float]:
-    """Every figure of one episode that has something to divide by, by name; op shares
-    without ops are 0.
+    """Return every figure of one episode that has something to divide by, by name.
+
+    Op shares without ops are 0.
     """
-    found: dict[str, float] = {}
-    f1 = [one.f1 for one in score.probes if one.f1 is not None]
+    figures: dict[str, float] = {}
+    f1 = [probe.f1 for probe in score.probes if probe.f1 is not None]
     if f1:
-        found["f1"] = fmean(f1)
-        found["exact"] = fmean(one.exact for one in score.probes if one.exact is not None)
+        figures["f1"] = fmean(f1)
+        figures["exact"] = fmean(probe.exact for probe in score.probes if probe.exact is not None)
     if score.reward is not None:
-        found["reward"] = score.reward
+        figures["reward"] = score.reward
     ratios = {
-        "overwritten": ratio(overwritten_part(one) for one in score.probes),
-        "lost": ratio((float(one.lost), float(len(one.evidence))) for one in score.probes),
+        "overwritten": ratio(overwritten_part(probe) for probe in score.probes),
+        "lost": ratio((float(probe.lost), float(len(probe.evidence))) for probe in score.probes),
         **{name: ratio([part(score)]) for name, part in PLAY_FIGURES.items()},
     }
-    found |= {name: value for name, value in ratios.items() if value is not None}
-    found |= {name: found.get(name, 0.0) for name in OP_SHARES}
-    found["failed"] = float(score.failure is not None)
-    return found
+    figures |= {name: value for name, value in ratios.items() if value is not None}
+    figures |= {name: figures.get(name, 0.0) for name in OP_SHARES}
+    figures["failed"] = float(score.failure is not None)
+    return figures

@@ -67,15 +67,14 @@ class Progress:
             self.say(self.line())
 
     def line(self) -> str:
-        """What is done, gone and left: `120 of 400 questions asked of arms, 0:30 gone,
-        about 1:10 left`.
-        """
+        """Return the line: `120 of 400 questions asked of arms, 0:30 gone, about 1:10 left`."""
         gone = self._clock() - self._began
-        told = f"{self._before + self._done:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
+        asked = self._before + self._done
+        counts = f"{asked:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
         left = self._total - self._before - self._done
         if not self._done or left <= 0:
-            return told
-        return f"{told}, about {_minutes(gone * left / self._done)} left"
+            return counts
+        return f"{counts}, about {_minutes(gone * left / self._done)} left"
 
 
 def _minutes(seconds: float) -> str:

@@ -1,5 +1,6 @@
-"""Rankings of turns by plain means, independent of any memory bank: BM25 and cosine,
-over single turns and over windows.
+"""Rankings of turns by plain means: BM25 and cosine, over single turns and windows.
+
+They are independent of any memory bank.
 
 A turn is indexed as "speaker (8 May 2023): text", or `plain` without the date, a window
 as the turn with one neighbour on either side in its session. BM25 is Lucene's variant
@@ -29,7 +30,8 @@ Scores = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = frozenset(
-    "a an and are as at be by did do does for from had has have he her his how i in is it of on or she that the they to was "
+    "a an and are as at be by did do does for from had has have he her his how i in is it of on "
+    "or she that the they to was "
     "were what when where which who why will with would you".split()
 )
 
@@ -40,12 +42,13 @@ def _stemmer() -> Stemmer.Stemmer:
 
 
 def terms_of(text: str) -> list[str]:
-    """Stemmed words of a text without stop words, repeats kept; all its words when it
-    has no others.
+    """Return the stemmed words of a text without stop words, repeats kept.
+
+    All its words when it has no others.
     """
     words = [word.lower() for word in _WORD.findall(text)]
-    kept = [word for word in words if word not in _STOP] or words
-    return [_stemmer().stemWord(word) for word in kept]
+    content = [word for word in words if word not in _STOP] or words
+    return [_stemmer().stemWord(word) for word in content]
 
 
 class BM25:
@@ -104,7 +107,7 @@ class TurnIndex:
         ] = {}
 
     def lexical(self, query: str, *, field: Field) -> list[str]:
-        """Turns that share a word with the query, by BM25."""
+        """Return the turns that share a word with the query, by BM25."""
         if field not in self._bm25:
             self._bm25[field] = BM25(self._texts[field])
         scores = self._bm25[field].scores(query)

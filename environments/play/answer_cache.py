@@ -1,5 +1,6 @@
-"""A cache in front of the answerer, so that memories that show it the same give one
-answer and cost one call.
+"""A cache in front of the answerer.
+
+Memories that show it the same give one answer and cost one call.
 
 The key is (question, what was shown, answerer). Only the answerer's call is cached:
 retrieval and the check of citations run on each memory as ever. Failures are never
@@ -81,7 +82,7 @@ class AnswerCache:
         )
 
     async def answer(self, key: AnswerKey, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer under a key, by `call` when there is none.
+        """Return the answer under a key, by `call` when there is none.
 
         A repeated answer costs no usage. Raises what the call raises.
         """
@@ -102,7 +103,7 @@ class AnswerCache:
         self._misses += 1
         mark = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
-            found = await call()
+            answer = await call()
         except Exception as failure:
             self._failures += 1
             mark.set_exception(failure)
@@ -112,9 +113,9 @@ class AnswerCache:
             mark.cancel()
             raise
         else:
-            self._keep(key, found)
-            mark.set_result(found)
-            return found
+            self._keep(key, answer)
+            mark.set_result(answer)
+            return answer
         finally:
             del self._under_way[key]
 
@@ -131,14 +132,15 @@ def question_digest(question: Question) -> str:
 
 
 def context_digest(hits: Sequence[Hit]) -> str:
-    """Digest of what hits say, in their order: items, events and the paths that led to
-    them, not their scores.
+    """Return the digest of the texts that hits show, in their order.
+
+    It covers items, events and the paths that led to them, not their scores.
     """
     return _digest(*(hit.model_dump_json(exclude=_UNSHOWN) for hit in hits))
 
 
 def with_answer_cache(agent: AsyncAgent, cache: AnswerCache, *, fingerprint: str) -> AsyncAgent:
-    """The agent with its answerer behind the cache.
+    """Return the agent with its answerer behind the cache.
 
     `fingerprint` names whatever else decides an answer: model, prompt, sampling.
 
@@ -147,7 +149,8 @@ def with_answer_cache(agent: AsyncAgent, cache: AnswerCache, *, fingerprint: str
     """
     if not agent.design.needs_model:
         raise EnvironmentFault(
-            f"the design {agent.design.name!r} answers by rules, at no cost and by the scores of its hits; play it without a cache"
+            f"the design {agent.design.name!r} answers by rules, at no cost and by the scores of "
+            "its hits; play it without a cache"
         )
     inner: Callable[[Question, Sequence[Hit], Any], Awaitable[Answer]] = agent.design.answerer
     whole = f"{agent.design.name}/{fingerprint}"

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
-    """Collect only after so many new objects, and leave out what lives on entry; as
-    before on leaving, with one collection of the rest.
+    """Collect garbage only after so many new objects.
+
+    Objects that live on entry are left out. On leaving, the old settings return, with
+    one collection of the rest.
 
     Blocks may nest; the inner ones change nothing.
     """

@@ -1,5 +1,6 @@
-"""Scoring the members of a group alike: the same questions of every memory, and none
-that any member failed to be asked.
+"""Scores of a group's members on the same questions.
+
+A question that failed for any member counts for none.
 
 A call that fails is tried again; if it keeps failing the question leaves the whole
 group, because a score over other questions is not comparable. It never counts as a
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict, Unpack
 
 from environments.errors import EnvironmentFault
 from environments.play.rollout import DEFAULT_K, MemoryAgent, ask_probe
@@ -27,7 +29,18 @@ class GroupScore:
     members: tuple[tuple[ProbeScore, ...], ...]
     """(G, Q): members in the order given, each over the same probes in the same order."""
     excluded: Mapping[str, str]
-    """Why a question is not among them, by probe id."""
+    """The reason why a question is left out, by probe id."""
+
+
+class GroupOptions(TypedDict, total=False):
+    """Options of `score_group`."""
+
+    scoring: Scoring | None
+    """The default scoring when None."""
+    attempts: int
+    """How often a call that fails is made at most; 2 by default."""
+    k: int
+    """Hits shown to the answerer; `DEFAULT_K` by default."""
 
 
 async def score_group(
@@ -35,16 +48,12 @@ async def score_group(
     episode: Episode,
     memories: Sequence[MemorySnapshot],
     probes: Sequence[Probe],
-    *,
-    scoring: Scoring | None = None,
-    attempts: int = 2,
-    k: int = DEFAULT_K,
+    **options: Unpack[GroupOptions],
 ) -> GroupScore:
-    """Ask the probes of every memory through one answering agent, all at once, and
-    score the answers.
+    """Ask the probes of every memory through one answering agent and score the answers.
 
     Each is asked on a fork, at its own date or that of the last session any of them has
-    heard; a call that fails is made up to `attempts` times. Give an agent from
+    heard. Give an agent from
     `with_answer_cache` to pay once for what several memories show alike, and wrap its
     model to bound how many calls run together. Raises `EnvironmentFault` for a probe of
     another episode.
@@ -55,17 +64,13 @@ async def score_group(
     heard = {session.id: session.at for memory in memories for session in memory.sessions.values()}
     at = max((date for date in heard.values() if date is not None), default=None)
     answers = await asyncio.gather(
-        *(
-            _asked(agent, probe, memory, at=at, attempts=attempts, k=k)
-            for memory in memories
-            for probe in probes
-        )
+        *(_ask(agent, probe, memory, at, options) for memory in memories for probe in probes)
     )
     failed: dict[str, str] = {}
     for answer in answers:
         if answer.failure is not None:
             failed.setdefault(answer.probe_id, answer.failure)
-    scoring = scoring or Scoring()
+    scoring = options.get("scoring") or Scoring()
     rows = [answers[at : at + len(probes)] for at in range(0, len(answers), len(probes) or 1)]
     return GroupScore(
         members=tuple(
@@ -78,17 +83,16 @@ async def score_group(
     )
 
 
-async def _asked(
+async def _ask(
     agent: MemoryAgent,
     probe: Probe,
     memory: MemorySnapshot,
-    *,
     at: datetime | None,
-    attempts: int,
-    k: int,
+    options: GroupOptions,
 ) -> ProbeAnswer:
+    k = options.get("k", DEFAULT_K)
     answer = await ask_probe(agent.at(memory), probe, memory=memory, at=at, k=k)
-    for _ in range(attempts - 1):
+    for _ in range(options.get("attempts", 2) - 1):
         if answer.failure is None:
             break
         answer = await ask_probe(agent.at(memory), probe, memory=memory, at=at, k=k)

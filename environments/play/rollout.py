@@ -1,5 +1,6 @@
-"""The only two players: `play` runs an agent through an episode, `replay_session`
-reruns one session from a recorded memory.
+"""The two players: `play` runs an episode, `replay_session` reruns one session.
+
+A rerun starts from a recorded memory.
 
 Both start from what they are given: `play` from the agent's own memory (give it
 `agent.at(EMPTY)` for a fresh private one), a replay from a fork of the anchor, so that
@@ -28,7 +29,10 @@ DEFAULT_K = 30
 
 
 class MemoryAgent(Protocol):
-    """What can be played: an `AsyncAgent`, or anything that remembers, answers and can be forked."""
+    """An agent that can be played.
+
+    It is an `AsyncAgent`, or anything that remembers, answers and can be forked.
+    """
 
     async def remember(self, session: Session, /) -> IngestReport:
         """Hear a session."""
@@ -39,11 +43,11 @@ class MemoryAgent(Protocol):
         ...
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         ...
 
     def at(self, snapshot: MemorySnapshot, /) -> MemoryAgent:
-        """The same agent on a private memory that starts from a snapshot."""
+        """Return the same agent on a private memory that starts from a snapshot."""
         ...
 
 
@@ -56,8 +60,9 @@ async def play(
     k: int = DEFAULT_K,
     before_session: Callable[[int, MemorySnapshot], None] | None = None,
 ) -> Trajectory:
-    """Let the agent hear the sessions (the first `sessions` of them) and, with `ask`,
-    answer each probe when it is due.
+    """Let the agent hear the sessions and, with `ask`, answer each probe when it is due.
+
+    `sessions` limits how many sessions are heard.
 
     A session that fails, or of which a chunk could not be processed, ends the rollout
     with its `failure`; a probe that fails is one failed answer and the others go on.
@@ -98,11 +103,11 @@ async def play(
 async def replay_session(
     agent: MemoryAgent, episode: Episode, *, session: int, anchor: MemorySnapshot
 ) -> SessionTrace:
-    """Hear session number `session` (from 0) once more on a private memory that starts
-    as the anchor.
+    """Remember session number `session` (from 0) once more.
 
-    Raises `EnvironmentFault` for an anchor that has heard this session already or lacks
-    one before it, and what `remember` raises.
+    The private memory starts as the anchor. Raises `EnvironmentFault` for an anchor
+    that has heard this session already or lacks one before it, and what `remember`
+    raises.
     """
     if not 0 <= session < len(episode.sessions):
         raise EnvironmentFault(
@@ -113,7 +118,9 @@ async def replay_session(
         raise EnvironmentFault(
             f"the anchor has heard session {chosen.id!r} already; give the memory from before it"
         )
-    if lost := [one.id for one in episode.sessions[:session] if one.id not in anchor.sessions]:
+    if lost := [
+        earlier.id for earlier in episode.sessions[:session] if earlier.id not in anchor.sessions
+    ]:
         raise EnvironmentFault(
             f"the anchor has not heard {', '.join(lost)}, which come before session {chosen.id!r}"
         )
@@ -123,16 +130,17 @@ async def replay_session(
 async def answer_probes(
     agent: MemoryAgent, episode: Episode, trajectory: Trajectory, *, k: int = DEFAULT_K
 ) -> tuple[ProbeAnswer, ...]:
-    """Ask the probes of a trajectory that was played without asking, each on a fork of
-    the memory that was there when it was due.
+    """Ask the probes of a trajectory that was played without asking.
+
+    Each is asked on a fork of the memory that was there when it was due.
     """
-    found: list[ProbeAnswer] = []
+    answers: list[ProbeAnswer] = []
     heard = {trace.session_id: trace for trace in trajectory.traces}
     played = [session for session in episode.sessions if session.id in heard]
     for number, session in enumerate(played, start=1):
         fork = agent.at(heard[session.id].after)
-        found += await _ask_due(fork, episode, session, last=number == len(played), k=k)
-    return tuple(found)
+        answers += await _ask_due(fork, episode, session, last=number == len(played), k=k)
+    return tuple(answers)
 
 
 async def ask_probe(
@@ -177,11 +185,13 @@ async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
 async def _ask_due(
     agent: MemoryAgent, episode: Episode, session: Session, *, last: bool, k: int
 ) -> list[ProbeAnswer]:
-    """Answers to the probes due after this session; those without a session of their
-    own are due after the last.
+    """Return answers to the probes due after this session.
+
+    Probes without a session of their own are due after the last.
     """
     at = max(
-        (one.at for one in episode.sessions[: _place(episode, session) + 1] if one.at), default=None
+        (heard.at for heard in episode.sessions[: _place(episode, session) + 1] if heard.at),
+        default=None,
     )
     memory = agent.snapshot()
     return [
@@ -192,4 +202,4 @@ async def _ask_due(
 
 
 def _place(episode: Episode, session: Session) -> int:
-    return next(place for place, one in enumerate(episode.sessions) if one.id == session.id)
+    return next(place for place, other in enumerate(episode.sessions) if other.id == session.id)

@@ -1,5 +1,6 @@
-"""Snapshots as JSON text, and the digest of a replayed session: what a resumed run and
-a test compare.
+"""Snapshots as JSON text, and the digest of a replayed session.
+
+A resumed run and a test compare them.
 
 The text holds content only; vectors are a cache and are made again by the bank that
 continues from it. Its digest is proved when a bank continues (`SnapshotMismatch`), so a
@@ -43,7 +44,7 @@ class _Content(Record):
 
 
 def snapshot_to_json(snapshot: MemorySnapshot) -> str:
-    """The snapshot as one JSON object; equal content gives equal text."""
+    """Return the snapshot as one JSON object; equal content gives equal text."""
     return _Content(
         digest=snapshot.digest,
         items=tuple(sorted(snapshot.items.values(), key=lambda item: item.id)),
@@ -63,7 +64,7 @@ def snapshot_to_json(snapshot: MemorySnapshot) -> str:
 
 
 def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
-    """The snapshot of a text; give it to `agent.at`.
+    """Read the snapshot of a text; give it to `agent.at`.
 
     Raises `EnvironmentFault` for a text that is none.
     """
@@ -91,8 +92,9 @@ def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
 
 
 def trace_digest(trace: SessionTrace) -> str:
-    """SHA-256 over all that a session left but how long it took: report, and both
-    memories to the last version and op id.
+    """Return the SHA-256 over all that a session left but how long it took.
+
+    It covers the report, and both memories to the last version and op id.
     """
     whole = hashlib.sha256(b"memagent/trace/1")
     report = trace.report.model_dump_json(exclude=_TIMES)

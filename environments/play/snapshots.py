@@ -72,7 +72,7 @@ class Hold:
         """Let go; the last holder's release drops the snapshot."""
         store, self._store = self._store, None
         if store is not None:
-            store._released(self.place, self.snapshot.digest)  # pyright: ignore[reportPrivateUsage]
+            store.drop(self.place, self.snapshot.digest)
 
     def __enter__(self) -> Self:
         return self
@@ -101,39 +101,43 @@ class SnapshotStore:
         An equal one there already is kept instead of this one.
         """
         there = self._places.setdefault(place, {})
-        kept = there.setdefault(snapshot.digest, snapshot)
+        stored = there.setdefault(snapshot.digest, snapshot)
         key = (place, snapshot.digest)
         self._counts[key] = self._counts.get(key, 0) + 1
         self._digests.setdefault(snapshot.digest, {})[place] = None
         self._peak = max(self._peak, len(self._counts))
-        return Hold(self, place, kept)
+        return Hold(self, place, stored)
 
     def at(self, place: Place) -> tuple[MemorySnapshot, ...]:
-        """The snapshots at a place, oldest first; () when there is none."""
+        """Return the snapshots at a place, oldest first; () when there is none."""
         return tuple(self._places.get(place, {}).values())
 
     def get(self, digest: str, place: Place | None = None) -> MemorySnapshot:
-        """The snapshot of a digest, at a place if given.
+        """Return the snapshot of a digest, at a place if given.
 
         Raises `EnvironmentFault` when there is none, or several that have heard
         different sessions.
         """
-        places = [one for one in self._digests.get(digest, ()) if place is None or one == place]
+        places = [
+            known for known in self._digests.get(digest, ()) if place is None or known == place
+        ]
         if not places:
             where = "" if place is None else f" at {tuple(place)}"
             raise EnvironmentFault(
                 f"no snapshot {digest[:12]}{where} is held; it was released, or never kept"
             )
-        found = [self._places[one][digest] for one in places]
+        snapshots = [self._places[at][digest] for at in places]
         if any(
-            one.done != found[0].done or one.sessions.keys() != found[0].sessions.keys()
-            for one in found[1:]
+            snapshot.done != snapshots[0].done
+            or snapshot.sessions.keys() != snapshots[0].sessions.keys()
+            for snapshot in snapshots[1:]
         ):
             raise EnvironmentFault(
-                f"snapshots {digest[:12]} at {', '.join(str(tuple(one)) for one in places)} are equal but have heard different sessions; "
+                f"snapshots {digest[:12]} at {', '.join(str(tuple(at)) for at in places)} are "
+                "equal but have heard different sessions; "
                 "name the place"
             )
-        return found[0]
+        return snapshots[0]
 
     def holders(self, digest: str, place: Place) -> int:
         """How many holds on a snapshot are not released."""
@@ -154,11 +158,12 @@ class SnapshotStore:
             holders=sum(self._counts.values()),
             collected=self._collected,
             estimated_bytes=estimated_bytes(
-                one for there in self._places.values() for one in there.values()
+                snapshot for there in self._places.values() for snapshot in there.values()
             ),
         )
 
-    def _released(self, place: Place, digest: str) -> None:
+    def drop(self, place: Place, digest: str) -> None:
+        """Count one holder less; the last one drops the snapshot. Holds call this."""
         key = (place, digest)
         self._counts[key] -= 1
         if self._counts[key]:
@@ -172,8 +177,9 @@ class SnapshotStore:
 
 
 def estimated_bytes(snapshots: Iterable[MemorySnapshot]) -> int:
-    """Rough bytes of some snapshots' items, older versions and graphs: every record
-    once, however many snapshots share it.
+    """Estimate the bytes of some snapshots' items, older versions and graphs.
+
+    Every record counts once, however many snapshots share it.
 
     Leaves out search views and vectors, which belong to the bank, and the turns, which
     belong to the episode.

@@ -1,5 +1,4 @@
-"""Credit for single sessions: what each earned on the episode's last memory, and on the
-memory right after it.
+"""Credit for single sessions, on the episode's last memory and on the memory right after.
 
 Two credits with different meanings. The *terminal* one is the mean worth of the
 questions with evidence in the session, asked of the memory that the rollout ended with:
@@ -32,8 +31,9 @@ class SessionCredit:
 def terminal_credit(
     questions: SessionQuestions, scores: Iterable[ProbeScore], *, measure: Measure = "f1"
 ) -> float | None:
-    """Mean worth of the session's own questions among these scores of the last memory;
-    others are passed over.
+    """Return the mean value of the session's own questions among scores of the last memory.
+
+    Other questions are passed over.
     """
     return mean_value(_of(questions.own, scores), measure=measure)
 
@@ -41,8 +41,9 @@ def terminal_credit(
 def after_credit(
     questions: SessionQuestions, scores: Iterable[ProbeScore], *, measure: Measure = "f1"
 ) -> float | None:
-    """Mean worth of the due and the rehearsal questions among these scores of the
-    memory right after the session.
+    """Return the mean value of the due and the rehearsal questions among these scores.
+
+    The scores are of the memory right after the session.
 
     None when no due question has a worth: rehearsal alone would only ever reward doing
     nothing.
@@ -60,20 +61,21 @@ def session_credits(
     after: Mapping[str, Iterable[ProbeScore]],
     measure: Measure = "f1",
 ) -> dict[str, SessionCredit]:
-    """Both credits of every session; `after` gives the scores right after a session by
-    its id, and may lack some.
+    """Return both credits of every session.
+
+    `after` gives the scores right after a session by its id, and may lack some.
     """
     listed = list(terminal)
     return {
         session_id: SessionCredit(
             session_id=session_id,
-            terminal=terminal_credit(one, listed, measure=measure),
-            after=after_credit(one, after.get(session_id, ()), measure=measure),
+            terminal=terminal_credit(session_questions, listed, measure=measure),
+            after=after_credit(session_questions, after.get(session_id, ()), measure=measure),
         )
-        for session_id, one in questions.items()
+        for session_id, session_questions in questions.items()
     }
 
 
 def _of(probes: Iterable[Probe], scores: Iterable[ProbeScore]) -> list[ProbeScore]:
-    wanted = {probe.id for probe in probes}
-    return [score for score in scores if score.probe_id in wanted]
+    probe_ids = {probe.id for probe in probes}
+    return [score for score in scores if score.probe_id in probe_ids]

@@ -26,8 +26,9 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceTerm:
-    """1 for a right answer whose evidence is in memory, 0 for a right one without it,
-    -1 for a wrong one; the mean over the answers.
+    """A term for answers that rest on evidence in memory; the mean over the answers.
+
+    A right answer counts 1 with its evidence in memory and 0 without; a wrong one -1.
 
     A guess that happens to be right earns less than an answer that memory supports.
     Evidence counts as held when the words of every gold turn are in some item that
@@ -58,16 +59,16 @@ def evidence_value(*, right: bool, grounded: bool) -> float:
 
 
 def session_grounding(chosen: Collection[str], gold: Collection[str]) -> float:
-    """+1 when the chosen sessions are exactly the gold ones, +0.5 when they share any,
-    -1 when none.
-    """
+    """Return +1 for exactly the gold sessions, +0.5 for any of them, -1 for none."""
     if set(chosen) == set(gold):
         return 1.0
     return 0.5 if set(chosen) & set(gold) else -1.0
 
 
 def proximity(*, distance_days: float, range_days: float) -> float:
-    """1 inside the asked range (distance 0), else 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to [-0.5, 1].
+    """Return 1 inside the asked range (distance 0), else a falling value in [-0.5, 1].
+
+    It is 1.5 / (1 + e^(0.5 d / L)) - 0.5, cut to these bounds.
 
     L counts at least 1 day.
     """
@@ -79,8 +80,9 @@ def proximity(*, distance_days: float, range_days: float) -> float:
 
 
 def session_proximity(at: datetime, asked: TimeSpan) -> float:
-    """`proximity` of a session's date to the nearest bound of the asked range; a range
-    with an open bound is endless, so L is too.
+    """Return the `proximity` of a session's date to the nearest bound of the asked range.
+
+    A range with an open bound is endless, so L is too.
     """
     before = (asked.start - at).total_seconds() if asked.start is not None else -inf
     after = (at - asked.end).total_seconds() if asked.end is not None else -inf
@@ -91,8 +93,9 @@ def session_proximity(at: datetime, asked: TimeSpan) -> float:
 
 
 def event_fidelity(events: Sequence[TimeSpan], asked: TimeSpan) -> float:
-    """Mean over a session's events that bear on the question: +1 inside the asked
-    range, +0.5 across a bound, -1 apart from it.
+    """Return the mean over a session's events that bear on the question.
+
+    An event counts +1 inside the asked range, +0.5 across a bound, -1 apart from it.
 
     0 without such events (our choice: nothing is known for or against).
     """
@@ -111,8 +114,9 @@ def _fidelity(event: TimeSpan, asked: TimeSpan) -> float:
 def time_consistency(
     chosen: Iterable[tuple[datetime, Sequence[TimeSpan]]], asked: TimeSpan
 ) -> float:
-    """Mean over the chosen sessions, each (date, events), of (proximity + fidelity) /
-    2; for none the worst, -0.75 (our choice).
+    """Return the mean over the chosen sessions of (proximity + fidelity) / 2.
+
+    Each session is (date, events); none gives the worst, -0.75 (our choice).
     """
     values = [
         (session_proximity(at, asked) + event_fidelity(events, asked)) / 2.0

@@ -31,8 +31,10 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"[^\W_]+")
 _LIGHT = frozenset(
-    "a an and are as at be been but by did do does for from had has have he her his i if in is it its me my of on or our she so that the "
-    "their them then there they this to us was we were what when which who will with would you your".split()
+    "a an and are as at be been but by did do does for from had has have he her his i if in is "
+    "it its me my of on or our she so that the "
+    "their them then there they this to us was we were what when which who will with would "
+    "you your".split()
 )
 
 
@@ -40,47 +42,63 @@ _LIGHT = frozenset(
 
 
 def normalised(text: str) -> list[str]:
-    """Words of an answer as SQuAD compares them: lower case, without ASCII punctuation
-    and articles.
+    """Return the words of an answer as SQuAD compares them.
+
+    They are in lower case, without ASCII punctuation and articles.
     """
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
 def f1(predicted: str, gold: str) -> float:
-    """Harmonic mean of precision and recall over words with their counts; 1 when both
-    are empty, 0 when one is.
+    """Return the harmonic mean of precision and recall over words with their counts.
+
+    1 when both texts are empty, 0 when one is.
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    return _harmonic(sum((Counter(said) & Counter(wanted)).values()), len(said), len(wanted))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    return _harmonic(
+        sum((Counter(predicted_words) & Counter(gold_words)).values()),
+        len(predicted_words),
+        len(gold_words),
+    )
 
 
 def f1_memory_r2(predicted: str, gold: str) -> float:
-    """The same over distinct common words, divided by the lengths of the texts with
-    repeats; 1 when both are empty.
+    """Return the F1 over distinct common words, divided by lengths with repeats.
+
+    1 when both texts are empty.
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    return _harmonic(len(set(said) & set(wanted)), len(said), len(wanted))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    return _harmonic(
+        len(set(predicted_words) & set(gold_words)), len(predicted_words), len(gold_words)
+    )
 
 
-def _harmonic(common: int, said: int, wanted: int) -> float:
+def _harmonic(common: int, predicted_words: int, gold_words: int) -> float:
     return (
-        2.0 * common / (said + wanted)
-    )  # 2PR / (P + R) with P = common / said and R = common / wanted
+        2.0 * common / (predicted_words + gold_words)
+    )  # 2PR / (P + R) with P = common / predicted, R = common / gold
 
 
 def bleu1(predicted: str, gold: str) -> float:
-    """Clipped unigram precision times the brevity penalty exp(1 - gold / predicted) for
-    shorter answers; unsmoothed.
+    """Return the clipped unigram precision times the brevity penalty, unsmoothed.
+
+    The penalty for shorter answers is exp(1 - gold / predicted).
     """
-    said, wanted = normalised(predicted), normalised(gold)
-    if not said or not wanted:
-        return float(said == wanted)
-    precision = sum((Counter(said) & Counter(wanted)).values()) / len(said)
-    return precision * (1.0 if len(said) >= len(wanted) else exp(1.0 - len(wanted) / len(said)))
+    predicted_words, gold_words = normalised(predicted), normalised(gold)
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    precision = sum((Counter(predicted_words) & Counter(gold_words)).values()) / len(
+        predicted_words
+    )
+    return precision * (
+        1.0
+        if len(predicted_words) >= len(gold_words)
+        else exp(1.0 - len(gold_words) / len(predicted_words))
+    )
 
 
 def exact_match(predicted: str, gold: str) -> float:
@@ -92,18 +110,20 @@ def exact_match(predicted: str, gold: str) -> float:
 
 
 def recall_at_k(returned: Sequence[str], gold: Collection[str], *, k: int) -> float:
-    """Share of the gold turns among the first k turns returned. k counts turns, not
-    hits: a hit that rests on three turns uses three.
+    """Return the share of the gold turns among the first k turns returned.
+
+    k counts turns, not hits: a hit that rests on three turns uses three.
     """
     if not gold:
         raise ValueError("recall needs at least one gold turn")
-    wanted = set(gold)
-    return len(wanted & set(returned[:k])) / len(wanted)
+    gold_turns = set(gold)
+    return len(gold_turns & set(returned[:k])) / len(gold_turns)
 
 
 def citation_part(cited: Collection[str], gold: Collection[str]) -> Part:
-    """(cited turns that are gold, cited turns), each turn once; `ratio` over questions
-    is citation precision.
+    """Return (cited turns that are gold, cited turns), each turn once.
+
+    `ratio` over questions is citation precision.
     """
     distinct = set(cited)
     return float(len(distinct & set(gold))), float(len(distinct))
@@ -118,36 +138,38 @@ def m_fail(gold: Iterable[str], citing: Mapping[str, Sequence[MemoryItem]]) -> l
 
 
 def covers(text: str, evidence: str, *, share: float) -> bool:
-    """Whether a text holds at least this share of the distinct content words of the
-    evidence (all words when it has no others).
+    """Whether a text holds at least this share of the evidence's distinct content words.
+
+    All words count when the evidence has no content words.
     """
     words = {word.lower() for word in _WORD.findall(evidence)}
-    wanted = words - _LIGHT or words
+    needed = words - _LIGHT or words
     held = {word.lower() for word in _WORD.findall(text)}
-    return not wanted or len(wanted & held) / len(wanted) >= share
+    return not needed or len(needed & held) / len(needed) >= share
 
 
 def m_fail_content(
     gold: Mapping[str, str], citing: Mapping[str, Sequence[MemoryItem]], *, share: float = 0.5
 ) -> list[str]:
-    """Gold turns (id to text) of which no citing item covers the words: a citation
-    alone does not keep what was said.
+    """Return gold turns (id to text) whose words no citing item covers.
+
+    A citation alone does not keep what was said.
     """
     return [
         turn_id
-        for turn_id, said in gold.items()
-        if not any(covers(item.text, said, share=share) for item in citing.get(turn_id, ()))
+        for turn_id, text in gold.items()
+        if not any(covers(item.text, text, share=share) for item in citing.get(turn_id, ()))
     ]
 
 
 def items_by_turn(items: Iterable[MemoryItem]) -> dict[str, list[MemoryItem]]:
     """Active items by each turn that they cite."""
-    found: dict[str, list[MemoryItem]] = {}
+    by_turn: dict[str, list[MemoryItem]] = {}
     for item in items:
         if item.active:
             for turn_id in item.source_turn_ids:
-                found.setdefault(turn_id, []).append(item)
-    return found
+                by_turn.setdefault(turn_id, []).append(item)
+    return by_turn
 
 
 def abstention_precision_part(*, abstained: bool, unanswerable: bool) -> Part:
@@ -164,8 +186,9 @@ def abstention_recall_part(*, abstained: bool, unanswerable: bool) -> Part:
 
 
 def token_count(text: str) -> int:
-    """Words and punctuation signs: a count that needs no model's tokeniser and is the
-    same everywhere.
+    """Count words and punctuation signs.
+
+    The count needs no model's tokeniser and is the same everywhere.
     """
     return len(_TOKEN.findall(text))
 
@@ -181,8 +204,9 @@ def ratio(parts: Iterable[Part]) -> float | None:
 def ratio_interval(
     groups: Sequence[Sequence[Part]], *, samples: int = 1_000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of `ratio` over resampled groups (conversations);
-    None below two groups with anything in them.
+    """Return the percentile bootstrap interval of `ratio` over resampled groups.
+
+    Groups are conversations; None below two groups with anything in them.
     """
     sums = [(sum(part for part, _ in group), sum(whole for _, whole in group)) for group in groups]
     sums = [pair for pair in sums if pair[1]]

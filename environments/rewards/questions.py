@@ -53,8 +53,9 @@ def questions_for(
     own: int | None = None,
     rehearsal: int = 4,
 ) -> SessionQuestions:
-    """The questions of session number `session` (from 0) for a group: `own` of its own
-    (None for all) and `rehearsal` earlier ones.
+    """Draw the questions of session number `session` (from 0) for a group.
+
+    They are `own` of its own (None for all) and `rehearsal` earlier ones.
 
     `due` is drawn by itself, so that a session whose `own` draw fell on questions that
     end later still has some. Raises `EnvironmentFault` for a session that is not there.
@@ -64,20 +65,22 @@ def questions_for(
             f"episode {episode.id!r} has sessions 0 to {len(episode.sessions) - 1}, not {session}"
         )
     places = evidence_places(episode)
-    asked = asked_places(episode)
-    mine = [probe for probe in episode.probes if session in places[probe.id]]
-    told = [
-        probe for probe in mine if max(places[probe.id]) == session and asked[probe.id] >= session
+    asked_at = asked_places(episode)
+    own_probes = [probe for probe in episode.probes if session in places[probe.id]]
+    due = [
+        probe
+        for probe in own_probes
+        if max(places[probe.id]) == session and asked_at[probe.id] >= session
     ]
     earlier = [
         probe
         for probe in episode.probes
-        if places[probe.id] and max(places[probe.id]) < session and asked[probe.id] >= session
+        if places[probe.id] and max(places[probe.id]) < session and asked_at[probe.id] >= session
     ]
     return SessionQuestions(
         session_id=episode.sessions[session].id,
-        own=drawn(group_key, mine, own),
-        due=drawn(group_key, told, own),
+        own=drawn(group_key, own_probes, own),
+        due=drawn(group_key, due, own),
         rehearsal=drawn(group_key, earlier, rehearsal),
     )
 
@@ -96,16 +99,20 @@ def episode_questions(
 def terminal_probes(
     episode: Episode, questions: Mapping[str, SessionQuestions]
 ) -> tuple[Probe, ...]:
-    """Every drawn question of any session, each once, in order of the episode: what a
-    rollout's memories are asked.
+    """Return every drawn question of any session, each once, in order of the episode.
+
+    A rollout's memories are asked these.
     """
-    wanted = {probe.id for one in questions.values() for probe in one.own}
-    return tuple(probe for probe in episode.probes if probe.id in wanted)
+    probe_ids = {
+        probe.id for drawn_questions in questions.values() for probe in drawn_questions.own
+    }
+    return tuple(probe for probe in episode.probes if probe.id in probe_ids)
 
 
 def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tuple[Probe, ...]:
-    """`count` of the probes (all for None), in the order given; more probes to draw
-    from never change the order among the old ones.
+    """Draw `count` of the probes (all for None), in the order given.
+
+    More probes to draw from never change the order among the old ones.
     """
     listed = list(probes)
     if count is None or count >= len(listed):
@@ -118,8 +125,9 @@ def drawn(group_key: GroupKey, probes: Iterable[Probe], count: int | None) -> tu
 
 
 def evidence_places(episode: Episode) -> dict[str, frozenset[int]]:
-    """By probe id the places (from 0) of the sessions that hold its evidence; empty for
-    a probe without evidence.
+    """Return the places (from 0) of the sessions that hold evidence, by probe id.
+
+    Empty for a probe without evidence.
     """
     home = {
         turn.id: place for place, session in enumerate(episode.sessions) for turn in session.turns

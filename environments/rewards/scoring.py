@@ -1,6 +1,4 @@
-"""From a trajectory to its score: pure, the same for every environment and every arm of
-an evaluation.
-"""
+"""From a trajectory to its score: pure, the same for every environment and arm."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class Scoring:
     """Share of a gold turn's content words that an item must hold to count as covering it."""
 
     def score(self, episode: Episode, trajectory: Trajectory) -> Score:
-        """The score of a trajectory with answers; probes without an answer are left out."""
+        """Score a trajectory with answers; probes without an answer are left out."""
         heard = {trace.session_id for trace in trajectory.traces}
         return Score(
             episode_id=episode.id,
@@ -47,9 +45,9 @@ class Scoring:
     def score_answers(
         self, episode: Episode, answers: Iterable[ProbeAnswer]
     ) -> tuple[ProbeScore, ...]:
-        """The score of each answer, in their order, held against the memory that gave it."""
+        """Score each answer, in order, against the memory that gave it."""
         by_id = {probe.id: probe for probe in episode.probes}
-        said = {turn.id: turn.said for turn in episode.turns}
+        spoken = {turn.id: turn.said for turn in episode.turns}
         citing: dict[str, dict[str, list[metrics.MemoryItem]]] = {}
         scores: list[ProbeScore] = []
         for answered in answers:
@@ -57,17 +55,17 @@ class Scoring:
             if memory.digest not in citing:
                 citing[memory.digest] = metrics.items_by_turn(memory.items.values())
             probe = by_id[answered.probe_id]
-            gold = {turn_id: said[turn_id] for turn_id in probe.evidence_turn_ids}
-            kept = citing[memory.digest]
-            lost = len(metrics.m_fail(gold, kept))
-            uncovered = len(metrics.m_fail_content(gold, kept, share=self.cover_share))
+            gold = {turn_id: spoken[turn_id] for turn_id in probe.evidence_turn_ids}
+            cited_items = citing[memory.digest]
+            lost = len(metrics.m_fail(gold, cited_items))
+            uncovered = len(metrics.m_fail_content(gold, cited_items, share=self.cover_share))
             scores.append(self.score_probe(probe, answered, lost=lost, uncovered=uncovered))
         return tuple(scores)
 
     def score_probe(
         self, probe: Probe, answered: ProbeAnswer, *, lost: int = 0, uncovered: int = 0
     ) -> ProbeScore:
-        """The score of one answer."""
+        """Score one answer."""
         shared = ProbeScore(
             probe_id=probe.id,
             category=probe.category,
@@ -88,7 +86,7 @@ class Scoring:
             sorted(answer.hits, key=lambda hit: -hit.score)
         )  # answerers may list them in order of time
         text = "" if answer.abstained else answer.text
-        found: dict[str, object] = {
+        measured: dict[str, object] = {
             "answer": text,
             "abstained": answer.abstained,
             "unreadable": UNREADABLE in answer.notes,
@@ -97,13 +95,13 @@ class Scoring:
             "usage": answer.usage,
         }
         if probe.evidence_turn_ids:
-            found["recall"] = {
+            measured["recall"] = {
                 k: metrics.recall_at_k(returned, probe.evidence_turn_ids, k=k) for k in self.ks
             }
         if probe.answers and not probe.unanswerable:
             for name, measure in _MEASURES.items():
-                found[name] = max(measure(text, gold) for gold in probe.answers)
-        return shared.model_copy(update=found)
+                measured[name] = max(measure(text, gold) for gold in probe.answers)
+        return shared.model_copy(update=measured)
 
 
 UNREADABLE = "the model's reply could not be read"
@@ -118,7 +116,7 @@ _MEASURES = {
 
 
 def turns_of(hits: Sequence[Hit]) -> tuple[str, ...]:
-    """Turns behind the hits in order, each once."""
+    """Return the turns behind the hits in order, each once."""
     return tuple(dict.fromkeys(turn_id for hit in hits for turn_id in hit.source_turn_ids))
 
 
@@ -129,9 +127,7 @@ def _cited(answer: Answer) -> tuple[str, ...]:
 
 
 def _work(trajectory: Trajectory) -> dict[str, Any]:
-    """What was done while remembering: ops by kind, replies read, and those of which
-    nothing could be read.
-    """
+    """Count the work of remembering: ops by kind, replies read, and unreadable replies."""
     reports = [trace.report for trace in trajectory.traces]
     ops = sum((Counter(report.op_counts) for report in reports), Counter[str]())
     statuses = [status for report in reports for chunk in report.chunks for status in chunk.parse]

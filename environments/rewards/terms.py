@@ -37,9 +37,7 @@ UNREAD = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a reward may look at: the answers given from one memory, the work that made
-    it, and its size.
-    """
+    """The material of a reward: the answers from one memory, its work and its size."""
 
     scores: tuple[ProbeScore, ...] = ()
     reports: tuple[IngestReport, ...] = ()
@@ -58,8 +56,9 @@ def outcome_of(
     scores: Iterable[ProbeScore] = (),
     reports: Iterable[IngestReport] = (),
 ) -> Outcome:
-    """The outcome of a memory of this episode; sizes are counted over its items and
-    over the sessions it has heard.
+    """Return the outcome of a memory of this episode.
+
+    Sizes are counted over its items and over the sessions it has heard.
     """
     return Outcome(
         scores=tuple(scores),
@@ -102,7 +101,7 @@ class Weighted:
     """Terms with weights; a weight of 0 reports a term without counting it."""
 
     def __init__(self, *terms: tuple[Term, float]) -> None:
-        """Raises `EnvironmentFault` for no terms or two of one name."""
+        """Add up terms by weight. Raises `EnvironmentFault` for none or two of one name."""
         names = [term.name for term, _ in terms]
         if not names or len(set(names)) < len(names):
             raise EnvironmentFault(
@@ -111,7 +110,7 @@ class Weighted:
         self.terms = terms
 
     def __call__(self, outcome: Outcome, /) -> Reward:
-        """The sum and its parts."""
+        """Return the sum and its parts."""
         parts = {term.name: term(outcome) for term, _ in self.terms}
         total = 0.0
         for term, weight in self.terms:
@@ -125,8 +124,10 @@ class Weighted:
 def memory_r2_reward(
     *, measure: Measure = "f1", compression: float = 0.3, form: float = 0.05
 ) -> Weighted:
-    """Memory-R2's R = QA - 0.3 Comp, less a little for unreadable replies and refused
-    ops (0 in the paper); the op mix is reported.
+    """Return Memory-R2's reward, R = QA - 0.3 Comp.
+
+    Unreadable replies and refused ops cost a little (0 in the paper); the op mix is
+    reported.
     """
     return Weighted(
         (AnswerTerm(measure=measure), 1.0),
@@ -141,8 +142,10 @@ def memory_r2_reward(
 
 
 def answer_value(score: ProbeScore, *, measure: Measure = "f1") -> float | None:
-    """What one answer is worth: the measure, or, where abstaining is right, 1 for it
-    and 0 for anything else; None for a failed call.
+    """Return the value of one answer; None for a failed call.
+
+    It is the measure or, where abstaining is right, 1 for abstaining and 0 for anything
+    else.
     """
     if score.failure is not None:
         return None
@@ -173,8 +176,9 @@ class AnswerTerm:
 
 
 def compression_cost(*, memory_tokens: int, dialogue_tokens: int, free_share: float = 0.7) -> float:
-    """max(0, memory - 0.7 W) / W with W the tokens of the dialogue so far: what a
-    memory holds beyond a share of what was said.
+    """Return max(0, memory - 0.7 W) / W with W the tokens of the dialogue so far.
+
+    It is the excess of a memory over a share of what was said.
     """
     if not dialogue_tokens:
         return 0.0
@@ -222,7 +226,9 @@ class UnreadableTerm:
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedTerm:
-    """Share of proposed ops and facts that were refused (unreadable entries, unknown ids, foreign turns); 0 without any.
+    """Share of proposed ops and facts that were refused; 0 without any.
+
+    Reasons are unreadable entries, unknown ids and foreign turns.
 
     A cost.
     """
@@ -256,8 +262,9 @@ def op_rates(reports: Sequence[IngestReport]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class OpEntropyTerm:
-    """Entropy of the op mix over that of an even one, in [0, 1]: 0 for a policy that
-    only ever adds.
+    """The entropy of the op mix over that of an even one, in [0, 1].
+
+    0 for a policy that only ever adds.
     """
 
     name: str = "op_entropy"
@@ -269,8 +276,9 @@ class OpEntropyTerm:
 
 
 class OpTargetTerm:
-    """How near the op mix is to a wanted one: 1 minus half the sum of absolute
-    differences, in [0, 1].
+    """The nearness of the op mix to a wanted one, in [0, 1].
+
+    It is 1 minus half the sum of absolute differences.
     """
 
     def __init__(self, target: Mapping[str, float], *, name: str = "op_target") -> None:

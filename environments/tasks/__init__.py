@@ -1,5 +1,3 @@
-"""Tasks: environments over the same worlds as `synthetic`, each testing one ability of a
-memory.
-"""
+"""Tasks: environments over generated worlds, each testing one ability of a memory."""
 
 from __future__ import annotations

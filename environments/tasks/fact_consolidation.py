@@ -44,16 +44,15 @@ class _Fact:
 
 
 class FactConsolidation(Generated):
-    """`conflicts` contradicted facts and as many bonds as fit, told in `sessions`
-    sessions; categories are `one_hop` and `multi_hop`.
+    """`conflicts` contradicted facts and as many bonds as fit, in `sessions` sessions.
+
+    Categories are `one_hop` and `multi_hop`.
     """
 
     name = "fact_consolidation"
 
     def __init__(self, *, sessions: int = 4, conflicts: int = 8, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than four conflicts or more of them than
-        the language has room for.
-        """
+        """Raise `EnvironmentFault` below four conflicts, or for too many."""
         super().__init__(**shared)
         require_at_least(1, sessions=sessions)
         require_at_least(4, conflicts=conflicts)
@@ -111,7 +110,8 @@ class FactConsolidation(Generated):
         room = len(people) * len(relations)
         if room < self.conflicts:
             raise EnvironmentFault(
-                f"conflicts={self.conflicts} is more than this level's language has room for, {room}"
+                f"conflicts={self.conflicts} is more than this level's language has room for, "
+                f"{room}"
             )
         # Everybody gets a contradicted fact before anybody gets a second, so that bonds
         # have somewhere to lead.
@@ -149,8 +149,9 @@ def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]
 
 
 def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked]:
-    """Return a one-hop question for each contradicted fact, and at most as many multi-hop
-    questions by way of the bonds.
+    """Return a one-hop question for each contradicted fact, then multi-hop questions.
+
+    The latter go by way of the bonds and are at most as many.
     """
     truth = world[1]
     bonds = {

@@ -50,7 +50,7 @@ class Generated(GeneratedEnvironment):
     """A task: `episodes(split)` as any environment, and `truth(episode)` behind them."""
 
     def __init__(self, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for an unknown level or no episodes."""
+        """Raise `EnvironmentFault` for an unknown level or no episodes."""
         super().__init__(**shared)
 
     @abstractmethod

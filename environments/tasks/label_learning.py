@@ -68,9 +68,7 @@ class LabelLearning(Generated):
     name = "label_learning"
 
     def __init__(self, *, classes: int = 4, shots: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than two classes, or more than the
-        language has room for.
-        """
+        """Raise `EnvironmentFault` for fewer than two classes, or more than the language holds."""
         super().__init__(**shared)
         require_at_least(2, classes=classes)
         require_at_least(1, shots=shots)
@@ -168,14 +166,14 @@ def _question(
     form: Form,
     tellings: Sequence[Telling],
 ) -> Asked:
-    said = _sentence(rng, lexicon, relation, form)
+    sentence = _sentence(rng, lexicon, relation, form)
     texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
-    mine = [telling for telling in tellings if telling.subject == relation.name]
+    tellings_of_class = [telling for telling in tellings if telling.subject == relation.name]
     probe = Probe(
         id="q",
-        question=rng.choice(texts).format(said=said),
-        answers=(mine[0].value,),
-        evidence_turn_ids=tuple(telling.turn_id for telling in mine),
+        question=rng.choice(texts).format(said=sentence),
+        answers=(tellings_of_class[0].value,),
+        evidence_turn_ids=tuple(telling.turn_id for telling in tellings_of_class),
         category=LABEL,
     )
     return probe, ProbeTruth(

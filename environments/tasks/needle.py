@@ -35,9 +35,7 @@ class Needle(Generated):
         distractors: int = 4,
         **shared: Unpack[Shared],
     ) -> None:
-        """Raises `EnvironmentFault` for fewer than two sessions or more needles than
-        the language has room for.
-        """
+        """Raise `EnvironmentFault` below two sessions, or for too many needles."""
         super().__init__(**shared)
         require_at_least(2, sessions=sessions)
         require_at_least(1, needles=needles)

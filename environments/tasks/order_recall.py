@@ -35,9 +35,7 @@ class OrderRecall(Generated):
     def __init__(
         self, *, sessions: int = 8, events: int = 6, threads: int = 2, **shared: Unpack[Shared]
     ) -> None:
-        """Raises `EnvironmentFault` for fewer than three events or more of them than
-        the language has values.
-        """
+        """Raise `EnvironmentFault` for fewer than three events, or more than there are values."""
         super().__init__(**shared)
         require_at_least(1, sessions=sessions, threads=threads)
         require_at_least(3, events=events)
@@ -67,9 +65,7 @@ class OrderRecall(Generated):
 
 
 def _balanced(truth: Truth, asked: Iterable[Asked]) -> Iterable[Asked]:
-    """Return questions about events told in order and about events told in reverse, in
-    turn, as many of each.
-    """
+    """Return as many questions about events told in order as in reverse, in turn."""
     place = {(telling.key, telling.value): i for i, telling in enumerate(truth.tellings)}
     by_order: tuple[list[Asked], list[Asked]] = ([], [])
     for probe, origin in asked:

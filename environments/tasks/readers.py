@@ -27,16 +27,22 @@ for none.
 
 
 def hearing_only(truth: Truth, session: int) -> Truth:
-    """A truth of which only one session (from 0) was heard, for players that fold
-    nothing: `append_first`, `append_all`, `random`.
+    """Return a truth of which only one session (from 0) was heard.
+
+    It is for players that fold nothing: `append_first`, `append_all`, `random`.
     """
-    return replace(truth, tellings=tuple(one for one in truth.tellings if one.session == session))
+    return replace(
+        truth, tellings=tuple(telling for telling in truth.tellings if telling.session == session)
+    )
 
 
 def without_days(truth: Truth) -> Truth:
-    """A truth whose days nobody understood: everything happened on the day on which it was told."""
+    """Return a truth in which everything happened on the day on which it was told."""
     return replace(
-        truth, tellings=tuple(replace(one, day=one.day and one.said_on) for one in truth.tellings)
+        truth,
+        tellings=tuple(
+            replace(telling, day=telling.day and telling.said_on) for telling in truth.tellings
+        ),
     )
 
 
@@ -48,32 +54,34 @@ class Guesser:
     guess: Guess
 
     async def remember(self, session: Session) -> IngestReport:
-        """What the player does."""
+        """Remember the session as the player does."""
         return await self.player.remember(session)
 
     async def ask(self, question: Question) -> Answer:
-        """The guess; abstains where that is empty.
+        """Return the guess; abstain where that is empty.
 
         Raises `EnvironmentFault` for a question of another episode.
         """
-        probe = next((one for one in self.player.truth.probes if one.probe_id == question.id), None)
+        probe = next(
+            (probe for probe in self.player.truth.probes if probe.probe_id == question.id), None
+        )
         if probe is None:
             raise EnvironmentFault(
                 f"question {question.id!r} is not of episode {self.player.truth.episode_id!r}"
             )
         items = [item for item in self.snapshot().items.values() if item.active]
         items.sort(key=lambda item: int(item.id.removeprefix("mem_T")))
-        found = self.guess(probe, [read_note(item) for item in items])
-        if not found:
+        text = self.guess(probe, [read_note(item) for item in items])
+        if not text:
             return Answer(text="", verdict=Verdict.ABSTAINED, question=question)
-        return Answer(text=found, question=question)
+        return Answer(text=text, question=question)
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.player.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> Guesser:
-        """The same guesser on a private memory that starts from a snapshot."""
+        """Return the same guesser on a private memory that starts from a snapshot."""
         return replace(self, player=self.player.at(snapshot))
 
 
@@ -84,6 +92,6 @@ def by_chance(probe: ProbeTruth, notes: Sequence[Note]) -> str:
 
 
 def by_majority(probe: ProbeTruth, notes: Sequence[Note]) -> str:
-    """The commonest value of the relation asked for, the first told among equals."""
-    told = Counter(note.value for note in notes if note.relation == probe.relation)
-    return told.most_common(1)[0][0] if told else ""
+    """Return the commonest value of the relation, the first told among equals."""
+    counts = Counter(note.value for note in notes if note.relation == probe.relation)
+    return counts.most_common(1)[0][0] if counts else ""

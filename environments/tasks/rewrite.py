@@ -33,7 +33,7 @@ class Rewrite(Generated):
     def __init__(
         self, *, keys: int = 4, overwrites: int = 3, gap: int = 2, **shared: Unpack[Shared]
     ) -> None:
-        """Raises `EnvironmentFault` for more keys or values than the language has room for."""
+        """Raise `EnvironmentFault` for more keys or values than the language holds."""
         super().__init__(**shared)
         require_at_least(1, keys=keys, gap=gap)
         require_at_least(0, overwrites=overwrites)

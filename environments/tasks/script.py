@@ -47,11 +47,10 @@ class Script:
     def keys(
         self, *kinds: Kind, ask: str, least: int, count: int, argument: str
     ) -> list[tuple[Person, Relation]]:
-        """Draw `count` (speaker, relation) of these kinds that can be asked so and have
-        more than `least` values.
+        """Draw `count` (speaker, relation) of these kinds that can be asked so.
 
-        Raises `EnvironmentFault` when there are fewer, naming the argument of the task
-        that asks for them.
+        Each has more than `least` values. Raises `EnvironmentFault` when there are
+        fewer, naming the argument of the task that asks for them.
         """
         keys = [
             (speaker, relation)
@@ -86,13 +85,14 @@ class Script:
         day: date | None = None,
         of: Beat | None = None,
     ) -> Beat:
-        """Tell a fact at the end of session number `session`; `of` is the telling that
-        it revises or repeats.
+        """Tell a fact at the end of session number `session`.
+
+        `of` is the telling that it revises or repeats.
 
         With a `day` the turn says it. Raises `EnvironmentFault` when the language of
         the split has no form for it.
         """
-        subject, relation = key
+        _, relation = key
         self._writer.begin(session, self.story.dates[session])
         forms = self.lexicon.forms(relation.name, _GROUPS.get(act, "first"))
         timed = [form for form in forms if "when" in form.slots] if day else forms

@@ -1,4 +1,4 @@
-"""A stream of related tasks whose solutions can be reused: does success rise along it?
+"""A stream of related tasks whose solutions can be reused: success should rise along it.
 
 A task is a question, asked *before* the session that tells its solution. It comes from
 one of `families` families; each time the task and the solution are put in other words.
@@ -37,9 +37,7 @@ class TaskStream(Generated):
     name = "task_stream"
 
     def __init__(self, *, tasks: int = 16, families: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than three tasks or more families than
-        the language has room for.
-        """
+        """Raise `EnvironmentFault` below three tasks, or for too many families."""
         super().__init__(**shared)
         require_at_least(3, tasks=tasks)
         require_at_least(1, families=families)
@@ -88,8 +86,9 @@ def _wordings(rng: random.Random, truth: Truth, lexicon: Lexicon) -> dict[Key, A
 
 
 def success_slope(episode: Episode, score: Score) -> float:
-    """Return the least-squares slope of success (0 to 1) over the stream, from its first
-    question (0) to its last (1); 0 below two answers.
+    """Return the least-squares slope of success (0 to 1) over the stream.
+
+    The first question is at 0, the last at 1; the slope is 0 below two answers.
     """
     rewards = {
         probe.probe_id: reward for probe in score.probes if (reward := probe.reward) is not None

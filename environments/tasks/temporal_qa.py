@@ -27,7 +27,7 @@ class TemporalQA(Generated):
     name = "temporal_qa"
 
     def __init__(self, *, sessions: int = 8, probes: int = 16, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for numbers below 1."""
+        """Raise `EnvironmentFault` for numbers below 1."""
         super().__init__(**shared)
         require_at_least(1, sessions=sessions, probes=probes)
         self.sessions, self.probes = sessions, probes

@@ -32,9 +32,7 @@ class WholeStory(Generated):
     name = "whole_story"
 
     def __init__(self, *, sessions: int = 12, threads: int = 4, **shared: Unpack[Shared]) -> None:
-        """Raises `EnvironmentFault` for fewer than three sessions or more threads than
-        the language has room for.
-        """
+        """Raise `EnvironmentFault` below three sessions, or for too many threads."""
         super().__init__(**shared)
         require_at_least(3, sessions=sessions)
         require_at_least(1, threads=threads)

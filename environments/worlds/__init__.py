@@ -1,5 +1,3 @@
-"""Generated worlds: a hidden, typed state of people and events, the dialogues that tell
-it, and questions with exact answers.
-"""
+"""Generated worlds: hidden states, the dialogues that tell them, exact questions."""
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ the state; jokes, rumours and stories about bystanders do not.
     truth = env.truth(episode)
     for session in truth.sessions:              # one `SessionTruth` a session, in order
         for telling in session.tellings:        # what its turns told
-            telling.subject, telling.relation, telling.value, telling.act, telling.turn_id, telling.supersedes
+            telling.subject, telling.relation, telling.value, telling.act
+            telling.turn_id, telling.supersedes
         session.state[("Ana Reed", "lives_in")] # tuple of `Held` that hold after the session
 """
 
@@ -211,8 +212,9 @@ class Truth:
         return tuple(_states(self))
 
     def upto(self, sessions: int) -> Truth:
-        """The truth of the first `sessions` sessions, without probes; itself when there
-        are no more.
+        """Return the truth of the first `sessions` sessions, without probes.
+
+        Returns itself when there are no more.
         """
         if sessions >= len(self.session_ids):
             return self
@@ -226,19 +228,22 @@ class Truth:
         )
 
     def state(self, session: int) -> State:
-        """The state after session number `session`, from 0; negative places count from the end."""
+        """Return the state after session number `session`, from 0.
+
+        Negative places count from the end.
+        """
         return self.states[session]
 
     @cached_property
     def sessions(self) -> tuple[SessionTruth, ...]:
         """The sessions in order."""
-        told: list[list[Telling]] = [[] for _ in self.session_ids]
+        tellings: list[list[Telling]] = [[] for _ in self.session_ids]
         for telling in self.tellings:
-            told[telling.session].append(telling)
+            tellings[telling.session].append(telling)
         return tuple(
             SessionTruth(session_id=name, date=day, tellings=tuple(some), state=state)
             for name, day, some, state in zip(
-                self.session_ids, self.dates, told, self.states, strict=True
+                self.session_ids, self.dates, tellings, self.states, strict=True
             )
         )
 
@@ -260,7 +265,7 @@ class Folding:
         self._values: dict[Key, tuple[Held, ...]] = {}
 
     def state(self) -> State:
-        """The state now; later tellings leave it as it is."""
+        """Return the state now; later tellings leave it as it is."""
         return dict(self._values)
 
     def tell(self, telling: Telling) -> None:
@@ -290,7 +295,7 @@ def _begun(telling: Telling) -> Held:
 
 
 def _replaced(held: Held, telling: Telling) -> list[Held]:
-    """What stands in the state instead of a value that was changed, corrected, ended or added to."""
+    """Return what takes the place of a value that was changed, corrected, ended or added to."""
     rests = {
         "tellings": (*held.tellings, telling.id),
         "turn_ids": (*held.turn_ids, telling.turn_id),

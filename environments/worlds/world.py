@@ -62,8 +62,9 @@ def make_world(episode_id: str, key: str, lexicon: Lexicon, config: WorldConfig)
 def asked_after(
     episode: Episode, truth: Truth, key: str, lexicon: Lexicon, most: int | None
 ) -> World:
-    """Return the sessions of `truth`, the first ones of the episode, with questions about
-    the state right after them; at most three a session when `most` is None.
+    """Return the sessions of `truth` with questions about the state right after them.
+
+    `truth` holds the first sessions of the episode; `most` None asks three a session.
     """
     sessions = len(truth.session_ids)
     questions = ask_questions(

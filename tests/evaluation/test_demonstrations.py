@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from environments.datasets.synthetic import Level, Part, synthetic
 from environments.demonstrations.ideal import (
     Demonstration,
-    OracleModel,
     demonstrations,
     lines_of,
-    shown_turns,
 )
 from environments.demonstrations.locomo import locomo_demonstrations
+from environments.demonstrations.oracle import OracleModel
+from environments.demonstrations.prompts import shown_turns
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from environments.play.rollout import ask_probe, play
@@ -320,7 +320,7 @@ def test_every_note_of_every_relation_is_read_as_it_was_written(
             for detail in details:
                 held = Held(value=value, kind=relation.kind, start=on, **detail)  # type: ignore[arg-type]
                 subject = subjects[place % 3]
-                text = language.held(subject, name, held)
+                text = language.of_held(subject, name, held)
                 note = language.read(text, said_on=on)
                 assert note is not None, text
                 assert (note.subject, note.relation, note.kind, note.value) == (

@@ -23,15 +23,10 @@ from typer.testing import CliRunner, Result
 
 from environments.evaluate import VERBS, app
 from environments.evaluation.arms import TURN_ARMS, default_arms
+from environments.evaluation.config import EvalConfig, prompts_of, settings_digest
 from environments.evaluation.figures import Report, report_of
 from environments.evaluation.progress import Progress
-from environments.evaluation.runs import (
-    EvalConfig,
-    prompts_of,
-    read_score,
-    settings_digest,
-    write_score,
-)
+from environments.evaluation.score_files import read_score, write_score
 from environments.records import Probe, ProbeAnswer, ProbeScore, Score
 from environments.rewards.scoring import Scoring
 from memagent.build import AgentSettings

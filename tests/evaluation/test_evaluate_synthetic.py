@@ -19,11 +19,12 @@ from environments.datasets.synthetic import synthetic
 from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.evaluate import app
 from environments.evaluation.arms import IDEAL, OwnModel, default_arms, read_arms, writes_notes
+from environments.evaluation.config import weights_of
 from environments.evaluation.figures import Report
 from environments.evaluation.known_worlds import ASKS, Worlds
 from environments.evaluation.play_figures import PLAY_FIGURES, episode_figures
-from environments.evaluation.runs import weights_of
 from environments.records import ProbeScore, Score
+from environments.worlds.language.loading import open_world
 from environments.worlds.readers.world_reader import overwritten
 from memagent.build import open_agent
 from memagent.core.errors import MemAgentError

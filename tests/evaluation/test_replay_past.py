@@ -10,7 +10,9 @@ import pytest
 from places import ROOT
 from typer.testing import CliRunner, Result
 
-from environments.auditing.replay import Forced, ReplayReport, past_session, recorded_facts, replay
+from environments.auditing.forcing import Forced, recorded_facts
+from environments.auditing.past_session import past_session
+from environments.auditing.replay import ReplayReport, replay
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from memagent.build import open_agent

@@ -69,8 +69,8 @@ class EnvironmentPart(Part):
 
     kind: Literal["synthetic", "locomo"] = "synthetic"
     """Generated conversations, or LoCoMo."""
-    level: Literal["tiny", "standard", "rich"] = "tiny"
-    """Synthetic: which world; see docs/environments.md."""
+    level: Annotated[str, Field(min_length=1)] = "tiny"
+    """Synthetic: tiny, standard, rich, or the folder of your own; see docs/worlds.md."""
     path: str | None = None
     """LoCoMo: the user's own copy."""
     split_by: Literal["memory_r1", "memory_r2"] | None = None

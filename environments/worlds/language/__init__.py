@@ -1,3 +1,1 @@
-"""The language of a world: its grammar as data, the half that a split may use, and days
-in words.
-"""
+"""The language of a world: its grammar as data, split in halves, and days in words."""

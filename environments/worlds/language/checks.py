@@ -20,7 +20,8 @@ from environments.worlds.language.spec import (
 _PRONOUN_SLOTS: Final[frozenset[str]] = frozenset(("he", "him", "his"))
 _NONE: Final[frozenset[str]] = frozenset()
 _GROUPS: Final = tuple(
-    "first third hearsay change change_third correct remove remove_third done cancelled moved reason prompts jokes".split()
+    "first third hearsay change change_third correct remove remove_third done cancelled moved "
+    "reason prompts jokes".split()
 )
 _TALK: Final[Mapping[str, int]] = {
     "openings": 16,
@@ -50,7 +51,7 @@ def check_grammar(grammar: Grammar, *, least: int = LEAST) -> None:
 
 
 def relation_faults(relation: Relation, grammar: Grammar, *, least: int = LEAST) -> Iterator[str]:
-    """What is wrong with one relation, a line each."""
+    """Return the faults of one relation, a line each."""
     share = least / LEAST
     groups: dict[str, tuple[tuple[str, ...], Rule | None]] = {
         group: (getattr(relation, group), FORMS[relation.kind].get(group)) for group in _GROUPS
@@ -84,20 +85,25 @@ def _value_faults(relation: Relation, grammar: Grammar) -> Iterator[str]:
         yield f"{relation.name}.place: {{place}} in telling forms and a pool of places go together"
     if ("{person}" in telling) != relation.company:
         yield f"{relation.name}.company: {{person}} in telling forms and company=True go together"
-    for ask, wanted in (("where", bool(relation.place)), ("with", relation.company)):
-        if ask in relation.asks and not wanted:
+    for ask, told in (("where", relation.place), ("with", relation.company)):
+        if ask in relation.asks and not told:
             yield f"{relation.name}.asks[{ask}]: nothing tells it"
     for pool in filter(None, (relation.values, relation.place)):
         if pool not in grammar.pools and not (pool == PEOPLE and relation.kind == "bond"):
             yield f"{relation.name}: there is no pool {pool!r}"
-    if (relation.kind == "bond") != bool(relation.role) or (relation.kind == "bond") != (
-        relation.values == PEOPLE
-    ):
-        yield f"{relation.name}: a bond has a role and the pool {PEOPLE!r}, other kinds have neither"
-    if (relation.kind == "cause") != bool(relation.pairs) or (relation.kind == "cause") != (
-        not relation.values
-    ):
-        yield f"{relation.name}: a cause has pairs and no pool, other kinds have a pool and no pairs"
+    yield from _kind_faults(relation)
+
+
+def _kind_faults(relation: Relation) -> Iterator[str]:
+    bond, cause = relation.kind == "bond", relation.kind == "cause"
+    if {bool(relation.role), relation.values == PEOPLE} != {bond}:
+        yield (
+            f"{relation.name}: a bond has a role and the pool {PEOPLE!r}, other kinds have neither"
+        )
+    if {bool(relation.pairs), not relation.values} != {cause}:
+        yield (
+            f"{relation.name}: a cause has pairs and no pool, other kinds have a pool and no pairs"
+        )
     for word in (word for pair in relation.pairs for word in pair):
         if slots_of(word) - _PRONOUN_SLOTS:
             yield f"{relation.name}.pairs: {word!r} may hold pronouns only"

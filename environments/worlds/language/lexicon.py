@@ -75,14 +75,14 @@ class Lexicon:
     @cached_property
     def all_forms(self) -> Mapping[tuple[str, str], tuple[Form, ...]]:
         """Forms by relation (empty for the grammar's own) and group."""
-        found: dict[tuple[str, str], tuple[Form, ...]] = {}
+        forms: dict[tuple[str, str], tuple[Form, ...]] = {}
         for relation in self.grammar.relations:
             for group in FORMS[relation.kind]:
-                found[relation.name, group] = self._made(
+                forms[relation.name, group] = self._forms(
                     f"{relation.name}.{group}", getattr(relation, group)
                 )
             for ask in ASKS[relation.kind]:
-                found[relation.name, f"ask_{ask}"] = self._made(
+                forms[relation.name, f"ask_{ask}"] = self._forms(
                     f"{relation.name}.ask_{ask}", relation.asks.get(ask, ())
                 )
         for group in (
@@ -95,30 +95,34 @@ class Lexicon:
             "denials",
             "reminders",
         ):
-            found["", group] = self._made(group, getattr(self.grammar, group))
+            forms["", group] = self._forms(group, getattr(self.grammar, group))
         for tone, replies in self.grammar.replies.items():
-            found["", f"replies_{tone}"] = self._made(f"replies_{tone}", replies)
-        return found
+            forms["", f"replies_{tone}"] = self._forms(f"replies_{tone}", replies)
+        return forms
 
     def forms(self, relation: str, group: str) -> tuple[Form, ...]:
-        """Forms of a relation's group (`ask_now` for questions), or of the grammar's
-        own with `relation` empty.
+        """Return the forms of a relation's group (`ask_now` for questions).
+
+        With `relation` empty, those of the grammar's own group.
         """
         return self.all_forms.get((relation, group), ())
 
     def replies(self, tone: Tone) -> tuple[Form, ...]:
-        """Replies of a tone."""
+        """Return the replies of a tone."""
         return self.forms("", f"replies_{tone}")
 
-    def _made(self, prefix: str, texts: tuple[str, ...]) -> tuple[Form, ...]:
-        made = ((place, _ARTICLE.sub(r"{a_\1}", text)) for place, text in self._half(texts))
-        forms = (Form(f"{prefix}.{place}", text, slots_of(text)) for place, text in made)
+    def _forms(self, prefix: str, texts: tuple[str, ...]) -> tuple[Form, ...]:
+        texts_by_place = (
+            (place, _ARTICLE.sub(r"{a_\1}", text)) for place, text in self._half(texts)
+        )
+        forms = (Form(f"{prefix}.{place}", text, slots_of(text)) for place, text in texts_by_place)
         return tuple(form for form in forms if not (self.held_out and form.text in self._trained))
 
     @cached_property
     def _trained(self) -> frozenset[str]:
-        """Texts of training forms, of whatever relation: a held-out form that equals
-        one is left out.
+        """The texts of training forms, of whatever relation.
+
+        A held-out form that equals one is left out.
         """
         trained = Lexicon(self.grammar, held_out=False).all_forms
         return frozenset(form.text for forms in trained.values() for form in forms)
@@ -130,7 +134,7 @@ class Lexicon:
 def pick(
     rng: random.Random, forms: Sequence[Form], *, without: frozenset[str] = frozenset()
 ) -> Form | None:
-    """A form that holds none of the slots in `without`; None when there is none."""
+    """Draw a form that holds none of the slots in `without`; None when there is none."""
     fitting = [form for form in forms if not form.slots & without] if without else forms
     return rng.choice(fitting) if fitting else None
 
@@ -144,16 +148,16 @@ PRONOUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def filled(form: str, slots: Mapping[str, str]) -> str:
-    """A form with its slots filled and its sentences capitalised."""
+    """Return a form with its slots filled and its sentences capitalised."""
     return capitalised(form.format_map(slots))
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at the start of every sentence."""
-    return _SENTENCE.sub(lambda found: found[0].upper(), text)
+    """Return the text with a capital at the start of every sentence."""
+    return _SENTENCE.sub(lambda match: match[0].upper(), text)
 
 
 @lru_cache(maxsize=10_000)
 def with_article(noun: str) -> str:
-    """The noun with `a` or `an`, by sound as far as spelling tells."""
+    """Return the noun with `a` or `an`, by sound as far as spelling tells."""
     return f"an {noun}" if _VOWEL.match(noun) or _SPELLED.match(noun) else f"a {noun}"

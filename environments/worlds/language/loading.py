@@ -114,16 +114,16 @@ def _read(folder: Traversable, file: str) -> dict[str, Any]:
         own = tomllib.loads(folder.joinpath(file).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise EnvironmentFault(f"{file}: {error}") from error
-    kept = own.pop("keep", ())
+    keep = own.pop("keep", ())
     table: dict[str, Any] = {}
     for name in own.pop("include", ()):
         part = _read(*_locate(name)[1:]) if name in LEVELS else _read(folder, name)
         table = _merged(table, part)
-    if kept:
+    if keep:
         relations = {relation.get("name"): relation for relation in table.get("relations", ())}
-        if unknown := [name for name in kept if name not in relations]:
+        if unknown := [name for name in keep if name not in relations]:
             raise EnvironmentFault(f"{file}: keep: no relation {', '.join(unknown)} is included")
-        table["relations"] = [one for name, one in relations.items() if name in kept]
+        table["relations"] = [relation for name, relation in relations.items() if name in keep]
     return _merged(table, own)
 
 
@@ -141,8 +141,9 @@ def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def world_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a world file, for editors; no key is required of a file,
-    since another may bring it.
+    """Return the JSON Schema of a world file, for editors.
+
+    No key is required of a file, since another may bring it.
     """
     schema = TypeAdapter(Grammar).json_schema()
     options = TypeAdapter(FileOptions).json_schema()

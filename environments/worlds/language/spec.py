@@ -1,5 +1,6 @@
-"""The data model of a world's language: relations with their surface forms, pools of
-values, people, small talk.
+"""The data model of a world's language.
+
+It has relations with their surface forms, pools of values, people and small talk.
 
 A `Grammar` is data, read from TOML by `loading`. The engine (`story`, `questions`) knows
 nothing of jobs or pets: it knows seven *kinds* of relation and fills the slots of the
@@ -327,10 +328,10 @@ _SLOT: Final = re.compile(r"\{(\w+)\}")
 
 
 def slots_of(form: str) -> frozenset[str]:
-    """The slots of a form, without the mark of the article: {a_value} counts as `value`."""
+    """Return the slots of a form; {a_value} counts as `value`."""
     return frozenset(slot.removeprefix("a_") for slot in _SLOT.findall(form))
 
 
 def half(forms: Sequence[T], *, held_out: bool) -> tuple[tuple[int, T], ...]:
-    """The (place, form) pairs of one half: even places for training, odd ones held out."""
+    """Return the (place, form) pairs of one half: even places for training, odd held out."""
     return tuple(enumerate(forms))[held_out::2]

@@ -16,8 +16,9 @@ _EXTRA: Final = "yes no a an my 's , and he she him her his I me"
 
 
 def tiny_vocabulary() -> tuple[str, ...]:
-    """Return every word that level `tiny` can write, question, answer or say, in lower
-    case and alphabetical order.
+    """Return every word that level `tiny` can write, question, answer or say.
+
+    Words are in lower case and alphabetical order.
 
     A word is a run of letters and digits, or one other sign. Counts, which are numbers,
     go up to 31 like the days of a month.

@@ -1,5 +1,4 @@
-"""From the truth to questions: every question that the tellings so far can answer, and
-some that they cannot.
+"""From the truth to questions: those that the tellings answer, and some they cannot.
 
 `candidates` is a pure function of a truth. The evidence of a question is the turns of
 all tellings that its answer rests on, those that ended the value included, so a view of
@@ -88,8 +87,9 @@ def _owners(lexicon: Lexicon, state: State) -> dict[tuple[str, str], set[str]]:
 
 
 def _shadowed(lexicon: Lexicon, state: State) -> set[Key]:
-    """Return events of which a person may have had more than was told as such: as
-    somebody's company, or as a plan that came true.
+    """Return events of which a person may have had more than was told as such.
+
+    They had them as somebody's company, or as a plan that came true.
     """
     shadowed = {(held.company, name) for (_, name), values in state.items() for held in values}
     done = {

@@ -1,11 +1,11 @@
-"""Notes in words: what an ideal memory of a world would write down, and what a note says.
+"""Notes in words: the texts that an ideal memory of a world writes down.
 
-`written` and `read` are each other's inverse for every relation of a grammar, so
-whether a policy's note is right can be told by rule:
+`of_held` and `read` are each other's inverse for every relation of a grammar, so a rule
+can tell whether a policy's note is right:
 
     Tom Hill lives in Bonn
     Tom Hill bought lamp (on 10 February)
-    Max Wood had pony (until 18 February)          never written by the ideal manager, which deletes instead
+    Max Wood had pony (until 18 February)     the ideal manager deletes instead
     Mia Lake missed the train (because the clock stood still)
 
 A text that is no note reads as None: a reader of notes gets nothing from it.
@@ -21,8 +21,9 @@ from functools import cached_property
 
 from environments.worlds.language.days import MONTHS, Calendar, day_text
 from environments.worlds.language.lexicon import Lexicon
+from environments.worlds.language.spec import Kind
 from environments.worlds.readers.players import Note
-from environments.worlds.truth import Held, Telling
+from environments.worlds.truth import Held, Key, Telling
 
 _DETAILS = re.compile(r"^(?P<said>.*?)(?: ?\((?P<details>[^()]*)\))?\.?$")
 
@@ -35,15 +36,16 @@ class NoteLanguage:
 
     @cached_property
     def _phrases(self) -> Mapping[str, str]:
-        """Words of a relation, with the blank after them, to its name; longest first,
-        so that "lives in" is not read as "lives".
+        """Relation names by their words with the blank after them.
+
+        The longest come first, so that "lives in" is not read as "lives".
         """
         words = {f"{name.replace('_', ' ').lower()} ": name for name in self.lexicon.relations}
         return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
 
     @cached_property
     def _people(self) -> Mapping[str, str]:
-        """How a note about somebody begins to their name, longest first."""
+        """People by the beginning of a note about them, longest first."""
         names = sorted(
             (person.name for person in self.lexicon.grammar.people), key=len, reverse=True
         )
@@ -51,75 +53,55 @@ class NoteLanguage:
 
     @property
     def calendar(self) -> Calendar:
-        """How days are named."""
+        """The way in which days are named."""
         return self.lexicon.grammar.calendar
 
-    def told(self, telling: Telling) -> str:
-        """The note that a telling deserves by itself."""
-        event = self.lexicon.relations[telling.relation].kind in ("event", "plan")
-        return self._text(
-            telling.subject,
-            telling.relation,
-            telling.value,
-            day=telling.day,
-            event=event,
-            place=telling.place,
-            company=telling.company,
-            cause=telling.cause,
-        )
+    def of_telling(self, telling: Telling) -> str:
+        """Return the note that a telling deserves by itself."""
+        kind = self.lexicon.relations[telling.relation].kind
+        return self._text(telling, telling.key, kind=kind, day=telling.day)
 
-    def held(self, subject: str, relation: str, held: Held) -> str:
-        """The note of a value as the state holds it."""
-        return self._text(
-            subject,
-            relation,
-            held.value,
-            day=held.start if held.dated else None,
-            event=held.kind in ("event", "plan"),
-            place=held.place,
-            company=held.company,
-            cause=held.cause,
-            outcome=held.outcome,
-        )
+    def of_held(self, subject: str, relation: str, held: Held) -> str:
+        """Return the note of a value as the state holds it."""
+        day = held.start if held.dated else None
+        return self._text(held, (subject, relation), kind=held.kind, day=day, outcome=held.outcome)
 
     def _text(
         self,
-        subject: str,
-        relation: str,
-        value: str,
+        value: Telling | Held,
+        key: Key,
         *,
+        kind: Kind,
         day: date | None,
-        event: bool,
-        place: str = "",
-        company: str = "",
-        cause: str = "",
         outcome: bool | None = None,
     ) -> str:
+        dated = "on" if kind in ("event", "plan") else "since"
         details = (
-            f"{'on' if event else 'since'} {day_text(self.calendar, day)}" if day else "",
-            f"at {place}" if place else "",
-            f"with {company}" if company else "",
-            f"because {cause}" if cause else "",
+            f"{dated} {day_text(self.calendar, day)}" if day else "",
+            f"at {value.place}" if value.place else "",
+            f"with {value.company}" if value.company else "",
+            f"because {value.cause}" if value.cause else "",
             {None: "", True: "it was so", False: "it was not so"}[outcome],
         )
-        said = f"{subject} {relation.replace('_', ' ')} {value}"
+        subject, relation = key
+        statement = f"{subject} {relation.replace('_', ' ')} {value.value}"
         known = "; ".join(detail for detail in details if detail)
-        return f"{said} ({known})" if known else said
+        return f"{statement} ({known})" if known else statement
 
     def read(self, text: str, *, said_on: date | None = None) -> Note | None:
-        """What a note says; None when it is not one.
+        """Read a note; return None for a text that is none.
 
         A year that a short calendar leaves out is that of `said_on`.
         """
         match = _DETAILS.match(" ".join(text.split()))
         if match is None:
             return None
-        said = match["said"]
-        lowered = said.lower()
+        statement = match["said"]
+        lowered = statement.lower()
         beginning = next(filter(lowered.startswith, self._people), None)
         if beginning is None:
             return None
-        rest = said[len(beginning) :]
+        rest = statement[len(beginning) :]
         lowered = rest.lower()
         phrase = next(filter(lowered.startswith, self._phrases), None)
         if phrase is None:
@@ -156,13 +138,13 @@ class NoteLanguage:
 
 
 def _details(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    details: dict[str, str] = {}
     for part in text.split(";"):
         words = part.strip()
         if words in ("it was so", "it was not so"):
-            found["it was"] = "so" if words == "it was so" else "not"
+            details["it was"] = "so" if words == "it was so" else "not"
             continue
         key, _, value = words.partition(" ")
         if value:
-            found[key] = value
-    return found
+            details[key] = value
+    return details

@@ -1,5 +1,6 @@
-"""Readers with perfect ears and different memories, to prove that the questions of a
-world ask for memory and for nothing else.
+"""Readers that hear everything and remember differently.
+
+They prove that the questions of a world test memory and nothing else.
 
     oracle        keeps the state: every value with its span, revised as told
     last_write    keeps the newest value of everything and forgets the one it replaces
@@ -67,7 +68,7 @@ class Note:
 
 
 def read_note(item: MemoryItem) -> Note:
-    """The note that an item says."""
+    """Return the note in an item's text."""
     return Note(**json.loads(item.text))
 
 
@@ -81,9 +82,7 @@ class Player:
     name: PlayerName
 
     async def remember(self, session: Session) -> IngestReport:
-        """Store the session and bring the notes in line with what the player holds
-        after it, in one commit.
-        """
+        """Store the session and update the notes, in one commit."""
         fresh = await self.base.bank.store_session(session)
         if fresh and self.name != "empty":
             number = self.truth.session_ids.index(session.id)
@@ -103,9 +102,9 @@ class Player:
 
     def _ops(self, number: int, session: Session) -> Iterator[MemoryOp]:
         tellings = tuple(telling for telling in self.truth.tellings if telling.session <= number)
-        wanted = notes_of(self.name, tellings)
+        notes = notes_of(self.name, tellings)
         items = self.base.bank.state.items
-        for item_id, (note, turn_ids) in wanted.items():
+        for item_id, (note, turn_ids) in notes.items():
             old = items.get(item_id)
             if old is None:
                 fact = Fact(
@@ -118,15 +117,15 @@ class Player:
             elif old.text != note.text:
                 yield Update(id=item_id, text=note.text, source_turn_ids=turn_ids)
         for item_id, item in items.items():
-            if item.active and item_id not in wanted:
+            if item.active and item_id not in notes:
                 yield Delete(id=item_id)
 
     async def ask(self, question: Question) -> Answer:
-        """What the notes say; abstains when they say nothing.
+        """Answer from the notes; abstain when they say nothing.
 
         Raises `EnvironmentFault` for a question of another episode.
         """
-        probe = next((one for one in self.truth.probes if one.probe_id == question.id), None)
+        probe = next((probe for probe in self.truth.probes if probe.probe_id == question.id), None)
         if probe is None:
             raise EnvironmentFault(
                 f"question {question.id!r} is not of episode {self.truth.episode_id!r}"
@@ -136,26 +135,27 @@ class Player:
         used = [
             (item, note) for item, note in known if self.name == "random" or _concerns(probe, note)
         ]
-        found = answer_from(self.name, self.calendar, probe, [note for _, note in used])
+        text = answer_from(self.name, self.calendar, probe, [note for _, note in used])
         hits = tuple(Hit(id=item.id, score=1.0, item=item) for item, _ in used)
-        if not found:
+        if not text:
             return Answer(text="", verdict=Verdict.ABSTAINED, question=question)
-        return Answer(text=found, hits=hits, question=question)
+        return Answer(text=text, hits=hits, question=question)
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.base.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> Player:
-        """The same player on a private memory that starts from a snapshot."""
+        """Return the same player on a private memory that starts from a snapshot."""
         return replace(self, base=self.base.at(snapshot))
 
 
 def notes_of(
     name: PlayerName, tellings: tuple[Telling, ...]
 ) -> Mapping[str, tuple[Note, tuple[str, ...]]]:
-    """What a player holds after these tellings: item id to its note and the turns it
-    rests on, in order of telling.
+    """Return what a player holds after these tellings, in order of telling.
+
+    An item id leads to its note and the turns it rests on.
     """
     if name in ("oracle", "last_write"):
         folding = Folding()
@@ -163,7 +163,7 @@ def notes_of(
             folding.tell(telling)
         return dict(_held(folding.state(), newest=name == "last_write"))
     return {
-        f"mem_{telling.id}": (_said(telling), (telling.turn_id,))
+        f"mem_{telling.id}": (_note_of(telling), (telling.turn_id,))
         for telling in tellings
         if telling.act in _CHANGES and name != "empty"
     }
@@ -192,7 +192,7 @@ def _note(subject: str, relation: str, held: Held) -> Note:
     )
 
 
-def _said(telling: Telling) -> Note:
+def _note_of(telling: Telling) -> Note:
     day = telling.day or telling.said_on
     return Note(
         subject=telling.subject,
@@ -216,24 +216,28 @@ def _concerns(probe: ProbeTruth, note: Note) -> bool:
 
 
 def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> str:
-    """The answer that the notes give, oldest first; empty for none."""
+    """Return the answer that the notes give, oldest first; empty for none."""
     if name == "random":
         return random.Random(probe.probe_id).choice(notes).value if notes else ""
-    told = [note for note in notes if note.relation == probe.relation]
-    mine = told if probe.ask == "who" else [note for note in told if note.subject == probe.subject]
-    if not mine:
+    related = [note for note in notes if note.relation == probe.relation]
+    own = (
+        related
+        if probe.ask == "who"
+        else [note for note in related if note.subject == probe.subject]
+    )
+    if not own:
         return ""
-    found = _READERS[probe.ask](calendar, probe, mine)
-    if name == "append_all" or (found and mine[0].kind == "set" and probe.ask == "now"):
-        return ", ".join(found)
-    return found[0] if found else ""
+    answers = _READERS[probe.ask](calendar, probe, own)
+    if name == "append_all" or (answers and own[0].kind == "set" and probe.ask == "now"):
+        return ", ".join(answers)
+    return answers[0] if answers else ""
 
 
-def _now(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _now(_calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.value for note in notes if not note.end]
 
 
-def _then(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _then(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     assert probe.day is not None
     day = probe.day.isoformat()
     if notes[0].kind == "event":
@@ -249,39 +253,39 @@ def _when(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]
     ]
 
 
-def _count(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _count(calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [count_answers(calendar, sum(not note.end for note in notes))[0]]
 
 
-def _order(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    asked = sorted(
+def _order(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+    named = sorted(
         (note for note in notes if note.value in (probe.value, probe.other)),
         key=lambda note: note.start,
     )
-    return [note.value for note in asked]
+    return [note.value for note in named]
 
 
-def _who(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _who(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.subject for note in notes if note.value == probe.value and not note.end]
 
 
-def _where(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _where(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.place for note in notes if note.value == probe.value and note.place]
 
 
-def _with(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _with(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.company for note in notes if note.value == probe.value and note.company]
 
 
-def _why(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+def _why(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
     return [note.cause for note in notes if note.value == probe.value and note.cause]
 
 
-def _outcome(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
-    told = [
+def _outcome(_calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> list[str]:
+    outcomes = [
         note.outcome for note in notes if note.value == probe.value and note.outcome is not None
     ]
-    return ["yes" if outcome else "no" for outcome in told]
+    return ["yes" if outcome else "no" for outcome in outcomes]
 
 
 _READERS: Final[Mapping[str, Callable[[Calendar, ProbeTruth, list[Note]], list[str]]]] = {

@@ -1,5 +1,6 @@
-"""A reader of notes: the fixed answering agent of worlds, which understands every
-question and believes what it finds first.
+"""A reader of notes: the fixed answering agent of worlds.
+
+It understands every question and believes the note that search ranks first.
 
 It searches its memory as any agent does, reads the hits as notes (a text that is no
 note tells it nothing) and answers from the best-ranked one that fits. Two notes that
@@ -24,7 +25,10 @@ from memagent.core.snapshot import MemorySnapshot
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReader:
-    """Answers the probes of known worlds from the notes in a bank; hears sessions as `base` does."""
+    """Answers the probes of known worlds from the notes in a bank.
+
+    It remembers sessions as `base` does.
+    """
 
     base: AsyncAgent
     language: NoteLanguage
@@ -34,10 +38,11 @@ class WorldReader:
     """Hits read."""
 
     def knowing(self, *truths: Truth) -> WorldReader:
-        """The same reader, able to answer the questions of these worlds too."""
+        """Return the same reader, able to answer the questions of these worlds too."""
         return replace(
             self,
-            probes=self.probes | {one.probe_id: one for truth in truths for one in truth.probes},
+            probes=self.probes
+            | {probe.probe_id: probe for truth in truths for probe in truth.probes},
         )
 
     async def remember(self, session: Session) -> IngestReport:
@@ -45,7 +50,7 @@ class WorldReader:
         return await self.base.remember(session)
 
     async def ask(self, question: Question) -> Answer:
-        """The answer of the best-ranked notes; abstains when none fits.
+        """Return the answer of the best-ranked notes; abstain when none fits.
 
         Raises `EnvironmentFault` for a question of an unknown world.
         """
@@ -57,12 +62,12 @@ class WorldReader:
         hits = await self.base.search(question.text, k=self.k)
         known: list[tuple[Hit, Note]] = []
         for hit in hits:
-            said = (
+            said_on = (
                 hit.item.said_at.date()
                 if hit.item is not None and hit.item.said_at is not None
                 else None
             )
-            note = self.language.read(hit.text, said_on=said)
+            note = self.language.read(hit.text, said_on=said_on)
             if note is not None and all(note.claim != other.claim for _, other in known):
                 known.append((hit, note))
         used = [(hit, note) for hit, note in known if note.relation == probe.relation]
@@ -73,17 +78,18 @@ class WorldReader:
         return Answer(text=text, citations=cited, hits=tuple(hits), question=question)
 
     def snapshot(self) -> MemorySnapshot:
-        """The memory as it is."""
+        """Return the memory as it is."""
         return self.base.snapshot()
 
     def at(self, snapshot: MemorySnapshot) -> WorldReader:
-        """The same reader on a private memory that starts from a snapshot."""
+        """Return the same reader on a private memory that starts from a snapshot."""
         return replace(self, base=self.base.at(snapshot))
 
 
 def overwritten(truth: Truth) -> frozenset[str]:
-    """Ids of the probes about a present value that was changed or corrected: those that
-    only a consolidated memory answers.
+    """Return the ids of the probes about a present value that was changed or corrected.
+
+    Only a consolidated memory answers them.
     """
     changed = {
         telling.key for telling in truth.tellings if telling.act in (Act.CHANGE, Act.CORRECT)

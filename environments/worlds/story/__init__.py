@@ -1,3 +1,1 @@
-"""The story of an episode: its people, what is told in which session, and the dialogue
-that tells it.
-"""
+"""The story of an episode: its people, its sessions, and the dialogue that tells it."""

@@ -1,6 +1,4 @@
-"""A story before it is written: beats (things to tell), threads (values that can be
-revised), the dates of the sessions.
-"""
+"""A story before it is written: beats, threads and the dates of the sessions."""
 
 from __future__ import annotations
 

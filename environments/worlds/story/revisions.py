@@ -20,8 +20,10 @@ class Revisions:
         self.draft, self.rng, self.writer, self.spares = draft, draft.rng, draft.writer, spares
 
     def revise(self) -> bool:
-        """Revise something told in an earlier session; correct something of this one or
-        the last. Return False when nothing could be revised.
+        """Revise something told in an earlier session.
+
+        A correction may be of this session or the last. Returns False when nothing
+        could be revised.
         """
         threads = list(self.draft.open_threads())
         if not threads:

@@ -19,7 +19,7 @@ from places import ROOT
 
 from environments import EnvironmentFault
 from environments.datasets.synthetic import synthetic
-from environments.demonstrations.ideal import OracleModel
+from environments.demonstrations.oracle import OracleModel
 from environments.tasks.label_learning import LabelLearning
 from memagent.core.exchange import Message, ModelRequest, Role
 

@@ -21,11 +21,12 @@ from typing import Final, cast
 Point = tuple[float, float]
 Band = tuple[float, float, float]
 """(x, low, high)"""
+Figure = tuple[float, float | None, float | None]
+"""A value, and the ends of its interval where it has one."""
 Row = tuple[float, ...]
 WIDTH: Final = 360
 HEIGHT: Final = 220
 LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 12, HEIGHT - 40
-"""The edges of the drawing area."""
 _MOST_POINTS: Final = 240
 _MOST_COLUMNS: Final = 60
 _MOST_DOTS: Final = 1_500
@@ -42,17 +43,6 @@ class Curve:
     points: Sequence[Point]
     bands: Sequence[Band] = ()
     tone: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A labelled bar from 0 to `value`, which is at most 1, with a whisker for its interval."""
-
-    label: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    best: bool = False
 
 
 def number(value: float) -> str:
@@ -204,31 +194,38 @@ def dot_chart(
     return Chart(title=title, note=note, svg=_svg(title, "".join(marks)))
 
 
-def bar_chart(title: str, bars: Sequence[Bar], *, note: str = "") -> Chart:
-    """Draw bars over [0, 1] below each other; those without a value keep an empty track."""
-    left = 12.0 + max((min(150.0, 6.4 * len(bar.label)) for bar in bars), default=0.0)
+def bar_chart(
+    title: str, bars: Sequence[tuple[str, Figure | None, bool]], *, note: str = ""
+) -> Chart:
+    """Draw (label, figure, best) as bars over [0, 1], with a whisker for each interval."""
+    left = 12.0 + max((min(150.0, 6.4 * len(label)) for label, *_ in bars), default=0.0)
     wide, bottom = WIDTH - 44.0 - left, _BAR * len(bars)
     marks = [
         _tag("line", "grid", x1=left + wide * tick, x2=left + wide * tick, y1=0, y2=bottom + 4)
         + _text(left + wide * tick, bottom + 17, number(tick), "middle")
         for tick in ticks(0.0, 1.0)
     ]
-    marks += [_bar(bar, place * _BAR, left, wide) for place, bar in enumerate(bars)]
+    for place, (label, figure, best) in enumerate(bars):
+        middle = place * _BAR + _BAR / 2
+        marks.append(_text(left - 8, middle + 4, label, "end"))
+        marks.append(_bar(label, figure, "bar best" if best else "bar", (left, middle, wide)))
     return Chart(title=title, note=note, svg=_svg(title, "".join(marks), height=bottom + 24))
 
 
-def _bar(bar: Bar, top: float, left: float, wide: float) -> str:
-    middle, box = top + _BAR / 2, {"x": left, "y": top + 5, "height": _BAR - 10, "rx": 3}
-    marks = _text(left - 8, middle + 4, bar.label, "end") + _tag("rect", "track", width=wide, **box)
-    if bar.value is None:
-        return marks
-    words, css = _title(f"{bar.label}: {bar.value:.3f}"), "bar best" if bar.best else "bar"
-    marks += _tag("rect", css, words, width=max(bar.value, 0.004) * wide, **box)
-    if bar.low is not None and bar.high is not None:
-        low, high = (round(left + end * wide, 1) for end in (bar.low, bar.high))
-        ends = f"M{low} {middle - 4}v8M{high} {middle - 4}v8"
-        marks += _tag("path", "whisker", d=f"M{low} {middle}H{high}{ends}")
-    return marks + _text(WIDTH - 38, middle + 4, f"{bar.value:.3f}")
+def _bar(label: str, figure: Figure | None, css: str, place: tuple[float, float, float]) -> str:
+    """Draw a bar at (left, middle, full width); without a figure only its empty track."""
+    left, middle, wide = place
+    box = {"x": left, "y": middle - 7, "height": 14, "rx": 3}
+    track = _tag("rect", "track", width=wide, **box)
+    if figure is None:
+        return track
+    value, *ends = figure
+    words = _title(f"{label}: {value:.3f}")
+    bar = _tag("rect", css, words, width=max(value, 0.004) * wide, **box)
+    x0, x1 = (round(left + (value if end is None else end) * wide, 1) for end in ends)
+    path = f"M{x0} {middle}H{x1}M{x0} {middle - 4}v8M{x1} {middle - 4}v8"
+    whisker = _tag("path", "whisker", d=path) if None not in ends else ""
+    return track + bar + whisker + _text(WIDTH - 38, middle + 4, f"{value:.3f}")
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final, cast
 
-from memagent.pages.charts import Band, Point
-from memagent.pages.document import Figure
+from memagent.pages.charts import Band, Figure, Point
 
 Json = dict[str, Any]
 Interval = Callable[[Sequence[float]], tuple[float, float] | None]

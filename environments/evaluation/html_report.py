@@ -125,7 +125,7 @@ def _memory_sizes(arms: Sequence[ArmReport], name: str) -> str:
             spot = (round(cell[0], 3), round(arm.costs.memory_tokens / dialogue, 3))
             places.setdefault(spot, []).append(arm.arm)
     dots = [(x, y, ", ".join(names)) for (x, y), names in sorted(places.items())]
-    axes = Axes(across=name, shown=share, high=max([1.0, *(y for _, y, _ in dots)]))
+    axes = Axes(across=name, format_y=share, high=max([1.0, *(y for _, y, _ in dots)]))
     return figures([dot_chart(f"{name} against the size of memory", dots, axes)])
 
 

@@ -63,14 +63,14 @@ def share(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """What the axes show; without `low` and `high` the values themselves bound the picture."""
+    """The axes of a picture; without `low` and `high` the values themselves bound it."""
 
     across: str = "update"
     """The unit of x."""
     low: float | None = None
     high: float | None = None
-    shown: Callable[[float], str] = number
-    """How a y is written."""
+    format_y: Callable[[float], str] = number
+    """The text of a y."""
     borders: Sequence[float] = ()
     """Each x at which a dashed line stands."""
     ring: float | None = None
@@ -117,7 +117,9 @@ def line_chart(
     marks = "".join(_band(curve, frame) for curve in curves if len(curve.bands) > 1)
     marks += "".join(_line(curve, frame, axes) for curve in curves)
     svg = _svg(f"{title}. {words}", frame.axes(axes) + marks)
-    return Chart(title=title, note=note, svg=svg, legend=[(one.tone, one.name) for one in curves])
+    return Chart(
+        title=title, note=note, svg=svg, legend=[(curve.tone, curve.name) for curve in curves]
+    )
 
 
 def column_chart(
@@ -150,7 +152,7 @@ def column_chart(
         if place % every == 0:
             marks.append(_text(middle, BOTTOM + 17, number(x), "middle"))
         for name, tone, part in zip(names, count(), parts, strict=False):
-            words = f"{name}, {axes.across} {number(x)}: {axes.shown(part)}"
+            words = f"{name}, {axes.across} {number(x)}: {axes.format_y(part)}"
             marks.append(
                 _column(frame, words, tone, (left, thick), (base, base + part)) * bool(part)
             )
@@ -283,7 +285,7 @@ class _Frame:
         return self.levels(axes) + self.steps(whole=True) + unit + borders
 
     def levels(self, axes: Axes) -> str:
-        places = [(self.y(value), axes.shown(value)) for value in ticks(self.y0, self.y1)]
+        places = [(self.y(value), axes.format_y(value)) for value in ticks(self.y0, self.y1)]
         return "".join(
             _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
             + _text(LEFT - 6, y + 4, words, "end")
@@ -325,7 +327,7 @@ def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
     """Draw the line, and a dot for each point where points are few."""
     marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
     for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
-        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.shown(y)}")
+        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.format_y(y)}")
         css, radius = (" ring", 4.5) if x == axes.ring else ("", 2.6)
         places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
         marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
@@ -340,15 +342,15 @@ def _column(frame: _Frame, words: str, tone: int, x: Point, y: Point) -> str:
 
 
 def _curve_words(curve: Curve, axes: Axes) -> str:
-    shown, (x0, y0), (x1, y1) = axes.shown, curve.points[0], curve.points[-1]
+    format_y, (x0, y0), (x1, y1) = axes.format_y, curve.points[0], curve.points[-1]
     if x0 == x1:
-        return f"{curve.name}: {shown(y0)} at {axes.across} {number(x0)}"
+        return f"{curve.name}: {format_y(y0)} at {axes.across} {number(x0)}"
     values = [y for _, y in curve.points]
-    ends = f"{shown(y0)} at {axes.across} {number(x0)}, {shown(y1)} at {number(x1)}"
-    return f"{curve.name}: {ends}, between {shown(min(values))} and {shown(max(values))}"
+    ends = f"{format_y(y0)} at {axes.across} {number(x0)}, {format_y(y1)} at {number(x1)}"
+    return f"{curve.name}: {ends}, between {format_y(min(values))} and {format_y(max(values))}"
 
 
-def _tag(name: str, css: str, body: str = "", **attributes: float | str) -> str:
+def _tag(name: str, css: str, body: str = "", /, **attributes: float | str) -> str:
     values = "".join(
         f' {key}="{value if isinstance(value, str) else round(value, 1)}"'
         for key, value in attributes.items()

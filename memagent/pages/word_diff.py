@@ -16,12 +16,13 @@ from typing import Final, Literal, NamedTuple
 
 _WORD = re.compile(r"\s+|\w+\s*|[^\w\s]\s*")
 _MOST_WORDS: Final = 1_500
+Kind = Literal["same", "del", "ins"]
 
 
 class Piece(NamedTuple):
     """A stretch of text that stayed, went or came."""
 
-    kind: Literal["same", "del", "ins"]
+    kind: Kind
     text: str
 
 
@@ -39,8 +40,12 @@ def word_diff(before: str, after: str) -> list[Piece]:
         Piece("same", "".join(old[len(old) - tail :])),
     ]
     filled = (piece for piece in pieces if piece.text)
-    groups = groupby(filled, key=lambda piece: piece.kind)
+    groups = groupby(filled, key=_kind)
     return [Piece(kind, "".join(piece.text for piece in group)) for kind, group in groups]
+
+
+def _kind(piece: Piece) -> Kind:
+    return piece.kind
 
 
 def _common(old: list[str], new: list[str]) -> int:

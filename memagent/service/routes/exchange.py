@@ -105,9 +105,9 @@ async def answer_events(
     With a speaker the exchange is remembered.
     """
     values: dict[str, Any] = {}
-    kept = question_kept(call, question.text, speaker=speaker) if speaker is not None else None
+    guard = question_kept(call, question.text, speaker=speaker) if speaker is not None else None
     try:
-        async with kept or nullcontext():
+        async with guard or nullcontext():
             with call.agent() as agent:
                 async for node, update in agent.stream(question):
                     values |= update

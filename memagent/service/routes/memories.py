@@ -163,19 +163,19 @@ async def list_memories(
     """List what is remembered, oldest said first."""
     with call.agent() as agent:
         memory = agent.memory if as_of.now else await agent.memory.as_of(as_of)
-        shown = await memory.get_all(where=where, include_deleted=include_deleted)
-        listed = shown if cursor is None else await memory.get_all(include_deleted=True)
-    passing = {item.id for item in shown}
+        matching = await memory.get_all(where=where, include_deleted=include_deleted)
+        everything = matching if cursor is None else await memory.get_all(include_deleted=True)
+    ids = {item.id for item in matching}
     terms = content_id(
         "t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values())
     )
     terms += f"{include_deleted}{as_of.model_dump_json()}"
     items, further = page_of(
         call,
-        listed,
+        everything,
         PageRequest("memories", cursor, limit, terms),
         id_of=lambda item: item.id,
-        shown=lambda item: item.id in passing,
+        visible=lambda item: item.id in ids,
     )
     return record(MemoryPage(items=tuple(items), next_cursor=further))
 

@@ -139,9 +139,9 @@ def page_of(
     request: PageRequest,
     *,
     id_of: Callable[[T], str],
-    shown: Callable[[T], bool] = lambda _: True,
+    visible: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], str | None]:
-    """Return the shown entries behind a cursor, and the cursor behind them.
+    """Return the visible entries behind a cursor, and the cursor behind them.
 
     `entries` is everything in order, what is hidden included: a cursor stands behind an
     entry even when that one is hidden meanwhile. Raises `ServiceError`
@@ -159,7 +159,7 @@ def page_of(
                 "the entry that the cursor stands behind is gone; begin without one",
                 code="invalid_cursor",
             )
-    items = list(islice(filter(shown, islice(entries, start, None)), request.limit + 1))
+    items = list(islice(filter(visible, islice(entries, start, None)), request.limit + 1))
     if len(items) <= request.limit:
         return items, None
     items.pop()

@@ -141,8 +141,8 @@ def link(viewer: Viewer | None, path: str, **query: Any) -> str:
     """
     chosen: dict[str, Any] = {}
     if viewer is not None:
-        scope, asked = viewer.scope, not viewer.local or "user_id" in viewer.request.query_params
-        user_id = scope.user_id if viewer.free and viewer.chosen and asked else None
+        scope, named = viewer.scope, not viewer.local or "user_id" in viewer.request.query_params
+        user_id = scope.user_id if viewer.free and viewer.chosen and named else None
         chosen = {"user_id": user_id, "agent_id": scope.agent_id, "run_id": scope.run_id}
     values = {name: 1 if value is True else value for name, value in (chosen | query).items()}
     pairs = [(name, value) for name, value in values.items() if value not in (None, "", False)]

@@ -35,7 +35,7 @@ async def list_jobs(
         jobs,
         PageRequest("ui/jobs", cursor or None, _PAGE, state.value if state is not None else ""),
         id_of=lambda job: job.id,
-        shown=lambda job: state in (None, job.state),
+        visible=lambda job: state in (None, job.state),
     )
     counts = Counter(job.state for job in jobs)
     return page(

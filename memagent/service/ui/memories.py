@@ -126,7 +126,7 @@ async def _list(
                 _ordered(everything, query.order, (await memory.bank.sync()).touched),
                 PageRequest("ui/memories", query.cursor or None, _PAGE, terms),
                 id_of=lambda item: item.id,
-                shown=lambda item: item.id in passing,
+                visible=lambda item: item.id in passing,
             )
     best = max((hit.score for hit in hits), default=0.0)
     return page(

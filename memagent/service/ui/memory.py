@@ -136,11 +136,11 @@ async def _show(
         state = await agent.bank.sync()
         item = state.items.get(memory_id)
         items = (entry.item for entry in reversed(history) if entry.item is not None)
-        shown = item or next(items, None)
-        if shown is None:
+        latest = item or next(items, None)
+        if latest is None:
             raise MemoryNotFound(f"no memory {memory_id!r}")
-        sources = quotations(agent, shown.source_turn_ids)
-        expired = shown.expired(agent.bank.now())
+        sources = quotations(agent, latest.source_turn_ids)
+        expired = latest.expired(agent.bank.now())
         others = await _others(agent, history[-1])
     edited = form if form is not None and form["do"] == "edit" else None
     conflict = edited is not None and status in (409, 412)
@@ -152,17 +152,17 @@ async def _show(
         status=status,
         id=memory_id,
         item=item,
-        shown=shown,
+        latest=latest,
         etag=etag_of(item) if item is not None else "",
         expired=expired,
         sources=_by_session(sources.values()),
-        lost=len(shown.source_turn_ids) - len(sources),
+        lost=len(latest.source_turn_ids) - len(sources),
         changes=_changes(history)[::-1],
         others=others,
         stats=state.stats.get(memory_id),
         fault=fault,
         form=edited,
-        conflict=word_diff(shown.text, edited["text"]) if edited and conflict else [],
+        conflict=word_diff(latest.text, edited["text"]) if edited and conflict else [],
     )
 
 

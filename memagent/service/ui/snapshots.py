@@ -92,9 +92,9 @@ async def diff(
 ) -> HTMLResponse:
     """Show what changed from one snapshot to another, or until now."""
     infos = await _infos(viewer)
-    found, status, fault = None, 200, ""
+    comparison, status, fault = None, 200, ""
     try:
-        found = await _compared(viewer, before, after) if before else None
+        comparison = await _compared(viewer, before, after) if before else None
     except MemoryNotFound:
         raise
     except MemAgentError as exc:
@@ -108,7 +108,7 @@ async def diff(
         infos=infos,
         before=before,
         after=after,
-        found=found,
+        comparison=comparison,
         fault=fault,
     )
 

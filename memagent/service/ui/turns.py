@@ -52,7 +52,7 @@ Name = Annotated[str, Query(min_length=1, max_length=512)]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionQuery:
     """A question and the search for it, from the address or a form."""
 
     text: Annotated[str, Query(max_length=MAX_QUESTION_CHARS)] = ""
@@ -194,22 +194,22 @@ async def memory(viewer: Reader, id: Name) -> HTMLResponse:
 
 
 @router.get("/ui/turns/question")
-async def question(viewer: Reader, asked: Annotated[Asked, Depends()]) -> HTMLResponse:
+async def question(viewer: Reader, query: Annotated[QuestionQuery, Depends()]) -> HTMLResponse:
     """Show what a search for a question finds, why, and what fits a prompt; ask no model."""
-    if not asked.text.strip():
-        return _show_question(viewer, asked)
+    if not query.text.strip():
+        return _show_question(viewer, query)
     with viewer.agent() as agent:
         search = partial(
             agent.memory.search,
-            asked.text,
-            k=asked.k,
-            recipe=asked.recipe or None,
-            as_of=AsOf(recorded=asked.recorded),
+            query.text,
+            k=query.k,
+            recipe=query.recipe or None,
+            as_of=AsOf(recorded=query.recorded),
         )
-        hits, fitting = await search(), await search(max_tokens=asked.budget)
+        hits, fitting = await search(), await search(max_tokens=query.budget)
     return _show_question(
         viewer,
-        asked,
+        query,
         candidates=explain_hits(hits, taken={hit.id for hit in fitting}),
         block=context_of(fitting).text,
     )
@@ -221,37 +221,37 @@ async def ask(viewer: Asker) -> HTMLResponse:
     form = viewer.form
     recipe = form["recipe"] if form["recipe"] in RECIPES else ""
     text = form["text"].strip()[:MAX_QUESTION_CHARS]
-    asked = Asked(text=text, recipe=recipe, seq=form["seq"])
+    query = QuestionQuery(text=text, recipe=recipe, seq=form["seq"])
     if not text:
-        return _show_question(viewer, asked)
-    as_of = AsOf(recorded=asked.recorded)
+        return _show_question(viewer, query)
+    as_of = AsOf(recorded=query.recorded)
     try:
         answer, hits = await _answered(
             viewer, Question(text=text, recipe=recipe_of(recipe) if recipe else None, as_of=as_of)
         )
     except MemAgentError as exc:
         status, fault = failure(viewer.request, exc)
-        return _show_question(viewer, asked, status=status, fault=fault)
+        return _show_question(viewer, query, status=status, fault=fault)
     taken = {hit.id for hit in answer.hits} if answer.response_ids else ()
     cited = {citation.hit_id for citation in answer.citations}
     return _show_question(
         viewer,
-        asked,
+        query,
         answer=answer,
         verdict=VERDICTS[answer.verdict],
         candidates=explain_hits(hits, taken=taken, cited=cited),
     )
 
 
-def _show_question(viewer: Viewer, asked: Asked, **values: Any) -> HTMLResponse:
-    nothing = {"candidates": None, "block": "", "answer": None, "fault": ""}
+def _show_question(viewer: Viewer, query: QuestionQuery, **values: Any) -> HTMLResponse:
+    nothing: dict[str, Any] = {"candidates": None, "block": "", "answer": None, "fault": ""}
     return page(
         viewer.request,
         "turns/question.html",
         title="Why this was answered",
         active="turns",
-        asked=asked,
-        budgets=sorted({*_BUDGETS, asked.budget}),
+        query=query,
+        budgets=sorted({*_BUDGETS, query.budget}),
         recipes=list(RECIPES),
         has_model=viewer.service.has_model,
         **(nothing | values),

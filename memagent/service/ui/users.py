@@ -73,7 +73,7 @@ async def _show(
         users,
         PageRequest("ui/users", cursor or None, _PAGE, letters),
         id_of=lambda user: user.id,
-        shown=lambda user: letters in user.id.casefold(),
+        visible=lambda user: letters in user.id.casefold(),
     )
     return page(
         viewer.request,

@@ -136,9 +136,8 @@ def column_chart(
     They stand on top of each other, or with `grouped` side by side.
     """
     axes = axes or Axes()
-    rows = thinned(
-        [tuple(v if math.isfinite(v) else 0.0 for v in row) for row in rows], most=_MOST_COLUMNS
-    )
+    rows = [tuple(value if math.isfinite(value) else 0.0 for value in row) for row in rows]
+    rows = thinned(rows, most=_MOST_COLUMNS)
     if not any(any(parts) for _, *parts in rows):
         return Chart(title=title, note=note)
     ys = [y for _, *parts in rows for y in (parts if grouped else (sum(parts),))]
@@ -153,9 +152,8 @@ def column_chart(
             marks.append(_text(middle, BOTTOM + 17, number(x), "middle"))
         for name, tone, part in zip(names, count(), parts, strict=False):
             words = f"{name}, {axes.across} {number(x)}: {axes.format_y(part)}"
-            marks.append(
-                _column(frame, words, tone, (left, thick), (base, base + part)) * bool(part)
-            )
+            if part:
+                marks.append(_column(frame, words, tone, (left, thick), (base, base + part)))
             left, base = (left + thick, base) if grouped else (left, base + part)
     svg = _svg(f"{title}: {', '.join(names)}", "".join(marks))
     return Chart(title=title, note=note, svg=svg, legend=list(enumerate(names)))

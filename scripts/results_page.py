@@ -79,7 +79,7 @@ def _row(arm: str, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def curves(summary: Mapping[str, Any]) -> str:
-    """Draw validation F1 of every arm over tokens as an SVG file that needs no style sheet."""
+    """Draw validation F1 of every arm over tokens as an SVG file without a style sheet."""
     lines: list[Curve] = []
     for place, (arm, by_seed) in enumerate(summary["curves"].items()):
         runs = [points for points in by_seed.values() if points]

@@ -11,8 +11,8 @@ from html import escape
 
 from environments.evaluation import tables
 from environments.evaluation.figures import ArmReport, Figure, Report
-from memagent.pages.charts import Axes, Bar, bar_chart, dot_chart, share
-from memagent.pages.document import Figure as Cell
+from memagent.pages.charts import Axes, bar_chart, dot_chart, share
+from memagent.pages.charts import Figure as Cell
 from memagent.pages.document import (
     best_of,
     figure_cells,
@@ -110,11 +110,8 @@ def _bars(arms: Sequence[ArmReport], name: str) -> str:
     cells = [_cell(arm.overall.get(name)) for arm in arms]
     best = best_of(cells, _pick(name))
     bars = [
-        Bar(
-            label=arm.arm, value=value, low=low, high=high, best=value is not None and value == best
-        )
+        (arm.arm, cell, cell is not None and cell[0] == best)
         for arm, cell in zip(arms, cells, strict=True)
-        for value, low, high in [cell or (None, None, None)]
     ]
     return figures([bar_chart(f"{name} of each arm", bars)])
 
@@ -128,7 +125,7 @@ def _memory_sizes(arms: Sequence[ArmReport], name: str) -> str:
             spot = (round(cell[0], 3), round(arm.costs.memory_tokens / dialogue, 3))
             places.setdefault(spot, []).append(arm.arm)
     dots = [(x, y, ", ".join(names)) for (x, y), names in sorted(places.items())]
-    axes = Axes(across=name, shown=share, high=max([1.0, *(y for _, y, _ in dots)]))
+    axes = Axes(across=name, format_y=share, high=max([1.0, *(y for _, y, _ in dots)]))
     return figures([dot_chart(f"{name} against the size of memory", dots, axes)])
 
 

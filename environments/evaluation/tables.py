@@ -25,15 +25,13 @@ _LAYOUT = (
     ("m_fail_content", "M-Fail text"),
 )
 _FIRST = ("exact", "f1", "overwritten", "abstention_recall", "m_fail")
-"""Figures of a generated world that are shown with their intervals."""
+"""Figures of a generated world that stand with their intervals."""
 WIDTH = 170
-"""Columns used where the output is no terminal."""
+"""Columns of the output where it is no terminal."""
 
 
 def print_report(report: Report) -> None:
-    """Write the tables to standard output: all answerable questions, by category,
-    single conversations, costs; then the notes.
-    """
+    """Write the tables to standard output, then the notes."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
@@ -63,7 +61,7 @@ def print_report(report: Report) -> None:
 
 
 def shown(figure: Figure | None, *, interval: bool = False) -> str:
-    """A figure with three digits, with its interval if wanted and known; a dash for none."""
+    """Format a figure with three digits, with its interval if known; a dash for none."""
     if figure is None or figure.value is None:
         return "-"
     text = f"{figure.value:.3f}"
@@ -78,8 +76,8 @@ def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
     questions = arms[0].questions if arms else 0
     episodes = arms[0].episodes if arms else 0
     table = Table(
-        title=f"Evidence recall over turns, answerable ones of {questions:,} questions, conversations: {episodes} "
-        "[95 % bootstrap interval over conversations]"
+        title=f"Evidence recall over turns, answerable ones of {questions:,} questions, "
+        f"conversations: {episodes} [95 % bootstrap interval over conversations]"
     )
     table.add_column("arm")
     for k in ks:
@@ -95,20 +93,20 @@ def _interval_table(
     figures: Callable[[ArmReport], Mapping[str, Figure]],
     names: Sequence[str] | None = None,
 ) -> Table:
-    """A column for each figure that any arm has, with its interval."""
+    """Return a column for each figure that any arm has, with its interval."""
     known = dict(_LAYOUT) | {name: name.replace("_", " ") for arm in arms for name in arm.playing}
-    found = [figures(arm) for arm in arms]
+    rows = [figures(arm) for arm in arms]
     chosen = [
         name
-        for name in names or (found[0] if found else ())
-        if any((figure := one.get(name)) is not None and figure.value is not None for one in found)
+        for name in names or (rows[0] if rows else ())
+        if any((figure := row.get(name)) is not None and figure.value is not None for row in rows)
     ]
     table = Table(title=f"{title} [95 % bootstrap interval over conversations]")
     table.add_column("arm")
     for name in chosen:
         table.add_column(known[name], justify="right")
-    for arm, one in zip(arms, found, strict=True):
-        table.add_row(arm.arm, *(shown(one.get(name), interval=True) for name in chosen))
+    for arm, row in zip(arms, rows, strict=True):
+        table.add_row(arm.arm, *(shown(row.get(name), interval=True) for name in chosen))
     return table
 
 
@@ -134,8 +132,9 @@ def _plain_table(
 def recall_cells(
     arm: ArmReport, ks: Sequence[int], categories: Sequence[str], episode: str | None = None
 ) -> list[str]:
-    """Recall at every k, joined by slashes: of each category, then of all answerable
-    questions; of one conversation if given.
+    """Return recall at every k, joined by slashes, of each category and of all questions.
+
+    Unanswerable questions do not count. With `episode` it is that conversation's recall.
     """
     overall = arm.overall if episode is None else arm.alone.get(episode, {})
     by_category = arm.categories if episode is None else arm.alone_categories.get(episode, {})
@@ -149,7 +148,8 @@ def recall_cells(
 def _recall_by_category(report: Report, *, episode: str | None = None) -> Table:
     ks = report.config.ks
     table = Table(
-        title=f"{episode + ' by itself: e' if episode else 'E'}vidence recall@{'/'.join(map(str, ks))} by category"
+        title=f"{episode + ' by itself: e' if episode else 'E'}vidence "
+        f"recall@{'/'.join(map(str, ks))} by category"
     )
     table.add_column("arm")
     for category, count in report.counts.items():

@@ -1,1 +1,1 @@
-"""Self-contained HTML pages: one file with style and script inside, nothing loaded from anywhere."""
+"""Self-contained HTML pages, their charts, and the words and figures that they show."""

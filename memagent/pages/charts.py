@@ -21,11 +21,12 @@ from typing import Final, cast
 Point = tuple[float, float]
 Band = tuple[float, float, float]
 """(x, low, high)"""
+Figure = tuple[float, float | None, float | None]
+"""A value, and the ends of its interval where it has one."""
 Row = tuple[float, ...]
 WIDTH: Final = 360
 HEIGHT: Final = 220
 LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 12, HEIGHT - 40
-"""The edges of the drawing area."""
 _MOST_POINTS: Final = 240
 _MOST_COLUMNS: Final = 60
 _MOST_DOTS: Final = 1_500
@@ -42,17 +43,6 @@ class Curve:
     points: Sequence[Point]
     bands: Sequence[Band] = ()
     tone: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A labelled bar from 0 to `value`, which is at most 1, with a whisker for its interval."""
-
-    label: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    best: bool = False
 
 
 def number(value: float) -> str:
@@ -73,14 +63,14 @@ def share(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """What the axes show; without `low` and `high` the values themselves bound the picture."""
+    """The axes of a picture; without `low` and `high` the values themselves bound it."""
 
     across: str = "update"
     """The unit of x."""
     low: float | None = None
     high: float | None = None
-    shown: Callable[[float], str] = number
-    """How a y is written."""
+    format_y: Callable[[float], str] = number
+    """The text of a y."""
     borders: Sequence[float] = ()
     """Each x at which a dashed line stands."""
     ring: float | None = None
@@ -127,7 +117,9 @@ def line_chart(
     marks = "".join(_band(curve, frame) for curve in curves if len(curve.bands) > 1)
     marks += "".join(_line(curve, frame, axes) for curve in curves)
     svg = _svg(f"{title}. {words}", frame.axes(axes) + marks)
-    return Chart(title=title, note=note, svg=svg, legend=[(one.tone, one.name) for one in curves])
+    return Chart(
+        title=title, note=note, svg=svg, legend=[(curve.tone, curve.name) for curve in curves]
+    )
 
 
 def column_chart(
@@ -144,9 +136,8 @@ def column_chart(
     They stand on top of each other, or with `grouped` side by side.
     """
     axes = axes or Axes()
-    rows = thinned(
-        [tuple(v if math.isfinite(v) else 0.0 for v in row) for row in rows], most=_MOST_COLUMNS
-    )
+    rows = [tuple(value if math.isfinite(value) else 0.0 for value in row) for row in rows]
+    rows = thinned(rows, most=_MOST_COLUMNS)
     if not any(any(parts) for _, *parts in rows):
         return Chart(title=title, note=note)
     ys = [y for _, *parts in rows for y in (parts if grouped else (sum(parts),))]
@@ -160,10 +151,9 @@ def column_chart(
         if place % every == 0:
             marks.append(_text(middle, BOTTOM + 17, number(x), "middle"))
         for name, tone, part in zip(names, count(), parts, strict=False):
-            words = f"{name}, {axes.across} {number(x)}: {axes.shown(part)}"
-            marks.append(
-                _column(frame, words, tone, (left, thick), (base, base + part)) * bool(part)
-            )
+            words = f"{name}, {axes.across} {number(x)}: {axes.format_y(part)}"
+            if part:
+                marks.append(_column(frame, words, tone, (left, thick), (base, base + part)))
             left, base = (left + thick, base) if grouped else (left, base + part)
     svg = _svg(f"{title}: {', '.join(names)}", "".join(marks))
     return Chart(title=title, note=note, svg=svg, legend=list(enumerate(names)))
@@ -204,31 +194,38 @@ def dot_chart(
     return Chart(title=title, note=note, svg=_svg(title, "".join(marks)))
 
 
-def bar_chart(title: str, bars: Sequence[Bar], *, note: str = "") -> Chart:
-    """Draw bars over [0, 1] below each other; those without a value keep an empty track."""
-    left = 12.0 + max((min(150.0, 6.4 * len(bar.label)) for bar in bars), default=0.0)
+def bar_chart(
+    title: str, bars: Sequence[tuple[str, Figure | None, bool]], *, note: str = ""
+) -> Chart:
+    """Draw (label, figure, best) as bars over [0, 1], with a whisker for each interval."""
+    left = 12.0 + max((min(150.0, 6.4 * len(label)) for label, *_ in bars), default=0.0)
     wide, bottom = WIDTH - 44.0 - left, _BAR * len(bars)
     marks = [
         _tag("line", "grid", x1=left + wide * tick, x2=left + wide * tick, y1=0, y2=bottom + 4)
         + _text(left + wide * tick, bottom + 17, number(tick), "middle")
         for tick in ticks(0.0, 1.0)
     ]
-    marks += [_bar(bar, place * _BAR, left, wide) for place, bar in enumerate(bars)]
+    for place, (label, figure, best) in enumerate(bars):
+        middle = place * _BAR + _BAR / 2
+        marks.append(_text(left - 8, middle + 4, label, "end"))
+        marks.append(_bar(label, figure, "bar best" if best else "bar", (left, middle, wide)))
     return Chart(title=title, note=note, svg=_svg(title, "".join(marks), height=bottom + 24))
 
 
-def _bar(bar: Bar, top: float, left: float, wide: float) -> str:
-    middle, box = top + _BAR / 2, {"x": left, "y": top + 5, "height": _BAR - 10, "rx": 3}
-    marks = _text(left - 8, middle + 4, bar.label, "end") + _tag("rect", "track", width=wide, **box)
-    if bar.value is None:
-        return marks
-    words, css = _title(f"{bar.label}: {bar.value:.3f}"), "bar best" if bar.best else "bar"
-    marks += _tag("rect", css, words, width=max(bar.value, 0.004) * wide, **box)
-    if bar.low is not None and bar.high is not None:
-        low, high = (round(left + end * wide, 1) for end in (bar.low, bar.high))
-        ends = f"M{low} {middle - 4}v8M{high} {middle - 4}v8"
-        marks += _tag("path", "whisker", d=f"M{low} {middle}H{high}{ends}")
-    return marks + _text(WIDTH - 38, middle + 4, f"{bar.value:.3f}")
+def _bar(label: str, figure: Figure | None, css: str, place: tuple[float, float, float]) -> str:
+    """Draw a bar at (left, middle, full width); without a figure only its empty track."""
+    left, middle, wide = place
+    box = {"x": left, "y": middle - 7, "height": 14, "rx": 3}
+    track = _tag("rect", "track", width=wide, **box)
+    if figure is None:
+        return track
+    value, *ends = figure
+    words = _title(f"{label}: {value:.3f}")
+    bar = _tag("rect", css, words, width=max(value, 0.004) * wide, **box)
+    x0, x1 = (round(left + (value if end is None else end) * wide, 1) for end in ends)
+    path = f"M{x0} {middle}H{x1}M{x0} {middle - 4}v8M{x1} {middle - 4}v8"
+    whisker = _tag("path", "whisker", d=path) if None not in ends else ""
+    return track + bar + whisker + _text(WIDTH - 38, middle + 4, f"{value:.3f}")
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -286,7 +283,7 @@ class _Frame:
         return self.levels(axes) + self.steps(whole=True) + unit + borders
 
     def levels(self, axes: Axes) -> str:
-        places = [(self.y(value), axes.shown(value)) for value in ticks(self.y0, self.y1)]
+        places = [(self.y(value), axes.format_y(value)) for value in ticks(self.y0, self.y1)]
         return "".join(
             _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
             + _text(LEFT - 6, y + 4, words, "end")
@@ -328,7 +325,7 @@ def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
     """Draw the line, and a dot for each point where points are few."""
     marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
     for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
-        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.shown(y)}")
+        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.format_y(y)}")
         css, radius = (" ring", 4.5) if x == axes.ring else ("", 2.6)
         places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
         marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
@@ -343,15 +340,15 @@ def _column(frame: _Frame, words: str, tone: int, x: Point, y: Point) -> str:
 
 
 def _curve_words(curve: Curve, axes: Axes) -> str:
-    shown, (x0, y0), (x1, y1) = axes.shown, curve.points[0], curve.points[-1]
+    format_y, (x0, y0), (x1, y1) = axes.format_y, curve.points[0], curve.points[-1]
     if x0 == x1:
-        return f"{curve.name}: {shown(y0)} at {axes.across} {number(x0)}"
+        return f"{curve.name}: {format_y(y0)} at {axes.across} {number(x0)}"
     values = [y for _, y in curve.points]
-    ends = f"{shown(y0)} at {axes.across} {number(x0)}, {shown(y1)} at {number(x1)}"
-    return f"{curve.name}: {ends}, between {shown(min(values))} and {shown(max(values))}"
+    ends = f"{format_y(y0)} at {axes.across} {number(x0)}, {format_y(y1)} at {number(x1)}"
+    return f"{curve.name}: {ends}, between {format_y(min(values))} and {format_y(max(values))}"
 
 
-def _tag(name: str, css: str, body: str = "", **attributes: float | str) -> str:
+def _tag(name: str, css: str, body: str = "", /, **attributes: float | str) -> str:
     values = "".join(
         f' {key}="{value if isinstance(value, str) else round(value, 1)}"'
         for key, value in attributes.items()

@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from memagent.pages.charts import Chart
-
-Figure = tuple[float, float | None, float | None]
-"""A mean, and the ends of its interval where it has one."""
+from memagent.pages.charts import Chart, Figure
 
 
 def report_page(title: str, head: str, parts: Iterable[str]) -> str:

@@ -1,15 +1,15 @@
-"""The event graph as one HTML page that works without a network: style, script and data
-are inside, nothing is loaded from anywhere.
+"""The event graph as one HTML page that works without a network.
 
-The page draws on a canvas: places come ready from `layout`, so opening it costs no
-simulation. A strict content policy names the digests of our one style and one script;
-stored text is data in a JSON block whose `<`, `>` and `&` are escaped, and the script
-shows it as text nodes only.
+Style, script and data are inside. The page draws on a canvas: places come ready from
+`layout`, so opening it costs no simulation. A strict content policy names the digests of
+our one style and one script; stored text is data in a JSON block whose `<`, `>` and `&`
+are escaped, and the script shows it as text nodes only.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
@@ -23,9 +23,7 @@ from memagent.pages.document import asset, digest_of
 from memagent.pages.layout import force_layout, time_layout
 
 SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
-"""What draws a graph, in the order in which it is loaded; the data has to be in the page
-before.
-"""
+"""The scripts that draw a graph, in the order of loading; the page needs its data before."""
 _STYLES = ("graph_page.css", "graph.css")
 _LANES = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _PULLS = {
@@ -38,9 +36,12 @@ _PULLS = {
 
 
 def graph_page(document: GraphDocument) -> str:
-    """The page as text."""
+    """Return the page as text."""
     style, script = _parts()
-    policy = f"default-src 'none'; style-src {digest_of(style)}; script-src {digest_of(script)}; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; style-src {digest_of(style)}; script-src {digest_of(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
     return Template(asset("graph.html")).substitute(
         policy=policy,
         title=escape(f"Event graph of {document.scope.user_id}"),
@@ -51,7 +52,7 @@ def graph_page(document: GraphDocument) -> str:
 
 
 def safe_json(value: object) -> str:
-    """JSON that stays data inside a script element, whatever its strings hold."""
+    """Return JSON that stays data inside a script element, whatever its strings hold."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -65,14 +66,11 @@ def _parts() -> tuple[str, str]:
 
 
 def page_data(document: GraphDocument) -> dict[str, Any]:
-    """What the script reads; nodes and turns are named by their places in their lists."""
+    """Return what the script reads; edges name nodes and turns by their places in the lists."""
     at = {node.id: number for number, node in enumerate(document.nodes)}
     turns = {turn.id: number for number, turn in enumerate(document.turns)}
-    degree = [0] * len(document.nodes)
-    for edge in document.edges:
-        degree[at[edge.source]] += 1
-        degree[at[edge.target]] += 1
-    links = [(at[e.source], at[e.target], _pull(e, degree[at[e.target]])) for e in document.edges]
+    degree = Counter(end for edge in document.edges for end in (edge.source, edge.target))
+    links = [(at[e.source], at[e.target], _pull(e, degree[e.target])) for e in document.edges]
     network = force_layout(len(document.nodes), links)
     lanes = [_LANES.index(node.kind) for node in document.nodes]
     line, axis = time_layout([_moment(node) for node in document.nodes], lanes, links)
@@ -98,7 +96,7 @@ def page_data(document: GraphDocument) -> dict[str, Any]:
 
 
 def _pull(edge: GraphEdge, degree: int) -> float:
-    """How strongly an edge draws its ends together; what everybody mentions draws little."""
+    """Return how strongly an edge draws its ends together, little to what all mention."""
     pull = _PULLS.get(edge.relation, 1.0)
     return pull * min(1.0, 6.0 / degree) if edge.relation is Relation.MENTIONS else pull
 
@@ -142,8 +140,8 @@ def _known(turn_ids: Iterable[str], turns: dict[str, int]) -> list[int]:
 
 def _moment(node: GraphNode) -> float | None:
     span = node.valid
-    told = (span.start or span.end if span is not None else None) or node.said_at
-    return told.timestamp() if told is not None else None
+    moment = (span.start or span.end if span is not None else None) or node.said_at
+    return moment.timestamp() if moment is not None else None
 
 
 def _iso(at: datetime | None) -> str | None:

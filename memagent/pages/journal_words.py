@@ -71,7 +71,7 @@ class OpView:
     reason: str
     turn_ids: tuple[str, ...]
     since: str
-    """What became of the version later; "" when it stands."""
+    """The later fate of the version; "" when it stands."""
     there: bool
     """Whether the item can still be looked at."""
 
@@ -235,10 +235,10 @@ def op_text(op: MemoryOp | None) -> str:
 
 
 def _session_title(session: Session) -> tuple[Kind, str]:
-    asked = [turn.speaker for turn in session.turns if not turn.recalled]
+    speakers = [turn.speaker for turn in session.turns if not turn.recalled]
     if any(turn.recalled for turn in session.turns):
-        return "chat", f"A question was answered for {_listed(asked)}"
-    return "session", f"Session stored: {_count(session.turns, 'turn')} by {_listed(asked)}"
+        return "chat", f"A question was answered for {_listed(speakers)}"
+    return "session", f"Session stored: {_count(session.turns, 'turn')} by {_listed(speakers)}"
 
 
 def _commit_title(commit: Commit) -> tuple[Kind, str]:

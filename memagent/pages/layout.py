@@ -10,6 +10,7 @@ near.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +28,15 @@ the number of nodes.
 """
 _GOLDEN = np.pi * (3.0 - np.sqrt(5.0))
 _SHAPE = 1.0
-"""Width of the time line to its height, at least."""
+"""The least width of the time line to its height."""
 COLUMN, ROW, ROWS = 30.0, 26.0, 22
-"""Least distance between two nodes of a row, distance of the rows, and most rows of a lane
-of the time line, in pixels and rows.
-"""
+"""Of the time line: least distance of nodes in a row and of rows in pixels, most rows a lane."""
 
 
 def force_layout(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
-    """Places (count, 2) around the origin for nodes linked as (node, node, pull); nodes
-    without a link stand in rows below.
+    """Return places (count, 2) around the origin for nodes linked as (node, node, pull).
+
+    Nodes without a link stand in rows below.
     """
     tied = sorted({end for a, b, _ in links if a != b for end in (a, b)})
     at = {node: number for number, node in enumerate(tied)}
@@ -54,7 +54,7 @@ def force_layout(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
 
 
 def _settled(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
-    """Places of nodes that all have links."""
+    """Return places of nodes that all have links."""
     places = _spiral(_reached(count, links))
     mass: Points = 0.6 + 0.4 * np.sqrt(
         np.bincount([end for a, b, _ in links for end in (a, b)], minlength=count)
@@ -77,11 +77,10 @@ def _settled(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
 def time_layout(
     moments: Sequence[float | None], lanes: Sequence[int], links: Sequence[tuple[int, int, float]]
 ) -> tuple[Points, tuple[float, float, float, float] | None]:
-    """Places by time, one band a lane, and (first moment, last moment, its x, its x);
-    None without any moment.
+    """Return places by time, one band a lane, and (first moment, last moment, x, x).
 
-    Moments are epoch seconds; a node without one stands at the mean of its neighbours,
-    or at the beginning.
+    The latter is None without any moment. Moments are epoch seconds; a node without one
+    stands at the mean of its neighbours, or at the beginning.
     """
     known = [moment for moment in moments if moment is not None]
     count = len(moments)
@@ -90,12 +89,12 @@ def time_layout(
     first, last = min(known), max(known)
     near: list[list[float]] = [[] for _ in range(count)]
     for a, b, _ in links:
-        for one, other in ((a, b), (b, a)):
+        for node, other in ((a, b), (b, a)):
             if (moment := moments[other]) is not None:
-                near[one].append(moment)
+                near[node].append(moment)
     at = [
-        moment if moment is not None else (sum(near[one]) / len(near[one]) if near[one] else first)
-        for one, moment in enumerate(moments)
+        moment if moment is not None else fmean(near[node] or [first])
+        for node, moment in enumerate(moments)
     ]
     width = 900.0
     places, height = _packed(at, lanes, first, width / (last - first) if last > first else 0.0)
@@ -114,8 +113,9 @@ def time_layout(
 def _packed(
     at: Sequence[float], lanes: Sequence[int], first: float, scale: float
 ) -> tuple[Points, float]:
-    """Places (N, 2) in bands, each node in the first row that is free at its time, and
-    the height of all bands.
+    """Return places (N, 2) in bands, and the height of all bands.
+
+    Each node stands in the first row that is free at its time.
     """
     places = np.zeros((len(at), 2))
     top = 0.0
@@ -138,7 +138,7 @@ def _packed(
 
 
 def _reached(count: int, links: Sequence[tuple[int, int, float]]) -> list[int]:
-    """Nodes in the order of breadth-first walks, each from the best connected node left."""
+    """Return nodes in order of breadth-first walks, each from the best connected node left."""
     near: list[list[int]] = [[] for _ in range(count)]
     for a, b, _ in links:
         near[a].append(b)
@@ -186,8 +186,9 @@ def _repelled_by_cells(places: Points, mass: Points) -> Points:
 
 
 def _pushed_from(places: Points, centres: Points, mass: Points, *, near: float) -> Points:
-    """Pushes (N, 2) away from centres (C, 2) of a mass (C,), falling off with distance;
-    `near` (square pixels) softens what is close.
+    """Return pushes (N, 2) away from centres (C, 2) of a mass (C,).
+
+    They fall off with distance; `near` (square pixels) softens what is close.
     """
     square = (
         (places**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2.0 * places @ centres.T
@@ -197,26 +198,27 @@ def _pushed_from(places: Points, centres: Points, mass: Points, *, near: float) 
 
 
 def _local(places: Points, cells: NDArray[np.intp], *, reach: float) -> Points:
-    """A push (N, 2), at most 1 for each pair, away from the nearest few on either side
-    in the same cell.
+    """Return pushes (N, 2) away from the nearest few on either side in the same cell.
+
+    Each pair pushes by at most 1.
     """
     order = np.lexsort((places[:, 0], cells))
     moves = np.zeros_like(places)
     for shift in range(1, 7):
-        one, other = order[:-shift], order[shift:]
-        apart = places[other] - places[one]
+        left, right = order[:-shift], order[shift:]
+        apart = places[right] - places[left]
         length = np.linalg.norm(apart, axis=1)
-        near = (cells[one] == cells[other]) & (length < reach)
+        near = (cells[left] == cells[right]) & (length < reach)
         push = (
             apart
             * (np.where(near, (reach - length) / reach, 0.0) / np.maximum(length, 1e-6))[:, None]
         )
-        moves += _summed(push, other, len(places)) - _summed(push, one, len(places))
+        moves += _summed(push, right, len(places)) - _summed(push, left, len(places))
     return moves
 
 
 def _summed(rows: Points, at: NDArray[np.intp], count: int) -> Points:
-    """Rows (R, 2) added up by index (R,) into (count, 2)."""
+    """Add up rows (R, 2) by index (R,) into (count, 2)."""
     return np.stack([np.bincount(at, rows[:, axis], count) for axis in (0, 1)], axis=1).astype(
         np.float64
     )
@@ -229,7 +231,7 @@ def _cells(places: Points, side: int) -> NDArray[np.intp]:
 
 
 def _pushed_apart(places: Points) -> Points:
-    """The places with overlaps eased, bands of a row's height taken one way and columns the other."""
+    """Ease overlaps, within bands of a row's height and then within columns."""
     least = _GAP * 0.42
     for _ in range(30):
         for axis in (0, 1):

@@ -43,10 +43,10 @@ def validation_charts(run: Run, interval: Interval = normal_interval) -> list[Ch
     best = run.best()
     axes = Axes(low=0.0, borders=run.borders, ring=best[0] if best is not None else None)
     charts: list[Chart] = []
-    for tone, (name, title, note, shown) in enumerate(_VALIDATED):
+    for tone, (name, title, note, format_y) in enumerate(_VALIDATED):
         points, bands = run.validated(name, interval)
         curve = Curve(name=title, points=points, bands=bands, tone=tone)
-        charts.append(line_chart(title, [curve], replace(axes, shown=shown), note=note))
+        charts.append(line_chart(title, [curve], replace(axes, format_y=format_y), note=note))
     return charts
 
 
@@ -54,7 +54,7 @@ def reward_charts(run: Run) -> list[Chart]:
     """Draw the rewards of each kind of group, the ops, and the groups that teach nothing."""
     shares = [dict(run.figure(f"ops/{name}")) for name in _OPS]
     rows = [(step, *(by_step.get(step, 0.0) for by_step in shares)) for step in shares[0]]
-    axes = Axes(low=0.0, high=1.0, shown=share, borders=run.borders)
+    axes = Axes(low=0.0, high=1.0, format_y=share, borders=run.borders)
     flat = "share in which all earned the same, which teaches nothing"
     return [
         branch_chart(run, "Reward", "reward/{}", "by which rollouts were compared"),

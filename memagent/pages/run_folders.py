@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final, cast
 
-from memagent.pages.charts import Band, Point
-from memagent.pages.document import Figure
+from memagent.pages.charts import Band, Figure, Point
 
 Json = dict[str, Any]
 Interval = Callable[[Sequence[float]], tuple[float, float] | None]
@@ -92,7 +91,7 @@ class Run:
 
     @property
     def subject(self) -> str:
-        """What was trained, in a few words."""
+        """The model, design, world and stages, in a few words."""
         size, world = self.setting("model", "size"), self.setting("environment", "kind")
         level = self.setting("environment", "level") if world == "synthetic" else ""
         lengths = [str(stage.sessions) for stage in self.stages if stage.sessions is not None]
@@ -242,9 +241,9 @@ def _stages(home: Path, settings: Json, most_bytes: int, *, steps: bool) -> Iter
         ended = _object(place / "ended.json", most_bytes)
         logs = _stepped(place / "log.jsonl", most_bytes) if steps or not ended else []
         logs = [line for line in logs if finite(_part(line, "logs").get("loss")) is not None]
-        made = max((int(line["step"]) for line in logs), default=0)
+        logged = max((int(line["step"]) for line in logs), default=0)
         updates = _whole(ended.get("steps"))
-        updates = made if updates is None else updates
+        updates = logged if updates is None else updates
         yield Stage(
             name=place.name,
             first=first,

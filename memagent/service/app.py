@@ -94,7 +94,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         yield
     finally:
         await app.state.mcp.close()
-        await exchange.kept_through()
+        await exchange.all_stored()
         await service.stop()
         service.close()
 

@@ -15,7 +15,7 @@ from ui_kit import Stock, chromium, stocked, tab_on
 from ui_pages import links, words
 
 from memagent.core.records import Relation
-from memagent.service.ui.graph import _SAID  # pyright: ignore[reportPrivateUsage]
+from memagent.service.ui.graph import _RELATIONS  # pyright: ignore[reportPrivateUsage]
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -59,7 +59,7 @@ def drawn(page: Any) -> tuple[int, int]:
 
 
 def test_every_relation_has_words() -> None:
-    assert set(_SAID) == set(Relation)
+    assert set(_RELATIONS) == set(Relation)
 
 
 def test_the_canvas_draws_the_graph_that_rest_gives_in_both_layouts(

@@ -34,7 +34,7 @@ from memagent.pages.run_folders import named_run, runs_in
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, one that goes on, one that has just begun, and what is no run."""
+    """A folder with runs that ended, go on and have just begun, and what is no run."""
     home = tmp_path_factory.mktemp("runs")
     write_run(home / "done")
     write_run(home / "going", ended=False)

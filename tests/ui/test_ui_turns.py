@@ -97,10 +97,8 @@ def test_the_feed_tells_every_entry_newest_first(http: httpx.Client) -> None:
     places = [told.index(f"#{row['seq']} ") for row in reversed(log)]
     assert places == sorted(places)
     assert "Session stored: 2 turns by Ana and Ben" in told and "Decided about part 1 of 1" in told
-    assert FACT in told and any(
-        refusal_words(reason) in told
-        for reason in (RejectReason.UNKNOWN_ID, RejectReason.NOT_SHOWN)
-    )
+    refusals = (RejectReason.UNKNOWN_ID, RejectReason.NOT_SHOWN)
+    assert FACT in told and any(refusal_words(reason) in told for reason in refusals)
     older = words(http.get("/ui/turns?before=2"))
     assert "#1 " in older and "#2 " not in older
 

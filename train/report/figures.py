@@ -15,7 +15,7 @@ PHASES = (
     "loss and optimizer",
     "credit and packing",
 )
-"""Where the time of an update goes; the last is what is left."""
+"""The phases of an update by time; the last is the rest."""
 
 
 def phases(run: Run) -> list[Row]:

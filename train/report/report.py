@@ -40,7 +40,7 @@ _TESTED = (
     "failed",
 )
 _BEST = {"f1": max, "exact": max, "overwritten": max, "lost": min}
-"""How the best value of a figure is picked; of others none is marked."""
+"""The choice of the best value of a figure; of others none is marked."""
 _MOST_MEMORIES = 12
 
 

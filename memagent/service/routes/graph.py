@@ -1,6 +1,4 @@
-"""The event graph: its open events, what is around a node, its figures, and the whole
-of it as a file.
-"""
+"""The event graph: its open events, the surroundings of a node, figures, and export."""
 
 from __future__ import annotations
 
@@ -13,11 +11,12 @@ from memagent.client.wire import MAX_PAGE, EventPage, Neighbour, Neighbours
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphFormat
-from memagent.core.records import Id, NodeKind
+from memagent.core.records import Event, EventEdge, Id, NodeKind
 from memagent.core.reports import GraphStats
 from memagent.events.visibility import OutOfSight, events_in_sight
 from memagent.service.routes.memories import Reader, as_of_query
-from memagent.service.routes.responses import page, record, told
+from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
+from memagent.state.fold import BankState
 
 router = APIRouter(tags=["event graph"])
 _TYPES = {
@@ -25,54 +24,68 @@ _TYPES = {
     "json": "application/json",
     "graphml": "application/xml",
 }
-_GRAPH_PAGE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+_GRAPH_PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "frame-ancestors 'none'"
+)
 """The page is one self-contained file with its script inside; it may load nothing."""
 
 
-@router.get("/v1/events", responses=told(EventPage, description="A page of events"))
+@router.get("/v1/events", responses=openapi_responses(EventPage, description="A page of events"))
 async def list_events(
     call: Reader,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """Open events, by id."""
+    """List the open events, by id."""
     with call.agent() as agent:
         state = await agent.bank.sync()
         events = list(events_in_sight(state, expired=agent.bank.expired).values())
-    items, further = page(
-        call, events, id_of=lambda event: event.id, limit=limit, cursor=cursor, listing="events"
+    items, further = page_of(
+        call, events, PageRequest("events", cursor, limit), id_of=lambda event: event.id
     )
     return record(EventPage(items=tuple(items), next_cursor=further))
 
 
 @router.get(
     "/v1/events/{event_id:path}/neighbors",
-    responses=told(Neighbours, description="The node and its edges"),
+    responses=openapi_responses(Neighbours, description="The node and its edges"),
 )
 async def neighbors(event_id: Id, call: Reader) -> Response:
-    """A node of the graph (event, memory, person or topic) and what is one edge away;
-    what is out of sight is left out.
+    """Return a node of the graph and its neighbours in sight.
+
+    A node is an event, a memory, a person or a topic.
     """
     with call.agent() as agent:
-        state = await agent.bank.sync()
-        hidden = OutOfSight(state, Filter(), agent.bank.expired)
-    node = state.graph.node(event_id)
-    if node is None or node.closed or event_id in hidden:
+        view = neighbourhood(await agent.bank.sync(), event_id, agent.bank.expired)
+    if view is None:
         raise MemoryNotFound(f"no event {event_id!r} for user {call.scope.user_id!r}")
-    found = [
-        Neighbour(edge=edge, outgoing=outgoing, node=other)
-        for other_id, edge, outgoing in state.graph.edges_of(event_id)
+    near = [
+        Neighbour(edge=edge, outgoing=outgoing, node=other) for edge, outgoing, other in view[1]
+    ]
+    near.sort(key=lambda each: (each.node.kind is not NodeKind.EVENT, each.node.id, each.edge.key))
+    return record(Neighbours(node=view[0], neighbours=tuple(near)))
+
+
+def neighbourhood(
+    state: BankState, node_id: str, expired: frozenset[str]
+) -> tuple[Event, list[tuple[EventEdge, bool, Event]]] | None:
+    """Return a node in sight and its (edge, outgoing, other node) in sight, else None."""
+    node, hidden = state.graph.node(node_id), OutOfSight(state, Filter(), expired)
+    if node is None or node.closed or node_id in hidden:
+        return None
+    return node, [
+        (edge, outgoing, other)
+        for other_id, edge, outgoing in state.graph.edges_of(node_id)
         if (other := state.graph.node(other_id)) is not None
         and not other.closed
         and other_id not in hidden
     ]
-    found.sort(key=lambda one: (one.node.kind is not NodeKind.EVENT, one.node.id, one.edge.key))
-    return record(Neighbours(node=node, neighbours=tuple(found)))
 
 
-@router.get("/v1/graph/stats", responses=told(GraphStats, description="Figures"))
+@router.get("/v1/graph/stats", responses=openapi_responses(GraphStats, description="Figures"))
 async def graph_stats(call: Reader) -> Response:
-    """Figures of the event graph."""
+    """Return figures of the event graph."""
     with call.agent() as agent:
         return record(await agent.memory.graph_stats())
 
@@ -80,7 +93,7 @@ async def graph_stats(call: Reader) -> Response:
 @router.get(
     "/v1/graph",
     response_class=Response,
-    responses=told(
+    responses=openapi_responses(
         None,
         description="The graph",
         content={kind.partition(";")[0]: {} for kind in _TYPES.values()},
@@ -92,13 +105,18 @@ async def graph(
     format: GraphFormat = "json",
     include_hidden: bool = True,
 ) -> Response:
-    """The event graph with the turns it rests on, as a page, node-link JSON or GraphML."""
+    """Export the event graph with its turns, as a page, node-link JSON or GraphML."""
     with call.agent() as agent:
-        made = await agent.memory.export_graph(
+        export = await agent.memory.export_graph(
             format=format, as_of=as_of, include_hidden=include_hidden
         )
-    figures = {"nodes": made.nodes, "edges": made.edges, "turns": made.turns, "digest": made.digest}
+    figures = {
+        "nodes": export.nodes,
+        "edges": export.edges,
+        "turns": export.turns,
+        "digest": export.digest,
+    }
     headers = {f"X-Graph-{name.capitalize()}": str(figure) for name, figure in figures.items()}
     if format == "html":
         headers["Content-Security-Policy"] = _GRAPH_PAGE_POLICY
-    return Response(made.text.encode(), headers=headers, media_type=_TYPES[format])
+    return Response(export.text.encode(), headers=headers, media_type=_TYPES[format])

@@ -1,15 +1,13 @@
-"""Chat in OpenAI's format, with memory: what programs that know `/v1/chat/completions`
-need to have one.
+"""Chat with memory in OpenAI's format, for programs that know `/v1/chat/completions`.
 
-The last user message is what is asked and remembered. With a language model, the
-recalled memories go before the conversation as one system message and the model
-answers, streamed as it speaks; without one, the answer quotes the best evidence. The
-memory is the key's user's: the `user` field is accepted and names nobody.
+The last user message is the question that is answered and remembered. With a language
+model, the recalled memories go before the conversation as one system message and the
+model answers, streamed as it speaks; without one, the answer quotes the best evidence.
+The memory is that of the key's user: the `user` field is accepted and names nobody.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
@@ -26,19 +24,19 @@ from memagent.client.wire import ModelEntry, ModelList
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.snapshot import Entry, SessionStored
-from memagent.designs.parts.lines import hit_line
 from memagent.llm.traced_model import traced
 from memagent.llm.wrappers import stream_of
 from memagent.service.access import Call, may
-from memagent.service.routes import exchange as talking
+from memagent.service.routes import exchange
 from memagent.service.routes.memories import context_of
-from memagent.service.routes.responses import EVENTS, record, told
+from memagent.service.routes.responses import EVENTS, openapi_responses, record
 from memagent.service.routes.talk import Talker
 
 router = APIRouter(tags=["openai"])
 MODEL_NAME = "memagent"
 _RECALLED = 20
 _RECALLED_TOKENS = 2_000
+_MOST_CHARS = 20_000
 _Text = Annotated[str, Field(max_length=200_000)]
 
 
@@ -60,7 +58,7 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The text of all its parts."""
         return (
             self.content
             if isinstance(self.content, str)
@@ -89,7 +87,7 @@ class ChatCompletionRequest(BaseModel):
 
     @property
     def sampling(self) -> Sampling:
-        """How the model is to decode."""
+        """The settings by which the model decodes."""
         most = self.max_completion_tokens or self.max_tokens
         return Sampling(
             temperature=self.temperature, top_p=self.top_p, max_tokens=most, seed=self.seed
@@ -115,79 +113,67 @@ class ChatCompletion(BaseModel):
     usage: dict[str, int]
 
 
-@router.get("/v1/models", responses=told(ModelList, description="The models"))
-async def list_models(call: Annotated[Call, Depends(may("chat"))]) -> Response:
-    """The one model there is: the agent."""
+@router.get(
+    "/v1/models",
+    responses=openapi_responses(ModelList, description="The models"),
+    dependencies=[Depends(may("chat"))],
+)
+async def list_models() -> Response:
+    """List the one model there is: the agent."""
     return record(ModelList(data=(ModelEntry(id=MODEL_NAME),)))
 
 
 @router.post(
     "/v1/chat/completions",
-    responses=told(ChatCompletion, description="The answer", content=EVENTS),
+    responses=openapi_responses(ChatCompletion, description="The answer", content=EVENTS),
 )
 async def chat_completions(body: ChatCompletionRequest, call: Talker) -> Response:
     """Answer the last user message with what is remembered, and remember the exchange."""
-    asked = next((message for message in reversed(body.messages) if message.role == "user"), None)
-    if asked is None or not asked.text.strip():
+    question = next((each for each in reversed(body.messages) if each.role == "user"), None)
+    if question is None or not question.text.strip():
         raise InputError("there is no user message with text to answer")
-    speaker = asked.name or "user"
+    speaker = question.name or "user"
     if body.stream:
         first = _completion(body, "", {})
-        return talking.event_stream(_chunks(body, call, asked.text, speaker, first))
-    made: list[Response] = []
+        return exchange.event_stream(_chunks(body, call, question.text, speaker, first))
+    responses: list[Response] = []
 
     async def work() -> Response:
-        pieces: list[str] = []
         usage: dict[str, int] = {}
-        try:
+        async with exchange.question_kept(call, question.text, speaker=speaker):
             with call.agent() as agent:
-                async for piece in _answer(agent, call, body, asked.text, usage):
-                    pieces.append(piece)
-        except asyncio.CancelledError:
-            talking.keep_said(call, asked.text, speaker=speaker)
-            raise
-        except MemAgentError:
-            await talking.remember_said(call, asked.text, speaker=speaker)
-            raise
-        made.append(record(_completion(body, "".join(pieces), usage)))
-        await talking.remember_exchange(call, asked.text, "".join(pieces) or "-", speaker=speaker)
-        return made[0]
+                pieces = [piece async for piece in _answer(agent, call, body, question.text, usage)]
+        text = "".join(pieces)
+        responses.append(record(_completion(body, text, usage)))
+        await exchange.store_exchange(call, question.text, text or "-", speaker=speaker)
+        return responses[0]
 
     def keep(entry: Entry) -> Response | None:
-        return made[0] if made and isinstance(entry, SessionStored) else None
+        return responses[0] if responses and isinstance(entry, SessionStored) else None
 
     return await call.once(work, keep=keep)
 
 
 async def _answer(
-    agent: AsyncAgent, call: Call, body: ChatCompletionRequest, asked: str, usage: dict[str, int]
+    agent: AsyncAgent, call: Call, body: ChatCompletionRequest, text: str, usage: dict[str, int]
 ) -> AsyncGenerator[str]:
-    """The answer piece by piece; `usage` is filled at its end."""
+    """Yield the answer piece by piece; `usage` is filled at its end."""
     if not call.service.has_model:
-        answer = await agent.ask(asked[:20_000])
-        usage.update(prompt_tokens=0, completion_tokens=0)
-        yield answer.text
+        yield (await agent.ask(text[:_MOST_CHARS])).text
         return
-    hits = await agent.search(asked[:20_000], k=_RECALLED, max_tokens=_RECALLED_TOKENS)
-    block = context_of(
-        [hit_line(hit, version=False) for hit in hits], [hit.id for hit in hits]
-    ).text
-    said = tuple(
-        Message(role=_ROLES[message.role], content=message.text) for message in body.messages
-    )
-    recalled = (Message(role="system", content=block),) if block else ()
-    request = ModelRequest(role=Role.ANSWERER, messages=(*recalled, *said), sampling=body.sampling)
-    whole = ""
+    hits = await agent.search(text[:_MOST_CHARS], k=_RECALLED, max_tokens=_RECALLED_TOKENS)
+    block = context_of(hits).text
+    messages = [Message(role="system", content=block)] if block else []
+    messages += [Message(role=_ROLES[each.role], content=each.text) for each in body.messages]
+    request = ModelRequest(role=Role.ANSWERER, messages=tuple(messages), sampling=body.sampling)
+    streamed = False
     async for delta in stream_of(traced(agent.model), request):
         if delta.text:
-            whole += delta.text
+            streamed = True
             yield delta.text
         if delta.response is not None:
-            spent = delta.response.usage
-            usage.update(
-                prompt_tokens=spent.prompt_tokens, completion_tokens=spent.completion_tokens
-            )
-            if not whole and delta.response.text:
+            usage |= delta.response.usage.model_dump(include={"prompt_tokens", "completion_tokens"})
+            if not streamed and delta.response.text:
                 yield delta.response.text
 
 
@@ -200,51 +186,37 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 
 
 async def _chunks(
-    body: ChatCompletionRequest, call: Call, asked: str, speaker: str, first: ChatCompletion
+    body: ChatCompletionRequest, call: Call, text: str, speaker: str, first: ChatCompletion
 ) -> AsyncGenerator[str]:
-    head = {
-        "id": first.id,
-        "object": "chat.completion.chunk",
-        "created": first.created,
-        "model": first.model,
-    }
+    head = first.model_dump(include={"id", "object", "created", "model"})
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+        return _data(head | {"object": "chat.completion.chunk", "choices": [choice]})
 
     pieces: list[str] = []
-    settled = False
     try:
-        yield chunk({"role": "assistant", "content": ""})
-        with call.agent() as agent:
-            async for piece in _answer(agent, call, body, asked, {}):
-                pieces.append(piece)
-                yield chunk({"content": piece})
-        await talking.remember_exchange(call, asked, "".join(pieces) or "-", speaker=speaker)
-        settled = True
+        async with exchange.question_kept(call, text, speaker=speaker):
+            yield chunk({"role": "assistant", "content": ""})
+            with call.agent() as agent:
+                async for piece in _answer(agent, call, body, text, {}):
+                    pieces.append(piece)
+                    yield chunk({"content": piece})
+            await exchange.store_exchange(call, text, "".join(pieces) or "-", speaker=speaker)
         yield chunk({}, "stop")
     except MemAgentError as exc:
-        settled = True
-        await talking.remember_said(call, asked, speaker=speaker)
         problem = problem_of(exc)
-        error = {
-            "message": problem.detail or problem.title,
-            "type": "server_error",
-            "code": problem.code,
-        }
-        yield f"data: {json.dumps({'error': error})}\n\n"
-    finally:
-        if not settled:
-            talking.keep_said(call, asked, speaker=speaker)
+        words = problem.detail or problem.title
+        yield _data({"error": {"message": words, "type": "server_error", "code": problem.code}})
     yield "data: [DONE]\n\n"
 
 
+def _data(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
 def _completion(body: ChatCompletionRequest, text: str, usage: dict[str, int]) -> ChatCompletion:
-    spent = {
-        "prompt_tokens": usage.get("prompt_tokens", 0),
-        "completion_tokens": usage.get("completion_tokens", 0),
-    }
+    spent = {"prompt_tokens": 0, "completion_tokens": 0} | usage
     return ChatCompletion(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         created=int(time.time()),

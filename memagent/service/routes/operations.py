@@ -1,4 +1,4 @@
-"""Operations: health, readiness, figures, the journal, and the pages that document the API."""
+"""Operations: health, readiness, figures, the journal, and the documentation of the API."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from memagent.core.snapshot import JournalRow
 from memagent.service.access import caller_of, service_of
 from memagent.service.routes.api_page import STYLE, api_page
 from memagent.service.routes.memories import Reader
-from memagent.service.routes.responses import record, told
+from memagent.service.routes.responses import openapi_responses, record
 
 router = APIRouter(tags=["operations"])
-_PAGE_POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 
 
 @router.get("/healthz", responses={200: {"model": Health, "description": "The process is alive"}})
 async def health(request: Request) -> Response:
-    """Whether the process answers."""
+    """Report that the process answers."""
     return record(
         Health(
             status="stopping" if service_of(request).stopping else "ok",
@@ -41,7 +44,7 @@ async def health(request: Request) -> Response:
     },
 )
 async def readiness(request: Request) -> Response:
-    """Whether requests are served: the store answers and the service is not stopping."""
+    """Report whether requests are served: the store answers, the service is not stopping."""
     service = service_of(request)
     notes: list[str] = []
     if not service.has_model:
@@ -61,14 +64,14 @@ async def readiness(request: Request) -> Response:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=told(
+    responses=openapi_responses(
         None,
         description="Prometheus' text format",
         content={"text/plain": {"schema": {"type": "string"}}},
     ),
 )
 async def metrics(request: Request) -> Response:
-    """Figures for Prometheus; needs the scope admin."""
+    """Return figures for Prometheus; needs the scope admin."""
     if "admin" not in caller_of(request).scopes:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
@@ -79,23 +82,21 @@ async def metrics(request: Request) -> Response:
     return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/v1/oplog", responses=told(LogPage, description="A page of the journal"))
+@router.get("/v1/oplog", responses=openapi_responses(LogPage, description="A page of the journal"))
 async def oplog(
     call: Reader,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """The journal of a memory, oldest first: what was stored, decided, refused and why.
+    """List the journal of a memory, oldest first: what was stored, decided, refused and why.
 
     Erased entries are left out.
     """
     cursors = call.service.cursors
-    after = (
-        int(cursors.read(cursor, listing="oplog", scope=call.scope)) if cursor is not None else 0
-    )
+    after = cursors.read(cursor, listing="oplog", scope=call.scope) if cursor is not None else 0
     rows: list[JournalRow] = []
     with call.agent() as agent:
-        async for row in agent.bank.rows(after=after):
+        async for row in agent.bank.rows(after=int(after)):
             rows.append(row)
             if len(rows) > limit:
                 break
@@ -107,12 +108,12 @@ async def oplog(
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """The API on one page, made of its OpenAPI document; it loads nothing but its own style sheet."""
+    """Return the API on one page, which loads nothing but its own style sheet."""
     page = api_page(request.app.openapi())
     return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 
 @router.get("/docs/style.css", include_in_schema=False)
 async def docs_style() -> Response:
-    """The style sheet of `/docs`."""
+    """Return the style sheet of `/docs`."""
     return Response(STYLE, media_type="text/css")

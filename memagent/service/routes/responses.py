@@ -1,5 +1,4 @@
-"""Responses of the routes: records as JSON without a detour, what is documented about
-them, ETags and pages.
+"""Responses of the routes: JSON of records, ETags, pages, and what OpenAPI says about them.
 
 Records are written by pydantic straight to JSON text; FastAPI would validate them a
 second time.
@@ -8,7 +7,10 @@ second time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -51,80 +53,67 @@ EVENTS: Final[dict[str, Any]] = {
         }
     }
 }
-"""What OpenAPI says about server-sent events."""
+"""The content of server-sent events in OpenAPI."""
 
 
-def told(
+def openapi_responses(
     model: type[BaseModel] | None,
     status: int = 200,
     description: str = "Done",
     **more: dict[str, Any],
 ) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says about a route's responses: the good one, and problems."""
-    good: dict[str, Any] = {"description": description}
-    if model is not None:
-        good["model"] = model
+    """Return what OpenAPI says about a route's responses: the good one, and problems."""
+    good: dict[str, Any] = {"model": model} if model is not None else {}
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     bad: dict[int | str, dict[str, Any]] = {
         code: {"description": words, "content": content} for code, words in _REFUSALS.items()
     }
-    return {**bad, status: {**good, **more}}
+    return {**bad, status: {"description": description, **good, **more}}
 
 
 def record(
     value: BaseModel, status: int = 200, headers: dict[str, str] | None = None, **dump: Any
 ) -> Response:
-    """A record as JSON."""
+    """Return a record as JSON."""
     return Response(value.model_dump_json(by_alias=True, **dump).encode(), status, headers, _JSON)
 
 
-def hits_response(found: Iterable[tuple[MemoryItem, float]]) -> Response:
-    """Hits that need no explanation, written as `Hits` would be, without making a record of each."""
-    return Response(
-        b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in found) + b"]}",
-        200,
-        None,
-        _JSON,
-    )
+def hits_response(hits: Iterable[tuple[MemoryItem, float]]) -> Response:
+    """Write unexplained hits as `Hits` would be, without making a record of each."""
+    content = b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in hits) + b"]}"
+    return Response(content, 200, None, _JSON)
 
 
 def _hit_json(item: MemoryItem, score: float) -> bytes:
-    shown = _write_item(item)
     return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (
         to_json(item.id),
         to_json(score),
-        shown,
+        _write_item(item),
     )
 
 
 def etag_of(item: MemoryItem) -> str:
-    """The item's ETag: its version and the op that made it, since a version undone may come again."""
+    """Return the item's ETag: its version, and the op, since an undone version may come again."""
     return f'"{item.version}-{item.op_id or "0"}"'
 
 
 def item_response(item: MemoryItem | None, status: int = 200) -> Response:
-    """An item with its ETag."""
+    """Return an item with its ETag."""
     assert item is not None
     headers = {"ETag": etag_of(item)}
     if status == 201:
-        headers["Location"] = "/v1/memories/" + _quoted(item.id)
+        headers["Location"] = "/v1/memories/" + quote(item.id, safe="")
     return record(item, status, headers)
 
 
-def _quoted(item_id: str) -> str:
-    from urllib.parse import quote
-
-    return quote(item_id, safe="")
-
-
 def check_match(header: str | None, item: MemoryItem, version: int | None) -> int | None:
-    """The version an edit is for, by `If-Match` or the body.
+    """Return the version an edit is for, by `If-Match` or the body.
 
     Raises `ServiceError` (`precondition_failed`).
     """
     if header is None or header.strip() == "*":
         return version
-    if etag_of(item) not in {one.strip().removeprefix("W/") for one in header.split(",")}:
+    if etag_of(item) not in {tag.strip().removeprefix("W/") for tag in header.split(",")}:
         raise precondition_failed(expected=_version_in(header), actual=item.version)
     return item.version
 
@@ -134,47 +123,46 @@ def _version_in(header: str) -> int:
     return int(digits) if digits.isdecimal() and len(digits) < 10 else 0
 
 
-def page(
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of a listing is asked for; a cursor is good for its listing and terms only."""
+
+    listing: str
+    cursor: str | None
+    limit: int
+    terms: str = ""
+
+
+def page_of(
     call: Call,
     entries: Sequence[T],
+    request: PageRequest,
     *,
     id_of: Callable[[T], str],
-    limit: int,
-    cursor: str | None,
-    listing: str,
-    terms: str = "",
-    shown: Callable[[T], bool] = lambda _: True,
+    visible: Callable[[T], bool] = lambda _: True,
 ) -> tuple[list[T], str | None]:
-    """The entries behind a cursor and the cursor behind them; `entries` is everything
-    in order, what is hidden included.
+    """Return the visible entries behind a cursor, and the cursor behind them.
 
-    A cursor stands behind an entry even when that one is hidden meanwhile. Raises
-    `ServiceError` (`invalid_cursor`) when it is gone.
+    `entries` is everything in order, what is hidden included: a cursor stands behind an
+    entry even when that one is hidden meanwhile. Raises `ServiceError`
+    (`invalid_cursor`) when it is gone.
     """
-    start = 0
-    if cursor is not None:
-        after = call.service.cursors.read(cursor, listing=listing, scope=call.scope, terms=terms)
-        start = 1 + next(
-            (place for place, entry in enumerate(entries) if id_of(entry) == after), -1
+    cursors, start = call.service.cursors, 0
+    if request.cursor is not None:
+        after = cursors.read(
+            request.cursor, listing=request.listing, scope=call.scope, terms=request.terms
         )
+        places = (place for place, entry in enumerate(entries, 1) if id_of(entry) == after)
+        start = next(places, 0)
         if not start:
             raise ServiceError(
                 "the entry that the cursor stands behind is gone; begin without one",
                 code="invalid_cursor",
             )
-    found = list(_first(entries, start, limit + 1, shown))
-    if len(found) <= limit:
-        return found, None
-    last = id_of(found[limit - 1])
-    return found[:limit], call.service.cursors.make(
-        last, listing=listing, scope=call.scope, terms=terms
+    items = list(islice(filter(visible, islice(entries, start, None)), request.limit + 1))
+    if len(items) <= request.limit:
+        return items, None
+    items.pop()
+    return items, cursors.make(
+        id_of(items[-1]), listing=request.listing, scope=call.scope, terms=request.terms
     )
-
-
-def _first(entries: Sequence[T], start: int, most: int, shown: Callable[[T], bool]) -> Iterable[T]:
-    for entry in entries[start:]:
-        if shown(entry):
-            yield entry
-            most -= 1
-            if not most:
-                return

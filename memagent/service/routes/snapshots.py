@@ -21,12 +21,14 @@ from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.service.access import Call
 from memagent.service.routes.memories import Reader, Writer
-from memagent.service.routes.responses import page, record, told
+from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
 
 router = APIRouter(tags=["snapshots"])
 
 
-@router.post("/v1/snapshots", status_code=201, responses=told(SnapshotInfo, 201, "The snapshot"))
+@router.post(
+    "/v1/snapshots", status_code=201, responses=openapi_responses(SnapshotInfo, 201, "The snapshot")
+)
 async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
     """Remember this point of the memory."""
 
@@ -50,35 +52,40 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
     return await call.once(work)
 
 
-@router.get("/v1/snapshots", responses=told(SnapshotPage, description="A page of snapshots"))
+@router.get(
+    "/v1/snapshots", responses=openapi_responses(SnapshotPage, description="A page of snapshots")
+)
 async def list_snapshots(
     call: Reader,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """Snapshots, oldest first."""
+    """List snapshots, oldest first."""
     infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
-    items, further = page(
-        call, infos, id_of=lambda info: info.id, limit=limit, cursor=cursor, listing="snapshots"
+    items, further = page_of(
+        call, infos, PageRequest("snapshots", cursor, limit), id_of=lambda info: info.id
     )
     return record(SnapshotPage(items=tuple(items), next_cursor=further))
 
 
-@router.get("/v1/snapshots/{snapshot_id}", responses=told(SnapshotInfo, description="The snapshot"))
+@router.get(
+    "/v1/snapshots/{snapshot_id}",
+    responses=openapi_responses(SnapshotInfo, description="The snapshot"),
+)
 async def get_snapshot(snapshot_id: Id, call: Reader) -> Response:
-    """One snapshot."""
-    return record(await _info(snapshot_id, call))
+    """Return one snapshot."""
+    return record(await find_snapshot(call, snapshot_id))
 
 
 @router.post(
     "/v1/snapshots/{snapshot_id}/restore",
-    responses=told(SnapshotInfo, description="The memory as it is now"),
+    responses=openapi_responses(SnapshotInfo, description="The memory as it is now"),
 )
 async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
     """Put the memory back to a snapshot; one entry of the journal."""
 
     async def work() -> Response:
-        info = await _info(snapshot_id, call)
+        info = await find_snapshot(call, snapshot_id)
         with call.agent() as agent:
             await agent.memory.restore(await _snapshot(info, agent.bank))
         return record(info)
@@ -93,13 +100,15 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
 
 
 @router.post(
-    "/v1/snapshots/{snapshot_id}/fork", status_code=201, responses=told(Fork, 201, "The new memory")
+    "/v1/snapshots/{snapshot_id}/fork",
+    status_code=201,
+    responses=openapi_responses(Fork, 201, "The new memory"),
 )
 async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
-    """A new memory of the same user that starts from a snapshot; use it by its `run_id`."""
+    """Make a new memory of the same user from a snapshot; use it by its `run_id`."""
 
     async def work() -> Response:
-        info = await _info(snapshot_id, call)
+        info = await find_snapshot(call, snapshot_id)
         run_id = content_id(
             "frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex
         )
@@ -117,32 +126,34 @@ async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
 
 
 @router.get(
-    "/v1/snapshots/{snapshot_id}/diff", responses=told(SnapshotDiff, description="What changed")
+    "/v1/snapshots/{snapshot_id}/diff",
+    responses=openapi_responses(SnapshotDiff, description="What changed"),
 )
 async def diff(
     snapshot_id: Id,
     call: Reader,
     to: Annotated[Id | None, Query(description="The later snapshot; now when left out.")] = None,
 ) -> Response:
-    """What changed from a snapshot to another, or until now."""
-    first = await _info(snapshot_id, call)
-    last = await _info(to, call) if to is not None else None
+    """Return what changed from a snapshot to another, or until now."""
+    first = await find_snapshot(call, snapshot_id)
+    last = await find_snapshot(call, to) if to is not None else None
     with call.agent() as agent:
         before = await _snapshot(first, agent.bank)
         after = await _snapshot(last, agent.bank) if last is not None else None
         return record(await agent.memory.diff(before, after))
 
 
-async def _info(snapshot_id: str, call: Call) -> SnapshotInfo:
+async def find_snapshot(call: Call, snapshot_id: str) -> SnapshotInfo:
+    """Return a snapshot of the call's memory. Raises `MemoryNotFound`."""
     infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
-    found = next((info for info in infos if info.id == snapshot_id), None)
-    if found is None:
-        raise MemoryNotFound(f"no snapshot {snapshot_id!r} for user {call.scope.user_id!r}")
-    return found
+    for info in infos:
+        if info.id == snapshot_id:
+            return info
+    raise MemoryNotFound(f"no snapshot {snapshot_id!r} for user {call.scope.user_id!r}")
 
 
 async def _snapshot(info: SnapshotInfo, bank: MemoryBank) -> MemorySnapshot:
-    """The snapshot's content, replayed from the journal.
+    """Replay a snapshot's content from the journal.
 
     Raises `SnapshotMismatch` when that was erased since.
     """

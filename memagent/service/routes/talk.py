@@ -23,12 +23,19 @@ from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
 from memagent.core.reports import IngestReport
+from memagent.core.snapshot import Entry, SessionStored
 from memagent.memory.bank import system_clock
 from memagent.service.access import Call, may
 from memagent.service.hosting import Service
-from memagent.service.routes import exchange as talking
+from memagent.service.routes import exchange
 from memagent.service.routes.memories import Reader, Writer
-from memagent.service.routes.responses import EVENTS, page, record, told
+from memagent.service.routes.responses import (
+    EVENTS,
+    PageRequest,
+    openapi_responses,
+    page_of,
+    record,
+)
 
 router = APIRouter(tags=["talking"])
 Talker = Annotated[Call, Depends(may("chat", "memory:write"))]
@@ -39,7 +46,7 @@ Asker = Annotated[Call, Depends(may("chat"))]
     "/v1/sessions",
     status_code=202,
     responses={
-        **told(Job, 202, "Stored; a job remembers it"),
+        **openapi_responses(Job, 202, "Stored; a job remembers it"),
         200: {"model": IngestReport, "description": "Remembered"},
     },
 )
@@ -71,7 +78,7 @@ async def remember(
 
 
 async def _session(body: NewSession, call: Call) -> Session:
-    """The session a body stands for.
+    """Build the session of a body.
 
     Ids come from the idempotency key where none is given, so a repetition names the
     same.
@@ -94,37 +101,37 @@ async def _session(body: NewSession, call: Call) -> Session:
 
 
 def _short(session_id: str) -> str:
-    """The session's id, or a digest of it where a turn's id would grow too long."""
+    """Return the session's id, or its digest where a turn's id would grow too long."""
     return session_id if len(session_id) <= 240 else content_id("ses", session_id)
 
 
-@router.get("/v1/sessions", responses=told(SessionPage, description="A page of sessions"))
+@router.get(
+    "/v1/sessions", responses=openapi_responses(SessionPage, description="A page of sessions")
+)
 async def list_sessions(
     call: Reader,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 20,
 ) -> Response:
-    """Stored sessions with their turns, oldest first."""
+    """List stored sessions with their turns, oldest first."""
     with call.agent() as agent:
         sessions = await agent.memory.sessions()
-    items, further = page(
-        call,
-        sessions,
-        id_of=lambda session: session.id,
-        limit=limit,
-        cursor=cursor,
-        listing="sessions",
+    items, further = page_of(
+        call, sessions, PageRequest("sessions", cursor, limit), id_of=lambda session: session.id
     )
     return record(SessionPage(items=tuple(items), next_cursor=further))
 
 
-@router.post("/v1/questions", responses=told(Answer, description="The answer", content=EVENTS))
+@router.post(
+    "/v1/questions", responses=openapi_responses(Answer, description="The answer", content=EVENTS)
+)
 async def ask(body: Question, call: Asker) -> Response:
-    """Answer from memory, with citations; as server-sent events where the Accept header
-    asks for them.
+    """Answer from memory, with citations.
+
+    The answer comes as server-sent events where the Accept header asks for them.
     """
-    if talking.wants_stream(call):
-        return talking.event_stream(talking.answer_events(call, body))
+    if exchange.wants_stream(call):
+        return exchange.event_stream(exchange.answer_events(call, body))
 
     async def work() -> Response:
         with call.agent() as agent:
@@ -133,69 +140,77 @@ async def ask(body: Question, call: Asker) -> Response:
     return await call.once(work)
 
 
-@router.post("/v1/chat", responses=told(Answer, description="The answer", content=EVENTS))
+@router.post(
+    "/v1/chat", responses=openapi_responses(Answer, description="The answer", content=EVENTS)
+)
 async def chat(body: ChatRequest, call: Talker) -> Response:
     """Answer from memory and remember the exchange."""
-    if talking.wants_stream(call):
-        return talking.event_stream(
-            talking.answer_events(call, Question(text=body.text), speaker=body.speaker)
-        )
-    said: list[Answer] = []
+    if exchange.wants_stream(call):
+        question = Question(text=body.text)
+        events = exchange.answer_events(call, question, speaker=body.speaker)
+        return exchange.event_stream(events)
+    answers: list[Answer] = []
 
     async def work() -> Response:
-        return record(await talking.chat(call, body.text, speaker=body.speaker, said=said))
+        answer = await exchange.chat(call, body.text, speaker=body.speaker, answers=answers)
+        return record(answer)
 
-    return await call.once(work, keep=talking.kept_chat(said))
+    def keep(entry: Entry) -> Response | None:
+        return record(answers[-1]) if answers and isinstance(entry, SessionStored) else None
+
+    return await call.once(work, keep=keep)
 
 
-@router.get("/v1/jobs", responses=told(JobPage, description="A page of jobs"))
+@router.get("/v1/jobs", responses=openapi_responses(JobPage, description="A page of jobs"))
 async def list_jobs(
     call: Reader,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """The user's jobs, the newest first."""
+    """List the user's jobs, newest first."""
     jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
-    items, further = page(
-        call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs"
+    items, further = page_of(
+        call, jobs, PageRequest("jobs", cursor, limit), id_of=lambda job: job.id
     )
     return record(JobPage(items=tuple(items), next_cursor=further))
 
 
-@router.get("/v1/jobs/{job_id}", responses=told(Job, description="The job"))
+@router.get("/v1/jobs/{job_id}", responses=openapi_responses(Job, description="The job"))
 async def get_job(job_id: Id, call: Reader) -> Response:
-    """How far a job is."""
-    return record(await _job(job_id, call))
+    """Return the state of a job."""
+    return record(await find_job(call, job_id))
 
 
-@router.post("/v1/jobs/{job_id}/retry", status_code=202, responses=told(Job, 202, "The job"))
+@router.post(
+    "/v1/jobs/{job_id}/retry", status_code=202, responses=openapi_responses(Job, 202, "The job")
+)
 async def retry_job(job_id: Id, call: Writer) -> Response:
-    """Begin a failed job again."""
-    return record(await call.service.jobs.retry(await _job(job_id, call), call.scope), 202)
+    """Start a failed job again."""
+    return record(await call.service.jobs.retry(await find_job(call, job_id), call.scope), 202)
 
 
-@router.post("/v1/jobs/{job_id}/cancel", responses=told(Job, description="The job"))
+@router.post("/v1/jobs/{job_id}/cancel", responses=openapi_responses(Job, description="The job"))
 async def cancel_job(job_id: Id, call: Writer) -> Response:
-    """Give up a job that is not through; it counts as failed, and can be begun again."""
-    return record(await call.service.jobs.cancel(await _job(job_id, call), call.scope))
+    """Cancel a job that is not finished; it counts as failed, and can be retried."""
+    return record(await call.service.jobs.cancel(await find_job(call, job_id), call.scope))
 
 
 @router.get(
     "/v1/jobs/{job_id}/files/{number}",
     response_class=StreamingResponse,
-    responses=told(
+    responses=openapi_responses(
         None,
         description="The file",
         content={"application/x-ndjson": {"schema": {"type": "string"}}},
     ),
 )
 async def get_file(job_id: Id, number: int, call: Reader) -> Response:
-    """A file that an export wrote."""
-    return await file_response(call.service, await _job(job_id, call), number)
+    """Return a file that an export wrote."""
+    return await file_response(call.service, await find_job(call, job_id), number)
 
 
 async def file_response(service: Service, job: Job, number: int) -> Response:
-    """A file of an export. Raises `MemoryNotFound`."""
+    """Return a file of an export. Raises `MemoryNotFound`."""
     file = await service.jobs.export_file(job, number)
     if file is None:
         raise MemoryNotFound(f"job {job.id!r} has no file {number}")
@@ -207,7 +222,8 @@ async def file_response(service: Service, job: Job, number: int) -> Response:
     return StreamingResponse(content, media_type="application/x-ndjson", headers=headers)
 
 
-async def _job(job_id: str, call: Call) -> Job:
+async def find_job(call: Call, job_id: str) -> Job:
+    """Return a job of the call's user. Raises `MemoryNotFound`."""
     job = await call.service.jobs.find(job_id, call.scope)
     if job is None:
         raise MemoryNotFound(f"no job {job_id!r} for user {call.scope.user_id!r}")

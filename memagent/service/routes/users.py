@@ -1,6 +1,4 @@
-"""Data rights: everything of a user as files, everything of a user gone, and an export
-read in again.
-"""
+"""Data rights: export everything of a user, erase it, and import an export."""
 
 from __future__ import annotations
 
@@ -18,11 +16,10 @@ from memagent.client.faults import ServiceError
 from memagent.client.wire import MAX_PAGE, Job, JobKind, UserPage
 from memagent.core.errors import InputError
 from memagent.core.records import Scope
-from memagent.core.snapshot import Entry
 from memagent.memory.transfer import ExportReport
 from memagent.service.access import Call, caller_of, may_for_user, service_of
 from memagent.service.data.keys import LOCAL_USER
-from memagent.service.routes.responses import page, record, told
+from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
 
 router = APIRouter(tags=["users"])
 _NDJSON = {
@@ -33,42 +30,51 @@ _NDJSON = {
 }
 
 
-@router.get("/v1/users", responses=told(UserPage, description="A page of memories by their names"))
+@router.get(
+    "/v1/users",
+    responses=openapi_responses(UserPage, description="A page of memories by their names"),
+)
 async def list_users(
     request: Request,
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
-    """Every memory that the caller may reach and that holds something, by its name; of
-    a key bound to a user, that user's.
+    """List the memories that the caller may reach and that hold something.
+
+    With a key bound to a user, only that user's memories are listed.
     """
     caller, service = caller_of(request), service_of(request)
     if "memory:read" not in caller.scopes:
         raise ServiceError("the API key lacks the scope memory:read", code="forbidden")
     call = Call(request, service, caller, Scope(user_id=caller.user_id or LOCAL_USER), None)
     scopes = await reachable(call)
-    items, further = page(
-        call, scopes, id_of=lambda scope: scope.key, limit=limit, cursor=cursor, listing="users"
+    items, further = page_of(
+        call, scopes, PageRequest("users", cursor, limit), id_of=lambda scope: scope.key
     )
     return record(UserPage(items=tuple(items), next_cursor=further))
 
 
 async def reachable(call: Call) -> list[Scope]:
-    """The memories that a caller may reach, in order of user, agent and run."""
+    """Return the memories that a caller may reach, in order of user, agent and run."""
     scopes = await call.service.journal.scopes()
     mine = call.caller.user_id
-    return sorted((one for one in scopes if mine in (None, one.user_id)), key=lambda one: one.key)
+    return sorted((each for each in scopes if mine in (None, each.user_id)), key=lambda s: s.key)
 
 
-@router.post("/v1/users/{user_id}/export", status_code=202, responses=told(Job, 202, "The job"))
+@router.post(
+    "/v1/users/{user_id}/export", status_code=202, responses=openapi_responses(Job, 202, "The job")
+)
 async def export(call: Annotated[Call, Depends(may_for_user("memory:read"))]) -> Response:
-    """Write every memory of a user, history included, to files; the job's result lists
-    them with their checksums.
+    """Export every memory of a user, history included, to files.
+
+    The job's result lists the files with their checksums.
     """
     return await _begin(call, JobKind.EXPORT)
 
 
-@router.post("/v1/users/{user_id}/erase", status_code=202, responses=told(Job, 202, "The job"))
+@router.post(
+    "/v1/users/{user_id}/erase", status_code=202, responses=openapi_responses(Job, 202, "The job")
+)
 async def erase(
     call: Annotated[Call, Depends(may_for_user("memory:delete"))],
     memory_only: Annotated[
@@ -90,18 +96,17 @@ async def _begin(call: Call, kind: JobKind) -> Response:
 
 @router.post(
     "/v1/users/{user_id}/import",
-    responses=told(ExportReport, description="What was read"),
+    responses=openapi_responses(ExportReport, description="What was read"),
     openapi_extra=_NDJSON,
 )
 async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) -> Response:
-    """Read an export into a memory that is empty; history and dates come along."""
+    """Import an export into an empty memory; history and dates come along."""
     if (
         call.request.headers.get("content-type", "").partition(";")[0].strip()
         != "application/x-ndjson"
     ):
         raise ServiceError("send the export as application/x-ndjson", code="unsupported_media_type")
     content = await call.request.body()
-    made: list[ExportReport] = []
 
     async def work() -> Response:
         with tempfile.TemporaryDirectory(prefix="memagent-import-") as folder:
@@ -109,12 +114,9 @@ async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) 
             await run_in_threadpool(path.write_bytes, content)
             try:
                 with call.agent() as agent:
-                    made.append((await agent.memory.import_(path)).model_copy(update={"path": ""}))
+                    report = await agent.memory.import_(path)
             except InputError as exc:
                 raise InputError(str(exc).replace(str(path), "the export")) from exc
-        return record(made[0])
+        return record(report.model_copy(update={"path": ""}))
 
-    def keep(_: Entry) -> Response | None:
-        return None
-
-    return await call.once(work, keep=keep)
+    return await call.once(work, keep=lambda _: None)

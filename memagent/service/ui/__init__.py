@@ -1,10 +1,44 @@
-"""The dashboard at `/ui`: pages over the same verbs that REST has, rendered here,
-working without any script.
+"""The dashboard at `/ui`: pages over the verbs of REST, which work without any script."""
 
-Every page module has one router. `register` puts them into the app; the last of them
-answers what is at no page's address.
-"""
+from __future__ import annotations
 
-from memagent.service.ui.pages import PAGES, register
+from typing import Final
 
-__all__ = ["PAGES", "register"]
+from fastapi import APIRouter, FastAPI
+
+from memagent.service.ui import (
+    frame,
+    graph,
+    health,
+    jobs,
+    memories,
+    memory,
+    overview,
+    runs,
+    sign_in,
+    snapshots,
+    turns,
+    users,
+)
+
+PAGES: Final[tuple[APIRouter, ...]] = (
+    frame.router,
+    overview.router,
+    memories.router,
+    memory.router,
+    graph.router,
+    turns.router,
+    snapshots.router,
+    users.router,
+    jobs.router,
+    runs.router,
+    health.router,
+    sign_in.router,
+)
+"""Every part of the dashboard; `sign_in` stays last, it answers what no other page does."""
+
+
+def register(app: FastAPI) -> None:
+    """Add the dashboard to an app."""
+    for router in PAGES:
+        app.include_router(router)

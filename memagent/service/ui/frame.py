@@ -1,19 +1,17 @@
-"""The frame that every page stands in: templates, links that keep the chosen memory,
-notes after a form, error pages, assets.
+"""The frame of every page: templates, links that keep the chosen memory, notes, errors, assets.
 
-A page module makes its router with `page_router()`, takes `Annotated[Viewer,
-Depends(viewer("memory:read"))]` from `door`, and answers with `page(...)`, or after a
-form with `go(...)`. What goes wrong in a page, signing in included, becomes a page as
-well. Templates escape everything; they find links, icons and the small parts in
-`parts.html`. Nothing is inline, so the content policy allows this service's own files
-and no more.
+A page module makes its router with `page_router()`, takes a `Reader` of `session_auth`
+(or another viewer), and answers with `page(...)`, or after a form with `go(...)`. What
+goes wrong in a page, signing in included, becomes a page as well. Templates escape
+everything; they find links, icons and the small parts in `parts.html`. Nothing is inline,
+so the content policy allows this service's own files and no more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
@@ -29,15 +27,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import memagent
-from memagent.client.faults import plain_problem, problem_of
+from memagent.client.faults import Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.pages.journal_words import op_text, refusal_words
-from memagent.service.problems import tell_failure
-from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, door_of
+from memagent.service.problems import request_id_of, tell_failure
+from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, auth_of
 
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 NAVIGATION: Final = (
     ("overview", "/ui", "Overview"),
@@ -56,12 +54,10 @@ _NOTE_CHARS: Final = 600
 
 
 class PageRoute(APIRoute):
-    """A route that answers with pages, also when something is wrong."""
+    """A route that answers with pages, also when something goes wrong."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The route's own handler, with its errors told as pages and the pages' headers
-        on all it answers.
-        """
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the route's handler: errors become pages, and all pages carry the policy."""
         plain = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
@@ -76,7 +72,7 @@ class PageRoute(APIRoute):
 
 
 def page_router() -> APIRouter:
-    """A router for pages; it stays out of the API's documentation."""
+    """Return a router for pages; it stays out of the API's documentation."""
     return APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
@@ -86,14 +82,15 @@ router = page_router()
 def page(
     request: Request, template: str, *, title: str, active: str, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    """`templates/<template>` inside the frame.
+    """Render `templates/<template>` inside the frame.
 
-    `active` names the entry of `NAVIGATION` the page belongs to.
-
-    A template has `viewer`, `link`, `memory_link` and what `values` gives it.
+    `active` names the entry of `NAVIGATION` that the page belongs to. A template has
+    `viewer`, `link`, `memory_link` and what `values` gives it.
     """
-    seen: Viewer | None = getattr(request.state, "viewer", None)
-    note, own = _note(request)
+    viewer: Viewer | None = getattr(request.state, "viewer", None)
+    auth = auth_of(request)
+    sealed = request.cookies.get(auth.note_cookie)
+    note = auth.unseal(sealed) if sealed else None
     html = (
         _environment()
         .get_template(template)
@@ -101,96 +98,88 @@ def page(
             title=title,
             active=active,
             navigation=NAVIGATION,
-            viewer=seen,
-            csrf=seen.csrf if seen is not None else "",
-            link=partial(link, seen),
-            memory_link=partial(memory_link, seen),
-            note=note,
+            viewer=viewer,
+            csrf=viewer.csrf if viewer is not None else "",
+            link=partial(link, viewer),
+            memory_link=partial(memory_link, viewer),
+            note=json.loads(note) if note is not None else None,
             version=memagent.__version__,
             **values,
         )
     )
     response = HTMLResponse(html, status)
-    if own:
-        door = door_of(request)
-        door.keep(request, response, door.note_cookie, "", seconds=0)
+    if sealed:
+        auth.set_cookie(request, response, auth.note_cookie, "", seconds=0)
     return response
 
 
 def go(
-    seen: Viewer, path: str, *, note: str = "", kind: str = "good", **query: Any
+    viewer: Viewer, path: str, *, note: str = "", kind: str = "good", **query: Any
 ) -> RedirectResponse:
-    """After a form: on to a page of the same memory, which shows `note` once (`kind` is
-    `good`, `bad` or `plain`).
+    """Go on to a page of the same memory after a form.
+
+    That page shows `note` once; `kind` is `good`, `bad` or `plain`.
     """
-    response = RedirectResponse(link(seen, path, **query), 303)
+    response = RedirectResponse(link(viewer, path, **query), 303)
     if note:
-        leave_note(seen.request, response, note, kind=kind)
+        leave_note(viewer.request, response, note, kind=kind)
     return response
 
 
 def leave_note(request: Request, response: Response, note: str, *, kind: str = "good") -> None:
     """Have the next page show a note."""
-    door = door_of(request)
-    sealed = door.seal(json.dumps([kind, note[:_NOTE_CHARS]]))
-    door.keep(request, response, door.note_cookie, sealed, seconds=60)
+    auth = auth_of(request)
+    sealed = auth.seal(json.dumps([kind, note[:_NOTE_CHARS]]))
+    auth.set_cookie(request, response, auth.note_cookie, sealed, seconds=60)
 
 
-def link(seen: Viewer | None, path: str, **query: Any) -> str:
-    """A path of these pages with a query: the chosen memory first, then `query`; None,
-    "" and False are left out, True is 1.
+def link(viewer: Viewer | None, path: str, **query: Any) -> str:
+    """Return a path of these pages with a query: the chosen memory first, then `query`.
 
-    A path that has a query already gets the rest behind it.
+    None, "" and False are left out; True is 1. A path that has a query already gets the
+    rest behind it.
     """
-    pairs: list[tuple[str, str]] = []
-    if seen is not None:
-        user_id = seen.scope.user_id if seen.free and seen.chosen else None
-        if seen.local and "user_id" not in seen.request.query_params:
-            user_id = None
-        chosen = {"user_id": user_id, "agent_id": seen.scope.agent_id, "run_id": seen.scope.run_id}
-        pairs = [
-            (name, value)
-            for name, value in chosen.items()
-            if value is not None and name not in query
-        ]
-    for name, value in query.items():
-        for one in value if isinstance(value, list | tuple | set | frozenset) else (value,):  # pyright: ignore[reportUnknownVariableType]
-            if one not in (None, "", False):
-                pairs.append((name, "1" if one is True else str(one)))  # pyright: ignore[reportUnknownArgumentType]
+    chosen: dict[str, Any] = {}
+    if viewer is not None:
+        scope, named = viewer.scope, not viewer.local or "user_id" in viewer.request.query_params
+        user_id = scope.user_id if viewer.free and viewer.chosen and named else None
+        chosen = {"user_id": user_id, "agent_id": scope.agent_id, "run_id": scope.run_id}
+    values = {name: 1 if value is True else value for name, value in (chosen | query).items()}
+    pairs = [(name, value) for name, value in values.items() if value not in (None, "", False)]
     return path + (("&" if "?" in path else "?") + urlencode(pairs) if pairs else "")
 
 
-def memory_link(seen: Viewer | None, memory_id: str, **query: Any) -> str:
-    """The page of one memory.
+def memory_link(viewer: Viewer | None, memory_id: str, **query: Any) -> str:
+    """Return the address of one memory's page.
 
     An id of dots alone would be read as a step in a path, so it goes into the query.
     """
     if not memory_id.strip("."):
-        return link(seen, "/ui/memory", id=memory_id, **query)
-    return link(seen, "/ui/memories/" + quote(memory_id, safe=""), **query)
+        return link(viewer, "/ui/memory", id=memory_id, **query)
+    return link(viewer, "/ui/memories/" + quote(memory_id, safe=""), **query)
 
 
-def failure(request: Request, exc: Exception) -> tuple[int, str]:
-    """(HTTP status, one sentence) of an error, for pages that show it beside what was entered.
+def steps(start: int, count: int, total: int) -> tuple[int | None, int | None]:
+    """Return the starts of the page before and after, of a list of `count` a page."""
+    before = max(0, start - count) if start else None
+    return before, start + count if start + count < total else None
 
-    Raises what no input brings about.
-    """
-    if not isinstance(exc, MemAgentError):
-        raise exc
+
+def failure(request: Request, exc: MemAgentError) -> tuple[int, str]:
+    """Return (HTTP status, one sentence) of an error, to show beside what was entered."""
     problem = problem_of(exc)
     if problem.status >= 500:
-        tell_failure(exc, request_id=str(request.scope.get("memagent.request_id", "")))
+        tell_failure(exc, request_id=request_id_of(request))
     return problem.status, problem.detail or problem.title
 
 
 @router.get("/ui/graph/files/{name}")
 @router.get("/ui/assets/{name}")
 async def asset(name: str, request: Request) -> Response:
-    """A file of the pages: style sheets, scripts, the icon."""
-    found = _assets().get(name)
-    if found is None:
+    """Serve a file of the pages: style sheets, scripts, the icon."""
+    if name not in _assets():
         raise HTTPException(404, "there is no such file")
-    content, tag, kind = found
+    content, tag, kind = _assets()[name]
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -211,36 +200,35 @@ def _assets() -> Mapping[str, tuple[bytes, str, str]]:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("memagent.service.ui"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        when=when, day=day, number=number, size=size, refusal_words=refusal_words, op_text=op_text
-    )  # pyright: ignore[reportUnknownMemberType]
-    return made
+    filters = (when, day, number, size, refusal_words, op_text)
+    environment.filters.update({each.__name__: each for each in filters})  # pyright: ignore[reportUnknownMemberType]
+    return environment
 
 
 def when(moment: datetime | None) -> str:
-    """A moment to the minute, in UTC; "" for none."""
+    """Format a moment to the minute, in UTC; "" for none."""
     return f"{moment:%Y-%m-%d %H:%M}" if moment is not None else ""
 
 
 def day(moment: datetime | None) -> str:
-    """The day of a moment in UTC; "" for none."""
+    """Format the day of a moment in UTC; "" for none."""
     return f"{moment:%Y-%m-%d}" if moment is not None else ""
 
 
 def number(value: float) -> str:
-    """A number with separators: whole ones as they are, others to four significant digits."""
+    """Format a number with separators, a float to four significant digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def size(count: int) -> str:
-    """So many bytes, in words."""
+    """Format a count of bytes."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if amount < 1024:
@@ -249,52 +237,20 @@ def size(count: int) -> str:
     return f"{amount:,.1f} GiB"
 
 
-def _note(request: Request) -> tuple[tuple[str, str] | None, bool]:
-    """The note that the page before left, as (kind, text), and whether there is a
-    cookie to take away.
-    """
-    door = door_of(request)
-    sealed = request.cookies.get(door.note_cookie)
-    if not sealed:
-        return None, False
-    text = door.unseal(sealed)
-    if text is None:
-        return None, True
-    kind, words = json.loads(text)
-    return (str(kind), str(words)), True
-
-
 def _refused(request: Request, exc: Exception) -> Response:
-    """The page, or the way to another one, for what went wrong."""
-    request_id = str(request.scope.get("memagent.request_id", ""))
+    """Return the page, or the way to another one, for what went wrong."""
     if isinstance(exc, SignInNeeded):
         back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        known = {"next": back} if request.method == "GET" and back != "/ui" else {}
-        return RedirectResponse(link(None, "/ui/sign-in", **known), 303)
+        onward = back if request.method == "GET" and back != "/ui" else ""
+        return RedirectResponse(link(None, "/ui/sign-in", next=onward), 303)
     if isinstance(exc, UserNeeded):
         return RedirectResponse("/ui/users", 303)
-    if isinstance(exc, MemAgentError):
-        problem = problem_of(exc, request_id=request_id)
-    elif isinstance(exc, RequestValidationError):
-        names = sorted({str(fault["loc"][-1]) for fault in exc.errors()})
-        problem = plain_problem(
-            "invalid_request", f"this cannot be read: {', '.join(names)}", request_id=request_id
-        )
-    elif isinstance(exc, HTTPException):
-        code = "no_such_path" if exc.status_code == 404 else "malformed"
-        problem = plain_problem(
-            code, str(exc.detail), request_id=request_id, status=exc.status_code
-        )
-    else:
-        problem = plain_problem(
-            "internal_error", "something went wrong in the service", request_id=request_id
-        )
+    problem = _problem(exc, request_id_of(request))
     if problem.status >= 500:
-        tell_failure(exc, request_id=request_id)
+        tell_failure(exc, request_id=problem.request_id)
     if problem.status == 404:  # what is another's and what is not there look the same
-        problem = problem.model_copy(
-            update={"detail": "It is not there, or it is somebody else's."}
-        )
+        words = "It is not there, or it is somebody else's."
+        problem = problem.model_copy(update={"detail": words})
     return page(
         request,
         "error.html",
@@ -303,3 +259,18 @@ def _refused(request: Request, exc: Exception) -> Response:
         status=problem.status,
         problem=problem,
     )
+
+
+def _problem(exc: Exception, request_id: str) -> Problem:
+    if isinstance(exc, MemAgentError):
+        return problem_of(exc, request_id=request_id)
+    if isinstance(exc, RequestValidationError):
+        names = sorted({str(fault["loc"][-1]) for fault in exc.errors()})
+        words = f"this cannot be read: {', '.join(names)}"
+        return plain_problem("invalid_request", words, request_id=request_id)
+    if isinstance(exc, HTTPException):
+        code = "no_such_path" if exc.status_code == 404 else "malformed"
+        words = str(exc.detail)
+        return plain_problem(code, words, request_id=request_id, status=exc.status_code)
+    words = "something went wrong in the service"
+    return plain_problem("internal_error", words, request_id=request_id)

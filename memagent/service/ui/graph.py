@@ -1,5 +1,4 @@
-"""The event graph: drawn on a canvas, as a list, along time, and one node with what is
-one edge away.
+"""The event graph: drawn on a canvas, as a list, along time, and one node with its edges.
 
 Drawing reuses the files of the graph's own page (`memagent.pages`); its data is fetched
 once the page stands, since places are computed for it. The list, the time line and the
@@ -8,30 +7,30 @@ page of a node need no script and no layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
 from datetime import datetime
 from itertools import groupby
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import Depends, Query
+from fastapi import Query
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphDocument
-from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
+from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
 from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
-from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.routes.graph import neighbourhood
+from memagent.service.ui.explaining import quotations
+from memagent.service.ui.frame import page, page_router, steps
+from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState, folded
 
 router = page_router()
-Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
 _PAGE: Final = 60
 _MOST_TURNS: Final = 20
 _KINDS: Final = {
@@ -41,7 +40,7 @@ _KINDS: Final = {
 }
 Kind = Literal["", "event", "item", "entity"]
 Start = Annotated[int, Query(ge=0, le=10_000_000)]
-_SAID: Final = {
+_RELATIONS: Final = {
     Relation.CAUSES: ("causes", "caused by"),
     Relation.MOTIVATES: ("motivates", "motivated by"),
     Relation.ENABLES: ("enables", "enabled by"),
@@ -58,150 +57,125 @@ _SAID: Final = {
     Relation.MENTIONS: ("mentions", "mentioned by"),
     Relation.RELATED: ("related to", "related to"),
 }
-"""What an edge says, from its source and from its target."""
+"""The words for an edge, from its source and from its target."""
+_TITLES: Final = {
+    NodeKind.EVENT: "Event",
+    NodeKind.ITEM: "Memory",
+    NodeKind.ENTITY: "Person or thing",
+}
 
 
 @router.get("/ui/graph")
-async def graph(request: Request, seen: Reader) -> HTMLResponse:
-    """The graph on a canvas."""
-    with seen.agent() as agent:
+async def graph(viewer: Reader) -> HTMLResponse:
+    """Show the graph on a canvas."""
+    with viewer.agent() as agent:
         figures = await agent.memory.graph_stats()
-    return page(
-        request, "graph.html", title="Event graph", active="graph", figures=figures, scripts=SCRIPTS
-    )
+    return _page(viewer, "drawing", figures=figures, scripts=SCRIPTS)
 
 
 @router.get("/ui/graph/data")
-async def data(seen: Reader) -> Response:
-    """What the canvas draws, places included."""
-    with seen.agent() as agent:
+async def data(viewer: Reader) -> Response:
+    """Return what the canvas draws, places included."""
+    with viewer.agent() as agent:
         document = await graph_document(agent.bank, as_of=AsOf())
-    return Response(await run_in_threadpool(_written, document), media_type="application/json")
+    return Response(await run_in_threadpool(_json, document), media_type="application/json")
 
 
 @router.get("/ui/graph/list")
 async def listing(
-    request: Request,
-    seen: Reader,
+    viewer: Reader,
     kind: Kind = "",
     q: Annotated[str, Query(max_length=500)] = "",
     start: Start = 0,
 ) -> HTMLResponse:
-    """Nodes in sight, the best connected first."""
-    with seen.agent() as agent:
-        state = await agent.bank.sync()
-        nodes = _in_sight(state, agent.bank.expired)
-    counts = {name: sum(node.kind is of for node in nodes) for of, (name, _) in _KINDS.items()}
+    """Show the nodes in sight, the best connected first."""
+    state, nodes = await _in_sight(viewer)
+    counts = Counter(node.kind for node in nodes)
     words = folded(q).split()
-    found = [
-        node
+    hits = [
+        (node, sum(1 for _ in state.graph.edges_of(node.id)))
         for node in nodes
         if (not kind or node.kind == kind)
         and all(word in folded(_words(state, node)) for word in words)
     ]
-    degrees = {node.id: sum(1 for _ in state.graph.edges_of(node.id)) for node in found}
-    found.sort(key=lambda node: (-degrees[node.id], story_key(node)))
-    shown = [(node, _full(state, node), degrees[node.id]) for node in found[start : start + _PAGE]]
-    return page(
-        request,
-        "graph_list.html",
-        title="Event graph",
-        active="graph",
-        shown=shown,
-        counts=counts,
-        kinds=[(name, words) for name, words in _KINDS.values() if counts[name]],
+    hits.sort(key=lambda hit: (-hit[1], story_key(hit[0])))
+    return _page(
+        viewer,
+        "list",
+        rows=[(node, _text(state, node), degree) for node, degree in hits[start : start + _PAGE]],
+        counts={name: counts[of] for of, (name, _) in _KINDS.items()},
+        kinds=[names for of, names in _KINDS.items() if counts[of]],
         kind=kind,
         q=q,
-        total=len(found),
-        start=start,
-        further=start + _PAGE if start + _PAGE < len(found) else None,
-        nearer=max(0, start - _PAGE) if start else None,
+        total=len(hits),
+        steps=steps(start, _PAGE, len(hits)),
     )
 
 
 @router.get("/ui/graph/timeline")
-async def timeline(
-    request: Request, seen: Reader, kind: Kind = "", start: Start = 0
-) -> HTMLResponse:
-    """What happened, month by month; events where the memory has them, else its items."""
-    with seen.agent() as agent:
-        state = await agent.bank.sync()
-        nodes = _in_sight(state, agent.bank.expired)
-    has = {node.kind for node in nodes}
-    chosen = NodeKind(kind) if kind else NodeKind.EVENT if NodeKind.EVENT in has else NodeKind.ITEM
-    wanted = [node for node in nodes if node.kind is chosen]
+async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLResponse:
+    """Show what happened, month by month: events where the memory has them, else its items."""
+    state, nodes = await _in_sight(viewer)
+    kinds = {node.kind for node in nodes}
+    usual = NodeKind.EVENT if NodeKind.EVENT in kinds else NodeKind.ITEM
+    chosen = NodeKind(kind) if kind else usual
+    same = [node for node in nodes if node.kind is chosen]
     dated = sorted(
-        ((moment, node) for node in wanted if (moment := moment_of(node)) is not None),
+        ((moment, node) for node in same if (moment := moment_of(node)) is not None),
         key=lambda pair: (pair[0], pair[1].order, pair[1].id),
     )
-    part = dated[start : start + _PAGE]
-    months = [
-        (month, [(moment, node, _full(state, node)) for moment, node in each])
-        for month, each in groupby(part, key=lambda pair: f"{pair[0]:%B %Y}")
-    ]
-    return page(
-        request,
-        "graph_timeline.html",
-        title="Event graph",
-        active="graph",
-        months=months,
-        kind=chosen.value,
-        kinds=[
-            (name, words)
-            for of, (name, words) in _KINDS.items()
-            if of in has and of is not NodeKind.ENTITY
+    months = groupby(dated[start : start + _PAGE], key=lambda pair: f"{pair[0]:%B %Y}")
+    return _page(
+        viewer,
+        "timeline",
+        months=[
+            (month, [(moment, node, _text(state, node)) for moment, node in pairs])
+            for month, pairs in months
         ],
-        undated=len(wanted) - len(dated),
-        total=len(dated),
-        start=start,
-        further=start + _PAGE if start + _PAGE < len(dated) else None,
-        nearer=max(0, start - _PAGE) if start else None,
+        kind=chosen.value,
+        kinds=[names for of, names in _KINDS.items() if of in kinds and of is not NodeKind.ENTITY],
+        undated=len(same) - len(dated),
+        steps=steps(start, _PAGE, len(dated)),
     )
 
 
 @router.get("/ui/graph/node")
 async def node(
-    request: Request, seen: Reader, id: Annotated[str, Query(min_length=1, max_length=300)]
+    viewer: Reader, id: Annotated[str, Query(min_length=1, max_length=300)]
 ) -> HTMLResponse:
-    """One node with what is one edge away, and the turns it rests on."""
-    with seen.agent() as agent:
+    """Show one node with its edges, and the turns it rests on."""
+    with viewer.agent() as agent:
         state = await agent.bank.sync()
-        hidden = OutOfSight(state, Filter(), agent.bank.expired)
-    found = state.graph.node(id)
-    if found is None or found.closed or id in hidden:
-        raise MemoryNotFound(f"no event {id!r} for user {seen.scope.user_id!r}")
+        view = neighbourhood(state, id, agent.bank.expired)
+        if view is None:
+            raise MemoryNotFound(f"no event {id!r} for user {viewer.scope.user_id!r}")
+        turn_ids = view[0].source_turn_ids
+        quoted = quotations(agent, turn_ids[-_MOST_TURNS:])
+    node, edges = view
     near = sorted(
         (
-            (_relation(edge, outgoing), edge, other, _full(state, other))
-            for other_id, edge, outgoing in state.graph.edges_of(id)
-            if (other := state.graph.node(other_id)) is not None
-            and not other.closed
-            and other_id not in hidden
+            (_relation(edge, outgoing), edge, other, _text(state, other))
+            for edge, outgoing, other in edges
         ),
-        key=lambda one: (one[0], one[2].kind is not NodeKind.EVENT, story_key(one[2])),
+        key=lambda row: (row[0], row[2].kind is not NodeKind.EVENT, story_key(row[2])),
     )
-    groups = [(words, list(each)) for words, each in groupby(near, key=lambda one: one[0])]
-    return page(
-        request,
-        "graph_node.html",
-        title={
-            NodeKind.EVENT: "Event",
-            NodeKind.ITEM: "Memory",
-            NodeKind.ENTITY: "Person or thing",
-        }.get(found.kind, "Topic"),
-        active="graph",
-        node=found,
-        text=_full(state, found),
+    groups = groupby(near, key=lambda row: row[0])
+    return _page(
+        viewer,
+        "node",
+        title=_TITLES.get(node.kind, "Topic"),
+        node=node,
+        text=_text(state, node),
         item=state.items.get(id),
-        groups=groups,
+        groups=[(words, list(rows)) for words, rows in groups],
         edges=len(near),
-        quoted=_quoted(state, found.source_turn_ids[-_MOST_TURNS:]),
-        unquoted=max(0, len(found.source_turn_ids) - _MOST_TURNS),
+        quoted=quoted.values(),
+        unquoted=max(0, len(turn_ids) - _MOST_TURNS),
     )
 
 
 def moment_of(node: Event) -> datetime | None:
-    """When a node stands on the line of time: when it happened, or else when it was told."""
+    """Return the time at which a node happened, or else was told."""
     span = node.valid
     return (span.start or span.end if span is not None else None) or node.said_at
 
@@ -209,39 +183,34 @@ def moment_of(node: Event) -> datetime | None:
 # -- reading ---------------------------------------------------------------------------
 
 
-def _in_sight(state: BankState, expired: frozenset[str]) -> list[Event]:
-    hidden = OutOfSight(state, Filter(), expired)
-    return [
-        node
-        for node in state.graph.all_nodes()
-        if node.kind in _KINDS and not node.closed and node.id not in hidden
+def _page(viewer: Viewer, name: str, title: str = "Event graph", **values: Any) -> HTMLResponse:
+    return page(viewer.request, f"graph/{name}.html", title=title, active="graph", **values)
+
+
+async def _in_sight(viewer: Viewer) -> tuple[BankState, list[Event]]:
+    with viewer.agent() as agent:
+        state = await agent.bank.sync()
+        hidden = OutOfSight(state, Filter(), agent.bank.expired)
+    nodes = state.graph.all_nodes()
+    return state, [
+        node for node in nodes if node.kind in _KINDS and not node.closed and node.id not in hidden
     ]
 
 
-def _full(state: BankState, node: Event) -> str:
-    """What a node says: an item's whole text, else the summary."""
+def _text(state: BankState, node: Event) -> str:
+    """Return an item's whole text, of other nodes the summary."""
     item = state.items.get(node.id) if node.kind is NodeKind.ITEM else None
     return item.text if item is not None else node.summary or node.id
 
 
 def _words(state: BankState, node: Event) -> str:
-    return "\n".join((_full(state, node), *node.people, *node.aliases))
+    return "\n".join((_text(state, node), *node.people, *node.aliases))
 
 
 def _relation(edge: EventEdge, outgoing: bool) -> str:
-    said = _SAID[edge.relation][0 if outgoing else 1]
-    return f"{said}: {edge.label}" if edge.label else said
+    words = _RELATIONS[edge.relation][0 if outgoing else 1]
+    return f"{words}: {edge.label}" if edge.label else words
 
 
-def _quoted(state: BankState, turn_ids: Iterable[str]) -> Sequence[tuple[Turn, Session]]:
-    found: list[tuple[Turn, Session]] = []
-    for turn_id in turn_ids:
-        place = state.turns.get(turn_id)
-        if place is not None:
-            of = state.sessions[place[0]]
-            found.append((of.turns[place[1]], of))
-    return found
-
-
-def _written(document: GraphDocument) -> bytes:
+def _json(document: GraphDocument) -> bytes:
     return safe_json(page_data(document)).encode()

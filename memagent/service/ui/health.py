@@ -1,6 +1,4 @@
-"""How the service is: readiness, figures, versions, the size of the store, and the
-audit of a memory's chain of hashes.
-"""
+"""The health of the service: readiness, figures, versions, sizes, the audit of a memory."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import platform
 import re
 import sqlite3
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
@@ -23,7 +22,7 @@ from memagent.core.errors import InputError
 from memagent.journal.database import DatabaseJournal
 from memagent.service.hosting import Service, service_database_path
 from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.ui.session_auth import Viewer, Visitor, require_viewer
 
 router = page_router()
 _PACKAGES: Final = (
@@ -36,7 +35,7 @@ _PACKAGES: Final = (
     "jinja2",
     "langgraph",
 )
-_SERIES: Final = re.compile(r"memagent_(\w+?)(?:\{(.*)\})? (\S+)")
+_SERIES: Final = re.compile(r"^memagent_(\w+?)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _SLOW: Final = 0.95
 
@@ -48,9 +47,7 @@ class Route:
     path: str
     count: int = 0
     faults: int = 0
-    """Answers with a status of 500 and above."""
     refusals: int = 0
-    """Answers with a status of 400 to 499."""
     seconds: float = 0.0
     buckets: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     """(upper bound in seconds, answers up to it)."""
@@ -85,30 +82,30 @@ class Figures:
 
 
 @router.get("/ui/health")
-async def health(seen: Annotated[Viewer, Depends(viewer(about_memory=False))]) -> Response:
-    """Everything about the service that the viewer may know."""
-    return await _show(seen)
+async def health(
+    viewer: Visitor,
+) -> Response:
+    """Show everything about the service that the viewer may know."""
+    return await _show(viewer)
 
 
 @router.post("/ui/health")
-async def act(seen: Annotated[Viewer, Depends(viewer("admin"))]) -> Response:
-    """What the field `do` names: `verify`, which reads every entry of the memory shown
-    and checks its chain of hashes.
-    """
-    if seen.form["do"] != "verify":
+async def act(viewer: Annotated[Viewer, Depends(require_viewer("admin"))]) -> Response:
+    """Do what the field `do` names: `verify` the chain of hashes of the memory shown."""
+    if viewer.form["do"] != "verify":
         raise InputError("the form names nothing to do")
-    journal = seen.service.journal.inner
+    journal = viewer.service.journal.inner
     if not isinstance(journal, DatabaseJournal):
         raise InputError("this store keeps no chain of hashes")
-    return await _show(seen, verified=await run_in_threadpool(journal.verify, seen.scope))
+    return await _show(viewer, verified=await run_in_threadpool(journal.verify, viewer.scope))
 
 
-async def _show(seen: Viewer, *, verified: list[str] | None = None) -> Response:
-    service = seen.service
+async def _show(viewer: Viewer, *, verified: list[str] | None = None) -> Response:
+    service = viewer.service
     counts = await run_in_threadpool(service.database.job_counts)
-    admin = seen.may("admin")
+    admin = viewer.may("admin")
     return page(
-        seen.request,
+        viewer.request,
         "health.html",
         title="Health",
         active="health",
@@ -126,27 +123,22 @@ async def _show(seen: Viewer, *, verified: list[str] | None = None) -> Response:
 
 
 def _figures(service: Service, counts: dict[str, int]) -> Figures:
-    """The figures of `/metrics`, read back from its text, so that both say the same."""
+    """Read the figures back from the text of `/metrics`, so that both say the same."""
     text = service.metrics.text({"banks_open": len(service.banks)}, counts)
     routes: dict[str, Route] = {}
     named: defaultdict[str, dict[str, int]] = defaultdict(dict)
     gauges: dict[str, float] = {}
-    for name, labels, value in (
-        match.groups() for line in text.splitlines() if (match := _SERIES.fullmatch(line))
-    ):
-        known = dict(_LABEL.findall(labels or ""))
-        if "route" in known:
-            _count(
-                routes.setdefault(known["route"], Route(known["route"])), name, known, float(value)
-            )
-        elif known:
-            named[name][next(iter(known.values()))] = int(float(value))
+    for name, words, value in _SERIES.findall(text):
+        labels = dict(_LABEL.findall(words))
+        if "route" in labels:
+            path = labels["route"]
+            _count(routes.setdefault(path, Route(path)), name, labels, float(value))
+        elif labels:
+            named[name][next(iter(labels.values()))] = int(float(value))
         else:
             gauges[name] = float(value)
-    ordered = sorted(
-        (route for route in routes.values() if route.count),
-        key=lambda route: (-route.count, route.path),
-    )
+    answered = (route for route in routes.values() if route.count)
+    ordered = sorted(answered, key=lambda route: (-route.count, route.path))
     return Figures(ordered, named["refused_total"], named["events_total"], gauges, named["jobs"])
 
 
@@ -159,43 +151,42 @@ def _count(route: Route, name: str, labels: dict[str, str], value: float) -> Non
         case "request_seconds_sum":
             route.seconds = value
         case "request_seconds_bucket":
-            route.buckets.append(
-                (inf if labels["le"] == "+Inf" else float(labels["le"]), int(value))
-            )
+            route.buckets.append((float(labels["le"]), int(value)))
         case _:
             pass
 
 
 def _versions() -> dict[str, str]:
-    found = {
+    versions = {
         "memagent": memagent.__version__,
         "Python": platform.python_version(),
         "SQLite": sqlite3.sqlite_version,
         "System": f"{platform.system()} {platform.machine()}",
     }
     for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _sizes(service: Service) -> dict[str, int]:
-    """Bytes of the store's files, by what they hold; {} for a store that is no file."""
+    """Return the bytes of the store's files; {} for a store that is no file."""
     store = service.path
     if store is None:
         return {}
     beside = service_database_path(store)
     return {
         "Journal": _bytes(store),
-        "Journal, written last": _bytes(store.with_name(store.name + "-wal")),
-        "Service": _bytes(beside) + _bytes(beside.with_name(beside.name + "-wal")),
+        "Journal, written last": _bytes(_log_of(store)),
+        "Service": _bytes(beside) + _bytes(_log_of(beside)),
     }
 
 
+def _log_of(file: Path) -> Path:
+    return file.with_name(file.name + "-wal")
+
+
 def _bytes(file: Path) -> int:
-    try:
+    with suppress(OSError):
         return file.stat().st_size
-    except OSError:
-        return 0
+    return 0

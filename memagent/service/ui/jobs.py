@@ -1,113 +1,93 @@
-"""Jobs of the user shown: sessions to remember, exports, erasures; one of them with its
-result, and the forms that retry or cancel it.
-"""
+"""Jobs of the user shown: the list, one of them with its result, and forms to retry or cancel."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Final
 
-from fastapi import Depends, Query
+from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from memagent.client.wire import Job, JobState
-from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
+from memagent.core.errors import InputError, MemAgentError
 from memagent.core.records import Id
-from memagent.service.routes.responses import page as cut
-from memagent.service.routes.talk import file_response
+from memagent.service.routes.responses import PageRequest, page_of
+from memagent.service.routes.talk import file_response, find_job
 from memagent.service.ui.frame import failure, go, page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.ui.session_auth import Reader, Viewer
 
 router = page_router()
 _PAGE: Final = 50
 _OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
-Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
 
 
 @router.get("/ui/jobs")
 async def list_jobs(
-    seen: Reader,
+    viewer: Reader,
     state: JobState | None = None,
     cursor: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
-    """The jobs, the newest first."""
-    jobs = await run_in_threadpool(seen.service.database.jobs_of, seen.scope.user_id)
-    listed, further = cut(
-        seen.call,
+    """Show the jobs, the newest first."""
+    jobs = await run_in_threadpool(viewer.service.database.jobs_of, viewer.scope.user_id)
+    listed, further = page_of(
+        viewer.call,
         jobs,
+        PageRequest("ui/jobs", cursor or None, _PAGE, state.value if state is not None else ""),
         id_of=lambda job: job.id,
-        limit=_PAGE,
-        cursor=cursor or None,
-        listing="ui/jobs",
-        terms=state.value if state is not None else "",
-        shown=lambda job: state in (None, job.state),
+        visible=lambda job: state in (None, job.state),
     )
-    counts = {one: sum(1 for job in jobs if job.state is one) for one in JobState}
+    counts = Counter(job.state for job in jobs)
     return page(
-        seen.request,
+        viewer.request,
         "jobs.html",
         title="Jobs",
         active="jobs",
         jobs=listed,
         further=further,
-        counts=counts,
+        counts={each: counts[each] for each in JobState},
         state=state,
         total=len(jobs),
     )
 
 
 @router.get("/ui/jobs/{job_id}")
-async def one_job(job_id: Id, seen: Reader) -> Response:
-    """One job with what came of it."""
-    return _show(seen, await _job(job_id, seen))
+async def one_job(job_id: Id, viewer: Reader) -> Response:
+    """Show one job with its result."""
+    return _show(viewer, await find_job(viewer.call, job_id))
 
 
 @router.post("/ui/jobs/{job_id}")
-async def act(job_id: Id, seen: Reader) -> Response:
-    """What the field `do` names: `retry` or `cancel`."""
-    seen.need("memory:write")
-    job = await _job(job_id, seen)
+async def act(job_id: Id, viewer: Reader) -> Response:
+    """Do what the field `do` names: `retry` or `cancel`."""
+    viewer.need("memory:write")
+    job = await find_job(viewer.call, job_id)
     try:
-        match seen.form["do"]:
+        match viewer.form["do"]:
             case "retry":
-                begun = await seen.service.jobs.retry(job, seen.scope)
-                note = (
-                    "It begins again."
-                    if begun.state is not job.state
-                    else "Only a failed job is tried again."
-                )
+                begun = (await viewer.service.jobs.retry(job, viewer.scope)).state is not job.state
+                note = "It begins again." if begun else "Only a failed job is tried again."
             case "cancel":
-                ended = await seen.service.jobs.cancel(job, seen.scope)
-                through = ended.state is JobState.DONE
-                note = (
-                    "It was through before."
-                    if through
-                    else "Cancelled. What it is about stays stored."
-                )
+                job = await viewer.service.jobs.cancel(job, viewer.scope)
+                note = "Cancelled. What it is about stays stored."
+                note = "It was through before." if job.state is JobState.DONE else note
             case _:
                 raise InputError("the form names nothing to do")
     except MemAgentError as exc:
-        status, fault = failure(seen.request, exc)
-        return _show(seen, await _job(job_id, seen), status=status, fault=fault)
-    return go(seen, f"/ui/jobs/{job.id}", note=note)
+        status, fault = failure(viewer.request, exc)
+        return _show(viewer, await find_job(viewer.call, job_id), status=status, fault=fault)
+    return go(viewer, f"/ui/jobs/{job.id}", note=note)
 
 
 @router.get("/ui/jobs/{job_id}/files/{number}")
-async def file(job_id: Id, number: int, seen: Reader) -> Response:
-    """A file that an export wrote."""
-    return await file_response(seen.service, await _job(job_id, seen), number)
+async def file(job_id: Id, number: int, viewer: Reader) -> Response:
+    """Serve a file that an export wrote."""
+    return await file_response(viewer.service, await find_job(viewer.call, job_id), number)
 
 
-async def _job(job_id: str, seen: Viewer) -> Job:
-    job = await seen.service.jobs.find(job_id, seen.scope)
-    if job is None:
-        raise MemoryNotFound(f"no job {job_id!r}")
-    return job
-
-
-def _show(seen: Viewer, job: Job, *, status: int = 200, fault: str = "") -> Response:
+def _show(viewer: Viewer, job: Job, *, status: int = 200, fault: str = "") -> Response:
     return page(
-        seen.request,
+        viewer.request,
         "job.html",
         title="Job",
         active="jobs",

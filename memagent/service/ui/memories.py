@@ -1,11 +1,9 @@
-"""The list of memories: pages of it, filters, search with what every score is made of,
-and a form to add one.
-"""
+"""The list of memories: its pages, filters, a search with scores, and a form to add one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -15,21 +13,22 @@ from starlette.responses import Response
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
 from memagent.core.errors import MemAgentError
 from memagent.core.records import MemoryItem, content_id
-from memagent.service.routes.responses import page as cut
+from memagent.service.routes.responses import PageRequest, page_of
+from memagent.service.ui.explaining import score_share
 from memagent.service.ui.frame import failure, go, memory_link, page, page_router
-from memagent.service.ui.session_auth import Form, Viewer, viewer
+from memagent.service.ui.session_auth import Form, Reader, Viewer
 
 router = page_router()
 _PAGE: Final = 50
 _K: Final = 30
 _MOST_CHOICES: Final = 200
-Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
+_NOT_KEPT: Final = ("cursor", "add")
 _Word = Annotated[str, Query(max_length=256)]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a list shows: everything from the address."""
+class ListQuery:
+    """The query of a list, all from the address."""
 
     q: Annotated[str, Query(max_length=MAX_QUESTION_CHARS)] = ""
     recipe: Literal["", "fast", "balanced", "deep"] = ""
@@ -39,9 +38,9 @@ class Wanted:
     tag: _Word = ""
     session_id: _Word = ""
     known: Annotated[str, Query(max_length=10)] = ""
-    """As the memory was recorded at the end of this day."""
+    """The day at whose end the memory is read, as it was recorded."""
     holds: Annotated[str, Query(max_length=10)] = ""
-    """What held on this day."""
+    """The day of which facts are shown."""
     deleted: bool = False
     order: Literal["", "new", "old"] = ""
     """By the last change, or by when it was said, the latest or the oldest first."""
@@ -51,21 +50,13 @@ class Wanted:
     @property
     def where(self) -> Filter:
         """The filter."""
-
-        def one(word: str) -> frozenset[str]:
-            return frozenset((word,)) if word else frozenset()
-
-        return Filter(
-            speakers=one(self.speaker),
-            subjects=one(self.subject),
-            kinds=one(self.kind),
-            session_ids=one(self.session_id),
-            tags=one(self.tag),
-        )
+        names = ("speaker", "subject", "kind", "tag", "session_id")
+        words = {f"{name}s": {getattr(self, name)} - {""} for name in names}
+        return Filter.model_validate(words)
 
     @property
     def as_of(self) -> AsOf:
-        """The point in time; dates that are none count as not given."""
+        """The point in time, without the dates that cannot be read."""
         known, holds = _day(self.known), _day(self.holds)
         return AsOf(recorded=known + timedelta(days=1) if known else None, valid=holds)
 
@@ -76,87 +67,76 @@ class Wanted:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What a link to another page of the same list carries."""
-        names = (
-            "q",
-            "recipe",
-            "speaker",
-            "subject",
-            "kind",
-            "tag",
-            "session_id",
-            "known",
-            "holds",
-            "deleted",
-            "order",
-        )
-        return {name: getattr(self, name) for name in names}
+        """The query that a link to another page of the same list keeps."""
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_KEPT}
 
 
 @router.get("/ui/memories")
-async def list_memories(seen: Reader, wanted: Annotated[Wanted, Depends()]) -> Response:
-    """The list, or with `q` what a search found."""
-    return await _list(seen, wanted)
+async def list_memories(viewer: Reader, query: Annotated[ListQuery, Depends()]) -> Response:
+    """Show the list, or with `q` the hits of a search."""
+    return await _list(viewer, query)
 
 
 @router.post("/ui/memories")
-async def add_memory(seen: Reader) -> Response:
+async def add_memory(viewer: Reader) -> Response:
     """Remember a text as it is."""
-    seen.need("memory:write")
-    form = seen.form
+    viewer.need("memory:write")
+    form = viewer.form
     try:
-        with seen.agent() as agent:
-            tags = [tag for part in form["tags"].split(",") if (tag := part.strip())]
+        with viewer.agent() as agent:
             item = await agent.memory.add(
                 form["text"],
                 subject=form["subject"].strip() or None,
                 speaker=form["speaker"].strip() or None,
-                tags=tags,
+                tags=[tag for part in form["tags"].split(",") if (tag := part.strip())],
             )
     except MemAgentError as exc:
-        status, fault = failure(seen.request, exc)
-        return await _list(seen, Wanted(add=True), status=status, fault=fault, form=form)
-    return go(seen, memory_link(None, item.id), note="Remembered.")
+        status, fault = failure(viewer.request, exc)
+        return await _list(viewer, ListQuery(add=True), status=status, fault=fault, form=form)
+    return go(viewer, memory_link(None, item.id), note="Remembered.")
 
 
 async def _list(
-    seen: Viewer, wanted: Wanted, *, status: int = 200, fault: str = "", form: Form | None = None
+    viewer: Viewer,
+    query: ListQuery,
+    *,
+    status: int = 200,
+    fault: str = "",
+    form: Form | None = None,
 ) -> Response:
     hits: list[Hit] = []
     items: list[MemoryItem] = []
     further: str | None = None
-    with seen.agent() as agent:
-        memory = agent.memory if wanted.as_of.now else await agent.memory.as_of(wanted.as_of)
+    with viewer.agent() as agent:
+        memory = agent.memory if query.as_of.now else await agent.memory.as_of(query.as_of)
         everything = await memory.get_all(include_deleted=True)
         expired = agent.bank.expired
-        if wanted.q.strip():
+        if query.q.strip():
             hits = await memory.search(
-                wanted.q, k=_K, where=wanted.where, recipe=wanted.recipe or None
+                query.q, k=_K, where=query.where, recipe=query.recipe or None
             )
         else:
             passing = {
                 item.id
-                for item in await memory.get_all(where=wanted.where, include_deleted=wanted.deleted)
+                for item in await memory.get_all(where=query.where, include_deleted=query.deleted)
             }
-            items, further = cut(
-                seen.call,
-                _ordered(everything, wanted.order, (await memory.bank.sync()).touched),
+            terms = content_id("t", repr(sorted(query.terms.items())))
+            items, further = page_of(
+                viewer.call,
+                _ordered(everything, query.order, (await memory.bank.sync()).touched),
+                PageRequest("ui/memories", query.cursor or None, _PAGE, terms),
                 id_of=lambda item: item.id,
-                limit=_PAGE,
-                cursor=wanted.cursor or None,
-                listing="ui/memories",
-                terms=content_id("t", repr(sorted(wanted.terms.items()))),
-                shown=lambda item: item.id in passing,
+                visible=lambda item: item.id in passing,
             )
     best = max((hit.score for hit in hits), default=0.0)
     return page(
-        seen.request,
+        viewer.request,
         "memories.html",
         title="Memories",
         active="memories",
         status=status,
-        wanted=wanted,
-        hits=[(hit, _share(hit.score, best)) for hit in hits],
+        query=query,
+        hits=[(hit, score_share(hit.score, best)) for hit in hits],
         items=items,
         further=further,
         total=len(everything),
@@ -170,27 +150,14 @@ async def _list(
 def _ordered(
     items: list[MemoryItem], order: str, touched: Mapping[str, Sequence[int]]
 ) -> list[MemoryItem]:
-    """The items, which come oldest said first; `touched` has the journal entries that changed each."""
-    match order:
-        case "old":
-            return items
-        case "new":
-            return items[::-1]
-        case _:
-            return sorted(
-                items,
-                key=lambda item: touched[item.id][-1] if touched.get(item.id) else 0,
-                reverse=True,
-            )
-
-
-def _share(score: float, best: float) -> float:
-    """A hit's score as a share of the best one's."""
-    return max(0.0, score / best) if best > 0 else 0.0
+    """Order items that come oldest first; `touched` has the entries that changed each."""
+    if order in ("old", "new"):
+        return items if order == "old" else items[::-1]
+    return sorted(items, key=lambda item: max(touched.get(item.id, (0,))), reverse=True)
 
 
 def _choices(items: Sequence[MemoryItem]) -> dict[str, list[str]]:
-    """What there is to filter by, for each field, in order."""
+    """Return the values of each field that a filter offers, in order."""
 
     def some(words: Iterable[str | None]) -> list[str]:
         return sorted({word for word in words if word})[:_MOST_CHOICES]
@@ -206,7 +173,7 @@ def _choices(items: Sequence[MemoryItem]) -> dict[str, list[str]]:
 
 def _day(text: str) -> datetime | None:
     try:
-        found = date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
         return None
-    return datetime.combine(found, time(), UTC) if found < date.max else None
+    return datetime.combine(day, time(), UTC) if day < date.max else None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from memagent.core.records import NodeKind
 from memagent.pages.journal_words import describe_entry
 from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.ui.session_auth import Reader
 
 router = page_router()
 _LAST: Final = 8
@@ -20,9 +19,9 @@ _LOOK_BACK: Final = 60
 
 
 @router.get("/ui")
-async def overview(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> Response:
+async def overview(viewer: Reader) -> Response:
     """Show figures and the latest entries of the journal."""
-    with seen.agent() as agent:
+    with viewer.agent() as agent:
         state = await agent.bank.sync()
         active = sum(1 for item in state.active() if item.id not in agent.bank.expired)
         nodes = sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
@@ -38,10 +37,10 @@ async def overview(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> R
         degraded = agent.bank.degraded
     entries = (describe_entry(row, state) for row in reversed(rows))
     latest = [entry for entry in entries if entry.kind not in ("graph", "stats")][:_LAST]
-    service = seen.service
+    service = viewer.service
     counts = await run_in_threadpool(service.database.job_counts)
     return page(
-        seen.request,
+        viewer.request,
         "overview.html",
         title="Overview",
         active="overview",
@@ -50,6 +49,6 @@ async def overview(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> R
         degraded=degraded,
         has_model=service.has_model,
         design=service.design.name,
-        failed_jobs=counts["failed"] if seen.may("admin") else 0,
+        failed_jobs=counts["failed"] if viewer.may("admin") else 0,
         empty=state.seq == 0,
     )

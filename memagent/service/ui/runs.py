@@ -1,6 +1,4 @@
-"""Training runs: what lies in the folder that `service.runs_folder` names, as a list and as curves.
-
-Read-only.
+"""Training runs of the folder that `service.runs_folder` names, as a list and as curves.
 
 Runs belong to no user's memory, so a key that is bound to one user does not see them.
 """
@@ -13,59 +11,53 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from memagent.core.errors import MemoryNotFound
 from memagent.pages.run_charts import plain_chart, reward_charts, update_charts, validation_charts
 from memagent.pages.run_folders import Run, named_run, runs_in
 from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.ui.session_auth import Viewer, require_viewer
 
 router = page_router()
-Watcher = Annotated[Viewer, Depends(viewer("admin", about_memory=False))]
+Watcher = Annotated[Viewer, Depends(require_viewer("admin", about_memory=False))]
 _MOST_SETTINGS_CHARS: Final = 20_000
 _TESTED: Final = ("f1", "exact", "overwritten", "lost", "memory_share", "failed")
 
 
 @router.get("/ui/runs")
-async def runs(request: Request, seen: Watcher) -> HTMLResponse:
-    """The runs there are, newest first."""
-    folder = _folder(seen)
-    found = await run_in_threadpool(runs_in, folder) if folder is not None else []
+async def runs(viewer: Watcher) -> HTMLResponse:
+    """Show the runs, newest first."""
+    folder = _folder(viewer)
+    runs = await run_in_threadpool(runs_in, folder) if folder is not None else []
     return page(
-        request,
+        viewer.request,
         "runs.html",
         title="Training runs",
         active="runs",
         folder=str(folder) if folder is not None else "",
-        runs=[(run, run.best()) for run in found],
+        runs=[(run, run.best()) for run in runs],
     )
 
 
 @router.get("/ui/runs/one")
 async def run(
-    request: Request, seen: Watcher, name: Annotated[str, Query(min_length=1, max_length=255)]
+    viewer: Watcher, name: Annotated[str, Query(min_length=1, max_length=255)]
 ) -> HTMLResponse:
-    """One run with its curves."""
-    folder = _folder(seen)
-    found = await run_in_threadpool(named_run, folder, name) if folder is not None else None
-    if found is None:
+    """Show one run with its curves."""
+    folder = _folder(viewer)
+    run = await run_in_threadpool(named_run, folder, name) if folder is not None else None
+    if run is None:
         raise MemoryNotFound(f"there is no run {name!r}")
-    return page(
-        request,
-        "runs_one.html",
-        title="Training run",
-        active="runs",
-        **await run_in_threadpool(_values, found),
-    )
+    values = await run_in_threadpool(_values, run)
+    return page(viewer.request, "runs_one.html", title="Training run", active="runs", **values)
 
 
-def _folder(seen: Viewer) -> Path | None:
-    """Where runs lie. Raises `MemoryNotFound` for somebody bound to one user."""
-    if not seen.free:
+def _folder(viewer: Viewer) -> Path | None:
+    """Return the folder of runs. Raises `MemoryNotFound` for a key bound to one user."""
+    if not viewer.free:
         raise MemoryNotFound("there are no runs here")
-    return seen.service.settings.runs_folder
+    return viewer.service.settings.runs_folder
 
 
 def _values(run: Run) -> dict[str, Any]:

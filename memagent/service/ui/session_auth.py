@@ -1,15 +1,13 @@
-"""Who looks at a page: this machine's own user, or an API key pasted at the sign-in
-page and held by a sealed cookie.
+"""Sessions of the dashboard: the local user, or an API key behind a sealed cookie.
 
 Without any API key in the service, the rules of `access.caller_of` hold here too:
 requests of this machine alone, by loopback names. With keys, the cookie stands for one:
 an HMAC over the key's id, an expiry and a nonce. The key itself is in no cookie and is
-looked up at every request, so a revoked one is out at once; that a session was left is
-known to the worker that was told. Every form carries a token sealed to the session, and
-the browser has to say that the form came from this service. The surprise: pages allow
-their own address as a referrer, in a `meta` element. Under `no-referrer` alone a
-browser sends `Origin: null` with every form, and nobody could tell ours from a
-stranger's.
+looked up at every request, so a revoked one is out at once. Only the worker that served
+a sign-out knows of it. Every form carries a token sealed to the session, and the browser
+has to say that the form came from this service. The surprise: pages allow their own
+address as a referrer, in a `meta` element. Under `no-referrer` alone a browser sends
+`Origin: null` with every form, and nobody could tell ours from a stranger's.
 """
 
 from __future__ import annotations
@@ -19,11 +17,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from fastapi import Depends
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,13 +37,12 @@ from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
 
 SESSION_S: Final = 12 * 3_600
-"""How long a sign-in holds, in seconds."""
 _MOST_FIELDS: Final = 200
 _LOCAL_SESSION: Final = "local"
 
 
 class SignInNeeded(ServiceError):
-    """There is no session, or not any more."""
+    """The request belongs to no session, or to one that is over."""
 
     def __init__(self) -> None:
         super().__init__("sign in with an API key", status=401, code="unauthorized")
@@ -63,32 +62,24 @@ class Form(dict[str, str]):
         return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Somebody who may see a page: who it is, whose memory is shown, and the token for
-    the page's forms.
-    """
+    """An allowed request for a page: the caller, the memory shown, the form's token."""
 
-    __slots__ = ("call", "chosen", "csrf", "form", "request")
-
-    def __init__(
-        self, request: Request, call: Call, *, csrf: str, form: Form, chosen: bool
-    ) -> None:
-        self.request, self.call, self.csrf, self.form, self.chosen = (
-            request,
-            call,
-            csrf,
-            form,
-            chosen,
-        )
+    call: Call
+    csrf: str
+    form: Form
+    chosen: bool
+    """Whether the request or the key names the user."""
 
     @property
-    def caller(self) -> Caller:
-        """Who it is."""
-        return self.call.caller
+    def request(self) -> Request:
+        """The request."""
+        return self.call.request
 
     @property
     def scope(self) -> Scope:
-        """Whose memory is shown."""
+        """The memory shown."""
         return self.call.scope
 
     @property
@@ -99,49 +90,45 @@ class Viewer:
     @property
     def local(self) -> bool:
         """Whether this is the keyless local user."""
-        return self.caller is LOCAL
+        return self.call.caller is LOCAL
 
     @property
     def free(self) -> bool:
-        """Whether it may act for any user."""
-        return self.caller.user_id is None
+        """Whether the caller may act for any user."""
+        return self.call.caller.user_id is None
 
     def may(self, *needed: str) -> bool:
-        """Whether it has all of these scopes."""
-        return self.caller.scopes.issuperset(needed)
+        """Return whether the caller has all of these scopes."""
+        return self.call.caller.scopes.issuperset(needed)
 
     def need(self, *needed: str) -> None:
-        """Raises `ServiceError` (`forbidden`) unless it has all of these scopes."""
-        lacking = sorted(set(needed) - self.caller.scopes)
+        """Raise `ServiceError` (`forbidden`) unless the caller has all of these scopes."""
+        lacking = sorted(set(needed) - self.call.caller.scopes)
         if lacking:
             raise ServiceError(
                 f"the API key lacks the scope {', '.join(lacking)}", code="forbidden"
             )
 
-    @contextmanager
-    def agent(self) -> Generator[AsyncAgent]:
-        """The agent on the memory shown, kept open meanwhile."""
-        with self.call.agent() as agent:
-            yield agent
+    def agent(self) -> AbstractContextManager[AsyncAgent]:
+        """Open the agent on the memory shown."""
+        return self.call.agent()
 
 
-def viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[Viewer]]:
-    """The dependency of a page: the viewer must have all of these scopes; of a POST the
-    form is read and its token checked.
+def require_viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[Viewer]]:
+    """Return the dependency of a page: the viewer must have all of these scopes.
 
-    With `about_memory` somebody who may act for any user has to name one (`?user_id=`),
-    or is sent to choose one (`UserNeeded`). Raises `ServiceError`, `MemoryNotFound` for
-    a user that the key does not reach.
+    The form of a POST is read and its token checked. With `about_memory` a caller who may
+    act for any user has to name one (`?user_id=`), or is sent to choose one
+    (`UserNeeded`). Raises `ServiceError`, `MemoryNotFound` for a user that the key does
+    not reach.
     """
-    wanted = frozenset(needed)
 
-    async def look(
+    async def authenticated(
         request: Request, user_id: UserId = None, agent_id: AgentId = None, run_id: RunId = None
     ) -> Viewer:
-        door = door_of(request)
-        caller, session = door.seen(request)
-        csrf = door.token(session)
-        form = Form()
+        auth = auth_of(request)
+        caller, session = auth.authenticate(request)
+        csrf, form = auth.token(session), Form()
         if request.method == "POST":
             form = await read_form(request)
             check_origin(request)
@@ -151,127 +138,117 @@ def viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[V
                 )
         if caller.user_id is not None and user_id not in (None, caller.user_id):
             raise MemoryNotFound(f"there is nothing of user {user_id!r} here")
+        owner = caller.user_id or user_id
         try:
-            scope = Scope(
-                user_id=caller.user_id or user_id or LOCAL_USER, agent_id=agent_id, run_id=run_id
-            )
+            scope = Scope(user_id=owner or LOCAL_USER, agent_id=agent_id, run_id=run_id)
         except ValidationError as exc:
             raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
-        chosen = user_id is not None or caller.user_id is not None or caller is LOCAL
-        seen = Viewer(
-            request,
-            Call(request, service_of(request), caller, scope, None),
-            csrf=csrf,
-            form=form,
-            chosen=chosen,
-        )
-        request.state.viewer = seen
-        seen.need(*wanted)
+        call = Call(request, service_of(request), caller, scope, None)
+        chosen = owner is not None or caller is LOCAL
+        viewer = request.state.viewer = Viewer(call=call, csrf=csrf, form=form, chosen=chosen)
+        viewer.need(*needed)
         if about_memory and not chosen:
             raise UserNeeded()
-        return seen
+        return viewer
 
-    return look
+    return authenticated
 
 
-class Door:
-    """Makes sessions and knows them again. One a service; used from one event loop."""
+Reader = Annotated[Viewer, Depends(require_viewer("memory:read"))]
+Writer = Annotated[Viewer, Depends(require_viewer("memory:write"))]
+Visitor = Annotated[Viewer, Depends(require_viewer(about_memory=False))]
+"""A viewer of pages that are about no memory."""
+
+
+class SessionAuth:
+    """The sessions of one service; used from one event loop."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._secret = hmac.new(
             service.database.secret(), b"memagent/ui/1", hashlib.sha256
         ).digest()
+        # ports of one machine share their cookies, so each service has a name of its own
         self.cookie = f"memagent_ui_{hashlib.sha256(self._secret).hexdigest()[:8]}"
-        """The cookie's name: ports of one machine share their cookies, so each service has
-        a name of its own.
-        """
         self.note_cookie = f"{self.cookie}_note"
-        self._left: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
 
-    def seen(self, request: Request) -> tuple[Caller, str]:
-        """Who a request is from, and the session it belongs to.
+    def authenticate(self, request: Request) -> tuple[Caller, str]:
+        """Return the caller of a request and its session.
 
         Raises `SignInNeeded`, `ServiceError`.
         """
         if not self._service.keys.ever:
             return caller_of(request), _LOCAL_SESSION
-        session = self._session(request.cookies.get(self.cookie, ""))
+        session = self._session(request)
         caller = self._service.keys.holder(session.split(".")[0]) if session else None
         if caller is None:
             raise SignInNeeded()
         return metered(self._service, caller), session
 
     def token(self, session: str) -> str:
-        """The token that the forms of a session carry."""
-        return self._sealed(f"form\0{session}")
+        """Return the token that the forms of a session carry."""
+        return self._seal_of(f"form\0{session}")
 
-    def let_in(self, request: Request, response: Response, caller: Caller) -> None:
+    def sign_in(self, request: Request, response: Response, caller: Caller) -> None:
         """Begin a session for a key."""
         session = f"{caller.name}.{int(time.time()) + SESSION_S}.{secrets.token_urlsafe(12)}"
-        self.keep(
-            request, response, self.cookie, f"{session}.{self._sealed(session)}", seconds=SESSION_S
-        )
+        sealed = f"{session}.{self._seal_of(session)}"
+        self.set_cookie(request, response, self.cookie, sealed, seconds=SESSION_S)
 
-    def let_out(self, request: Request, response: Response) -> None:
+    def sign_out(self, request: Request, response: Response) -> None:
         """End the session of a request; its cookie is of no use afterwards."""
-        now = time.time()
-        self._left = {session: ends for session, ends in self._left.items() if ends > now}
-        session = self._session(request.cookies.get(self.cookie, ""))
+        session = self._session(request)
         if session:
-            self._left[session] = float(session.split(".")[1])
-        self.keep(request, response, self.cookie, "", seconds=0)
+            self._ended[session] = float(session.split(".")[1])
+        self._ended = {each: end for each, end in self._ended.items() if end > time.time()}
+        self.set_cookie(request, response, self.cookie, "", seconds=0)
 
-    def keep(
+    def set_cookie(
         self, request: Request, response: Response, name: str, value: str, *, seconds: int
     ) -> None:
-        """Set a cookie that only these pages send back; for 0 seconds deletes it."""
-        https = (
-            request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "") == "https"
-        )
+        """Set a cookie that only these pages send back; 0 seconds delete it."""
+        https = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
         response.set_cookie(
             name, value, max_age=seconds, path="/ui", secure=https, httponly=True, samesite="strict"
         )
 
     def seal(self, text: str) -> str:
-        """A text with its seal, for a cookie."""
+        """Return a text with its seal, for a cookie."""
         body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-        return f"{body}.{self._sealed(f'note{chr(0)}{body}')}"
+        return f"{body}.{self._seal_of(f'note{chr(0)}{body}')}"
 
     def unseal(self, sealed: str) -> str | None:
-        """The text again; None when the seal is not ours."""
+        """Return the sealed text; None when the seal is not ours."""
         body, _, seal = sealed.partition(".")
-        if not hmac.compare_digest(self._sealed(f"note\0{body}").encode(), seal.encode()):
+        if not hmac.compare_digest(self._seal_of(f"note\0{body}").encode(), seal.encode()):
             return None
         return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode()
 
-    def _session(self, cookie: str) -> str:
-        """The session in a cookie; "" when it is none, is over, or was left."""
-        session, _, seal = cookie.rpartition(".")
-        if not hmac.compare_digest(self._sealed(session).encode(), seal.encode()):
+    def _session(self, request: Request) -> str:
+        """Return the session in the cookie; "" when it is none, is over, or was ended."""
+        session, _, seal = request.cookies.get(self.cookie, "").rpartition(".")
+        if not hmac.compare_digest(self._seal_of(session).encode(), seal.encode()):
             return ""
-        return (
-            session
-            if float(session.split(".")[1]) > time.time() and session not in self._left
-            else ""
-        )
+        valid = float(session.split(".")[1]) > time.time() and session not in self._ended
+        return session if valid else ""
 
-    def _sealed(self, text: str) -> str:
+    def _seal_of(self, text: str) -> str:
         digest = hmac.new(self._secret, text.encode(), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def door_of(request: Request) -> Door:
-    """The door of the service that a request is made to."""
+def auth_of(request: Request) -> SessionAuth:
+    """Return the sessions of the service that a request is made to."""
     state = request.app.state
-    found: Door | None = getattr(state, "ui_door", None)
-    if found is None:
-        found = state.ui_door = Door(service_of(request))
-    return found
+    auth: SessionAuth | None = getattr(state, "ui_auth", None)
+    if auth is None:
+        auth = state.ui_auth = SessionAuth(service_of(request))
+    return auth
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form, the last of each name.
+    """Read the fields of a form, the last of each name.
 
     Raises `ServiceError`, `InputError`.
     """
@@ -281,11 +258,9 @@ async def read_form(request: Request) -> Form:
             "send the form as application/x-www-form-urlencoded", code="unsupported_media_type"
         )
     try:
+        text = (await request.body()).decode()
         pairs = parse_qsl(
-            (await request.body()).decode(),
-            keep_blank_values=True,
-            max_num_fields=_MOST_FIELDS,
-            errors="strict",
+            text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
         )
     except ValueError as exc:
         raise InputError("the form cannot be read") from exc
@@ -293,9 +268,7 @@ async def read_form(request: Request) -> Form:
 
 
 def check_origin(request: Request) -> None:
-    """Raises `ServiceError` for a form that a page of another origin sent, or that does
-    not say where it is from.
-    """
+    """Raise `ServiceError` unless a page of this service sent the form and says so."""
     headers = request.headers
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site not in (None, "same-origin"):

@@ -1,168 +1,168 @@
-"""The turn inspector: the journal as a feed, what was made of a session turn by turn,
-why a memory is there, why an answer was given.
+"""The turn inspector: the journal, a session turn by turn, why a memory or an answer is there.
 
-What is shown of the past comes from the journal; what the journal does not keep is
-named as such. "What recall gives" is computed now, over the memory as it was at that
-entry: the search is today's, the memory is not.
+What is shown of the past comes from the journal; what the journal does not keep is named
+as such. "What recall gives" is computed now, over the memory as it was at that entry: the
+search is today's, the memory is not.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from memagent.async_agent import AsyncAgent
 from memagent.client.wire import Job, JobKind
 from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
 from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.recipes import RECIPES, recipe_of
-from memagent.core.records import Session, Turn, content_id
+from memagent.core.records import content_id
 from memagent.core.snapshot import Commit, JournalRow
-from memagent.designs.parts.lines import hit_line
 from memagent.memory.chunking import split_session
 from memagent.pages.journal_words import (
     EntryView,
-    SessionView,
     describe_entry,
     describe_session,
     is_about,
     turns_of,
 )
 from memagent.service.routes.memories import context_of
-from memagent.service.ui.explaining import answer_told, candidates_told
-from memagent.service.ui.frame import failure, page, page_router
-from memagent.service.ui.session_auth import Viewer, viewer
+from memagent.service.ui.explaining import VERDICTS, explain_hits, quotations
+from memagent.service.ui.frame import failure, page, page_router, steps
+from memagent.service.ui.session_auth import Reader, Viewer, require_viewer
 from memagent.state.fold import BankState
 
 router = page_router()
-Reader = Annotated[Viewer, Depends(viewer("memory:read"))]
-Asker = Annotated[Viewer, Depends(viewer("chat"))]
+Asker = Annotated[Viewer, Depends(require_viewer("chat"))]
 MOST_ROWS: Final = 20_000
-"""Most journal entries that are looked through for one session."""
+"""Journal entries that are read for one session at most."""
 _AFTER: Final = 200
-"""Entries looked through behind the last decision about a session, for what was added to
-the graph.
-"""
-_FEED: Final = 40
-_SESSIONS: Final = 40
+"""Entries read behind the last decision about a session, for what grew the graph."""
+_PAGE: Final = 40
 _RECALLED: Final = 8
-"""Ops of a decision for which recall is computed again."""
+"""Ops of a decision for which recall is computed at most."""
 _SEQ_DIGITS: Final = 18
 _BUDGETS: Final = (500, 1_000, 2_000, 4_000, 8_000)
 Seq = Annotated[int | None, Query(ge=0, le=2**62)]
 Name = Annotated[str, Query(min_length=1, max_length=512)]
-Words = Annotated[str, Query(max_length=MAX_QUESTION_CHARS)]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionQuery:
+    """A question and the search for it, from the address or a form."""
+
+    text: Annotated[str, Query(max_length=MAX_QUESTION_CHARS)] = ""
+    k: Annotated[int, Query(ge=1, le=200)] = 20
+    budget: Annotated[int, Query(ge=1, le=1_000_000)] = 2_000
+    recipe: Annotated[str, Query(max_length=64)] = ""
+    seq: Annotated[str, Query(max_length=_SEQ_DIGITS)] = ""
+
+    @property
+    def recorded(self) -> int | None:
+        """The sequence of the journal; None for what is no number."""
+        text = self.seq
+        known = text.isascii() and text.isdecimal() and len(text) <= _SEQ_DIGITS
+        return int(text) if known else None
 
 
 @router.get("/ui/turns")
-async def feed(request: Request, seen: Reader, before: Seq = None) -> HTMLResponse:
-    """The journal, newest first."""
-    with seen.agent() as agent:
+async def journal(viewer: Reader, before: Seq = None) -> HTMLResponse:
+    """Show the journal, newest first."""
+    with viewer.agent() as agent:
         state = await agent.bank.sync()
         top = min(before if before is not None else state.seq + 1, state.seq + 1)
-        after = max(0, top - 1 - _FEED)
-        rows = [row for row in await _rows(agent, after, top) if row.seq < top]
-        entries = [describe_entry(row, state) for row in reversed(rows)]
-    older = after + 1 if after > 0 else None
+        after = max(0, top - 1 - _PAGE)
+        rows = await _rows(agent, after, top)
     return page(
-        request,
-        "turns.html",
+        viewer.request,
+        "turns/journal.html",
         title="Turns",
         active="turns",
-        entries=entries,
-        older=older,
+        entries=[describe_entry(row, state) for row in reversed(rows)],
+        older=after + 1 if after > 0 else None,
         newer=before is not None,
-        total=state.seq,
-        sessions=len(state.sessions),
     )
 
 
 @router.get("/ui/turns/sessions")
 async def sessions(
-    request: Request, seen: Reader, start: Annotated[int, Query(ge=0, le=10_000_000)] = 0
+    viewer: Reader, start: Annotated[int, Query(ge=0, le=10_000_000)] = 0
 ) -> HTMLResponse:
-    """Stored sessions, newest first, with how far each was remembered."""
-    with seen.agent() as agent:
+    """Show the stored sessions, newest first, and how far each was remembered."""
+    with viewer.agent() as agent:
         stored = list(reversed(await agent.memory.sessions()))
         state = agent.bank.state
-        resting: dict[str, int] = {}
-        for item in state.active():
-            if item.session_id is not None:
-                resting[item.session_id] = resting.get(item.session_id, 0) + 1
-        chunk_turns = agent.design.chunk_turns
-    shown = [
-        (
-            one,
-            len(state.done.get(one.id, ())),
-            len(split_session(one, chunk_turns=chunk_turns)),
-            resting.get(one.id, 0),
-        )
-        for one in stored[start : start + _SESSIONS]
-    ]
-    further = start + _SESSIONS if start + _SESSIONS < len(stored) else None
+        memories = Counter(item.session_id for item in state.active())
+        rows = [
+            (
+                session,
+                len(state.done.get(session.id, ())),
+                len(split_session(session, chunk_turns=agent.design.chunk_turns)),
+                memories[session.id],
+            )
+            for session in stored[start : start + _PAGE]
+        ]
     return page(
-        request,
-        "turns_sessions.html",
+        viewer.request,
+        "turns/sessions.html",
         title="Sessions",
         active="turns",
-        shown=shown,
-        start=start,
-        further=further,
-        nearer=max(0, start - _SESSIONS) if start else None,
+        rows=rows,
+        steps=steps(start, _PAGE, len(stored)),
         total=len(stored),
     )
 
 
 @router.get("/ui/turns/session")
-async def session(request: Request, seen: Reader, id: Name, seq: Seq = None) -> HTMLResponse:
-    """One session, turn by turn, with what was decided about each.
+async def session(viewer: Reader, id: Name, seq: Seq = None, turn: str = "") -> HTMLResponse:
+    """Show one session, turn by turn, with what was decided about each.
 
-    `seq` is a hint where its entries begin.
+    `seq` is a hint where its entries begin; `turn` is marked.
     """
-    with seen.agent() as agent:
+    with viewer.agent() as agent:
         state = await agent.bank.sync()
         stored = state.sessions.get(id)
         if stored is None:
-            raise MemoryNotFound(f"no session {id!r} for user {seen.scope.user_id!r}")
-        parts = split_session(stored, chunk_turns=agent.design.chunk_turns)
-        story, whole = await _story(
-            agent, stored, state, after=max(0, (seq or 1) - 1), parts=len(parts)
-        )
-    job = await _job(seen, id) if story.decided < len(parts) else None
+            raise MemoryNotFound(f"no session {id!r} for user {viewer.scope.user_id!r}")
+        parts = len(split_session(stored, chunk_turns=agent.design.chunk_turns))
+        rows, whole = await _rows_about(agent, stored.id, state, after=max(0, (seq or 1) - 1))
+        view = describe_session(stored, rows, state, parts=parts)
     return page(
-        request,
-        "turns_session.html",
+        viewer.request,
+        "turns/session.html",
         title="Session",
         active="turns",
-        story=story,
+        story=view,
         whole=whole,
-        job=job,
-        waiting=max(0, len(parts) - story.decided),
-        marked=request.query_params.get("turn", ""),
+        job=await _job(viewer, id) if view.decided < parts else None,
+        waiting=max(0, parts - view.decided),
+        marked=turn,
     )
 
 
 @router.get("/ui/turns/decision")
 async def decision(
-    request: Request, seen: Reader, seq: Annotated[int, Query(ge=1, le=2**62)], recall: bool = False
+    viewer: Reader, seq: Annotated[int, Query(ge=1, le=2**62)], recall: bool = False
 ) -> HTMLResponse:
-    """One journal entry in full; with `recall`, what a search for each of its texts
-    gives on the memory before it.
+    """Show one journal entry in full.
+
+    With `recall` it shows what a search for each of its texts gives on the memory before.
     """
-    with seen.agent() as agent:
+    with viewer.agent() as agent:
         state = await agent.bank.sync()
         rows = await _rows(agent, seq - 1, seq + 1)
-        if not rows or rows[0].seq != seq:
-            raise MemoryNotFound(f"no journal entry {seq} for user {seen.scope.user_id!r}")
+        if not rows:
+            raise MemoryNotFound(f"no journal entry {seq} for user {viewer.scope.user_id!r}")
         entry = describe_entry(rows[0], state)
         recalled = await _recalled(agent, entry) if recall else None
-        cited = _quoted(state, [turn_id for op in entry.ops for turn_id in op.turn_ids])
+        cited = quotations(agent, (turn_id for op in entry.ops for turn_id in op.turn_ids))
     return page(
-        request,
-        "turns_decision.html",
+        viewer.request,
+        "turns/decision.html",
         title=f"Entry {seq}",
         active="turns",
         entry=entry,
@@ -173,188 +173,146 @@ async def decision(
 
 
 @router.get("/ui/turns/memory")
-async def memory(request: Request, seen: Reader, id: Name) -> HTMLResponse:
-    """Why a memory is there: every op that made it what it is, with its reason and the
-    words it rests on.
-    """
-    with seen.agent() as agent:
+async def memory(viewer: Reader, id: Name) -> HTMLResponse:
+    """Show why a memory is there: every op, with its reason and the words it rests on."""
+    with viewer.agent() as agent:
         entries = await agent.memory.history(id)
         state = agent.bank.state
-        quoted = _quoted(
-            state,
-            [
-                turn_id
-                for one in entries
-                for turn_id in (one.item.source_turn_ids if one.item is not None else ())
-            ],
-        )
-        steps = [(one, turns_of(one.op) if one.op is not None else ()) for one in entries]
+        items = [entry.item for entry in entries if entry.item is not None]
+        quoted = quotations(agent, (turn for item in items for turn in item.source_turn_ids))
     return page(
-        request,
-        "turns_memory.html",
+        viewer.request,
+        "turns/memory.html",
         title="Why this was remembered",
         active="turns",
         memory_id=id,
         item=state.items.get(id),
-        steps=steps,
+        steps=[(entry, turns_of(entry.op)) for entry in entries],
         quoted=quoted,
         stats=state.stats.get(id),
     )
 
 
 @router.get("/ui/turns/question")
-async def question(
-    request: Request,
-    seen: Reader,
-    text: Words = "",
-    k: Annotated[int, Query(ge=1, le=200)] = 20,
-    budget: Annotated[int, Query(ge=1, le=1_000_000)] = 2_000,
-    recipe: Annotated[str, Query(max_length=64)] = "",
-    seq: Annotated[str, Query(max_length=_SEQ_DIGITS)] = "",
-) -> HTMLResponse:
-    """What a search for a question finds, why, and what of it fits a prompt; asks no model."""
-    values = _asked(seen, text=text, k=k, budget=budget, recipe=recipe, seq=_number(seq))
-    if not text.strip():
-        return page(request, "turns_question.html", **values)
-    with seen.agent() as agent:
-        memory = agent.memory
-        as_of = AsOf(recorded=_number(seq))
-        found = await memory.search(text, k=k, recipe=recipe or None, as_of=as_of)
-        fitting = await memory.search(
-            text, k=k, recipe=recipe or None, as_of=as_of, max_tokens=budget
+async def question(viewer: Reader, query: Annotated[QuestionQuery, Depends()]) -> HTMLResponse:
+    """Show what a search for a question finds, why, and what fits a prompt; ask no model."""
+    if not query.text.strip():
+        return _show_question(viewer, query)
+    with viewer.agent() as agent:
+        search = partial(
+            agent.memory.search,
+            query.text,
+            k=query.k,
+            recipe=query.recipe or None,
+            as_of=AsOf(recorded=query.recorded),
         )
-    block = context_of(
-        [hit_line(hit, version=False) for hit in fitting], [hit.id for hit in fitting]
+        hits, fitting = await search(), await search(max_tokens=query.budget)
+    return _show_question(
+        viewer,
+        query,
+        candidates=explain_hits(hits, taken={hit.id for hit in fitting}),
+        block=context_of(fitting).text,
     )
-    values["candidates"] = candidates_told(found, taken={hit.id for hit in fitting})
-    values["block"] = block.text
-    return page(request, "turns_question.html", **values)
 
 
 @router.post("/ui/turns/question")
-async def ask(request: Request, seen: Asker) -> Response:
+async def ask(viewer: Asker) -> HTMLResponse:
     """Ask the agent, and show what its answer rests on."""
-    form = seen.form
-    text = form["text"].strip()[:MAX_QUESTION_CHARS]
-    seq = _number(form["seq"])
+    form = viewer.form
     recipe = form["recipe"] if form["recipe"] in RECIPES else ""
-    values = _asked(seen, text=text, k=20, budget=2_000, recipe=recipe, seq=seq)
-    status = 200
-    if text:
-        try:
-            with seen.agent() as agent:
-                values["answer"] = answer_told(
-                    *await _answered(
-                        agent,
-                        Question(
-                            text=text,
-                            recipe=recipe_of(recipe) if recipe else None,
-                            as_of=AsOf(recorded=seq),
-                        ),
-                    )
-                )
-        except MemAgentError as exc:
-            status, values["fault"] = failure(request, exc)
-    return page(request, "turns_question.html", status=status, **values)
+    text = form["text"].strip()[:MAX_QUESTION_CHARS]
+    query = QuestionQuery(text=text, recipe=recipe, seq=form["seq"])
+    if not text:
+        return _show_question(viewer, query)
+    as_of = AsOf(recorded=query.recorded)
+    try:
+        answer, hits = await _answered(
+            viewer, Question(text=text, recipe=recipe_of(recipe) if recipe else None, as_of=as_of)
+        )
+    except MemAgentError as exc:
+        status, fault = failure(viewer.request, exc)
+        return _show_question(viewer, query, status=status, fault=fault)
+    taken = {hit.id for hit in answer.hits} if answer.response_ids else ()
+    cited = {citation.hit_id for citation in answer.citations}
+    return _show_question(
+        viewer,
+        query,
+        answer=answer,
+        verdict=VERDICTS[answer.verdict],
+        candidates=explain_hits(hits, taken=taken, cited=cited),
+    )
 
 
-def _number(text: str) -> int | None:
-    """A sequence as it was typed; None for what is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _SEQ_DIGITS else None
+def _show_question(viewer: Viewer, query: QuestionQuery, **values: Any) -> HTMLResponse:
+    nothing: dict[str, Any] = {"candidates": None, "block": "", "answer": None, "fault": ""}
+    return page(
+        viewer.request,
+        "turns/question.html",
+        title="Why this was answered",
+        active="turns",
+        query=query,
+        budgets=sorted({*_BUDGETS, query.budget}),
+        recipes=list(RECIPES),
+        has_model=viewer.service.has_model,
+        **(nothing | values),
+    )
 
 
 # -- reading ---------------------------------------------------------------------------
 
 
 async def _rows(agent: AsyncAgent, after: int, before: int) -> list[JournalRow]:
-    """Rows with a sequence between the two."""
-    found: list[JournalRow] = []
+    """Return the rows with a sequence between the two."""
+    rows: list[JournalRow] = []
     async for row in agent.bank.rows(after=after):
         if row.seq >= before:
             break
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
-async def _story(
-    agent: AsyncAgent, stored: Session, state: BankState, *, after: int, parts: int
-) -> tuple[SessionView, bool]:
-    """The session with the rows about it, and whether all were looked through that may be.
+async def _rows_about(
+    agent: AsyncAgent, session_id: str, state: BankState, *, after: int
+) -> tuple[list[JournalRow], bool]:
+    """Return the rows about a session, and whether every decision about it is among them.
 
-    What belongs to a session stands together: once every part that was decided about is
-    found, only a few more rows are looked at.
+    What belongs to a session stands together: once every part with a decision is read,
+    only a few more rows follow.
     """
-    done = state.done.get(stored.id, frozenset[int]())
-    found: list[JournalRow] = []
-    decided: set[int] = set()
-    left, whole = MOST_ROWS, True
+    missing = set(state.done.get(session_id, ()))
+    several = bool(missing)
+    rows: list[JournalRow] = []
+    left = MOST_ROWS
     async for row in agent.bank.rows(after=after):
         if not left:
-            whole = done <= decided
-            break
+            return rows, not missing
         left -= 1
-        if is_about(row, stored.id):
-            found.append(row)
-            part = row.entry.source.chunk_index if isinstance(row.entry, Commit) else None
-            decided.update(() if part is None else (part,))
-            left = min(left, _AFTER) if done and done <= decided else left
-    return describe_session(stored, found, state, parts=parts), whole
+        if is_about(row, session_id):
+            rows.append(row)
+            if isinstance(row.entry, Commit) and row.entry.source.chunk_index is not None:
+                missing.discard(row.entry.source.chunk_index)
+            left = min(left, _AFTER) if several and not missing else left
+    return rows, True
 
 
-async def _job(seen: Viewer, session_id: str) -> Job | None:
-    job_id = content_id("job", JobKind.INGEST.value, seen.scope.key, session_id)
-    return await seen.service.jobs.find(job_id, seen.scope)
+async def _job(viewer: Viewer, session_id: str) -> Job | None:
+    job_id = content_id("job", JobKind.INGEST.value, viewer.scope.key, session_id)
+    return await viewer.service.jobs.find(job_id, viewer.scope)
 
 
 async def _recalled(agent: AsyncAgent, entry: EntryView) -> list[tuple[str, list[Hit]]]:
-    """(text, hits) of an entry's first ops, searched in the memory as it was before."""
-    texts = list(dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE"))[
-        :_RECALLED
-    ]
+    """Return (text, hits) of an entry's first ops, searched in the memory before it."""
+    texts = dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE")
     before = await agent.memory.as_of(AsOf(recorded=entry.seq - 1))
-    return [(text, await before.search(text, k=5)) for text in texts]
+    return [(text, await before.search(text, k=5)) for text in list(texts)[:_RECALLED]]
 
 
-async def _answered(agent: AsyncAgent, question: Question) -> tuple[Answer, list[Hit]]:
-    answer: Answer | None = None
-    retrieved: list[Hit] = []
-    async for node, values in agent.stream(question):
-        if node == "retrieve":
-            retrieved = list(values.get("hits", ()))
-        found = values.get("answer")
-        answer = found if isinstance(found, Answer) else answer
-    assert answer is not None
-    return answer, retrieved
-
-
-def _quoted(state: BankState, turn_ids: list[str]) -> dict[str, tuple[Turn, Session]]:
-    """Stored turns with their sessions, by id."""
-    found: dict[str, tuple[Turn, Session]] = {}
-    for turn_id in turn_ids:
-        place = state.turns.get(turn_id)
-        if place is not None:
-            of = state.sessions[place[0]]
-            found[turn_id] = (of.turns[place[1]], of)
-    return found
-
-
-def _asked(
-    seen: Viewer, *, text: str, k: int, budget: int, recipe: str, seq: int | None
-) -> dict[str, Any]:
-    """What the question page needs, before anything was found."""
-    return {
-        "title": "Why this was answered",
-        "active": "turns",
-        "text": text,
-        "k": k,
-        "budget": budget,
-        "budgets": sorted({*_BUDGETS, budget}),
-        "recipe": recipe,
-        "recipes": list(RECIPES),
-        "seq": seq,
-        "candidates": None,
-        "block": "",
-        "answer": None,
-        "fault": "",
-        "has_model": seen.service.has_model,
-    }
+async def _answered(viewer: Viewer, question: Question) -> tuple[Answer, list[Hit]]:
+    """Return the agent's answer, and what was retrieved for it, best first."""
+    values: dict[str, Any] = {}
+    hits: list[Hit] = []
+    with viewer.agent() as agent:
+        async for node, update in agent.stream(question):
+            values |= update
+            hits = list(update.get("hits", ())) if node == "retrieve" else hits
+    return values["answer"], hits

@@ -30,7 +30,7 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import HistoryEntry, JournalRow
-from memagent.memory.facade import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
+from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
 """Most memories of one batch."""

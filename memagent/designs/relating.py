@@ -44,7 +44,7 @@ async def relate(
     """Hits a fact, best first, then graph neighbours; at most `settings.cap` and
     `settings.graph_cap` distinct ones over the chunk.
     """
-    found = await ctx.bank.alike([fact.text for fact in facts], k=4 * settings.k)
+    found = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
     kept = [_fitting(fact, near, settings) for fact, near in zip(facts, found, strict=True)]
     shown = _shared_cap(kept, settings.cap)
     related: list[Related] = []

@@ -35,7 +35,7 @@ from memagent.core.errors import (
 )
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.memory.facade import MAX_TEXT_CHARS
+from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.memory.incoming import as_question
 from memagent.tracing import (
     NO_SPAN,

@@ -1,5 +1,4 @@
-"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex`
-adapter around one.
+"""The exact search index: an immutable view over shared segments.
 
 A view is a value: a few segments, marks for their dead documents, and a short tail of
 documents not yet sealed. Adding, replacing and removing give a new view that shares
@@ -21,13 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from rpds import HashTrieMap
 
-from memagent.core.answers import Filter, Hit, Relevance
-from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
-from memagent.protocols import IndexRow, Vector
 from memagent.search.filtering import Part
-from memagent.search.scoring import Scored, Scoring
-from memagent.search.scoring import ordered as ordered
 from memagent.search.segments import (
     NO_ROW,
     OWN,
@@ -36,7 +30,6 @@ from memagent.search.segments import (
     Ints,
     Mask,
     Segment,
-    make_doc,
     ranks_of,
 )
 
@@ -217,72 +210,3 @@ class IndexView:
         if len(self.pieces) == 1:
             return self.pieces[0].segment.ranks[places]
         return ranks_of([item.id for item in self.items_at(places)])
-
-    def nearest(
-        self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None
-    ) -> list[Scored]:
-        """The k items of highest cosine in a field, best first, ties by id.
-
-        Raises `EmbeddingError` on a wrong width.
-        """
-        return Scoring(self, vector=vector).nearest(k=k, field=field, where=where)
-
-    def lexical(
-        self,
-        terms: Sequence[int],
-        *,
-        k: int,
-        field: int = OWN,
-        where: Filter | None = None,
-        k1: float,
-        b: float,
-    ) -> list[Scored]:
-        """The k items of highest BM25 score in a field for the query terms, best first,
-        ties by id; only scores above 0.
-        """
-        return Scoring(self, terms=terms, k1=k1, b=b).lexical(k=k, field=field, where=where)
-
-
-class NumpyIndex:
-    """`VectorIndex` in memory: exact cosine over all rows that pass the filter."""
-
-    def __init__(self, dim: int) -> None:
-        self._view = IndexView(Arena(dim))
-        self._serial = 0
-
-    async def upsert(self, rows: Sequence[IndexRow]) -> None:
-        """Write rows; a row of the same item replaces the older one."""
-        docs: list[Doc] = []
-        for row in rows:
-            if row.vector.shape != (self._view.arena.dim,):
-                raise EmbeddingError(
-                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
-                    f"this index holds vectors of width {self._view.arena.dim}; "
-                    "embed the store again with `memagent reembed`"
-                )
-            self._serial += 1
-            key = f"{row.item.id}\x1f{self._serial}"
-            self._view.arena.put([key], row.vector[None, :])
-            docs.append(make_doc(row.item, (key, ""), ((), ()), self._view.arena))
-        self._view = self._view.put(list({doc.item.id: doc for doc in docs}.values()))
-
-    async def remove(self, ids: Sequence[str]) -> None:
-        """Take items out; unknown ids are ignored."""
-        self._view = self._view.drop(ids)
-
-    async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
-        """The k best by cosine, ties by id."""
-        return cosine_hits(self._view.nearest(vector, k=k, where=where))
-
-
-def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
-    """Hits of a single dense search, with rank and score in `why`."""
-    return [
-        Hit(
-            id=item.id,
-            score=score,
-            item=item,
-            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
-        )
-        for rank, (item, score) in enumerate(scored, 1)
-    ]

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Filter
+from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
 from memagent.search.filtering import Part, only_key, passing
+from memagent.search.index import IndexView
 from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
-
-if TYPE_CHECKING:
-    from memagent.search.index import IndexView
 
 _MARGIN: Final = 16
 DECIMALS: Final = 6
@@ -35,12 +33,28 @@ _NEARLY_HALF: Final = 0.5 - 1e-5
 
 
 class Ranking(NamedTuple):
-    """Documents by their places in a view, with scores rounded to six decimals, in no order."""
+    """Documents by their places in a view, with scores rounded to six decimals.
+
+    Best first, ties by id; `extended` puts others behind.
+    """
 
     places: npt.NDArray[np.int64]
     """(m,)"""
     scores: Floats
     """(m,)"""
+
+    def extended(self, more: Ranking) -> Ranking:
+        """Return this ranking with the documents of another that it lacks behind."""
+        fresh = ~np.isin(more.places, self.places)
+        return Ranking(
+            np.concatenate([self.places, more.places[fresh]]),
+            np.concatenate([self.scores, more.scores[fresh]]),
+        )
+
+    def best(self, k: int, view: IndexView) -> Ranking:
+        """Return the k best, best first, ties by id."""
+        order = np.lexsort((view.order_of(self.places), -self.scores))[:k]
+        return Ranking(self.places[order], self.scores[order])
 
 
 _NOTHING: Final = Ranking(np.zeros(0, np.int64), np.zeros(0))
@@ -141,7 +155,7 @@ class Scoring:
             return _NOTHING
         exact = np.vecdot(matrix[rows].astype(np.float64), vector.astype(np.float64))
         at = places[0] if len(places) == 1 else np.concatenate(places)
-        return self._cut(Ranking(at.astype(np.int64), rounded(exact, DECIMALS)), k)
+        return Ranking(at.astype(np.int64), rounded(exact, DECIMALS)).best(k, view)
 
     def _nearest_of(self, part: Part, field: int, where: Filter | None, count: int) -> Ints:
         """Positions of the `count` nearest documents of a part by cosines in single precision."""
@@ -186,20 +200,8 @@ class Scoring:
             positions: Ints = best if at is None else at[best]
             places.append(positions + offset)
             raw.append(scores[positions])
-        if len(places) == 1:
-            return Ranking(places[0].astype(np.int64), rounded(raw[0], DECIMALS))
-        return self._cut(
-            Ranking(
-                np.concatenate(places).astype(np.int64), rounded(np.concatenate(raw), DECIMALS)
-            ),
-            k,
-        )
-
-    def _cut(self, ranking: Ranking, k: int) -> Ranking:
-        if len(ranking.places) <= k:
-            return ranking
-        first = best_first(self._view, ranking)[:k]
-        return Ranking(ranking.places[first], ranking.scores[first])
+        at, scores = np.concatenate(places).astype(np.int64), np.concatenate(raw)
+        return Ranking(at, rounded(scores, DECIMALS)).best(k, view)
 
     # -- lists -------------------------------------------------------------------------
 
@@ -214,10 +216,8 @@ class Scoring:
         return self.listed(self.words(k=k, field=field, where=where))
 
     def listed(self, ranking: Ranking) -> list[Scored]:
-        """A ranking as items with their scores, best first, ties by id."""
-        order = best_first(self._view, ranking)
-        scores: list[float] = ranking.scores[order].tolist()
-        return list(zip(self._view.items_at(ranking.places[order]), scores, strict=True))
+        """Return a ranking as items with their scores."""
+        return list(zip(self._view.items_at(ranking.places), ranking.scores.tolist(), strict=True))
 
     def lexical_most(self, *, unknown: int = 0, field: int = OWN) -> float:
         """The BM25 score that no document reaches: each term without end; `unknown`
@@ -278,11 +278,6 @@ class Scoring:
         return scores
 
 
-def best_first(view: IndexView, ranking: Ranking) -> npt.NDArray[np.int64]:
-    """Positions (m,) in a ranking, best first, ties by id."""
-    return np.lexsort((view.order_of(ranking.places), -ranking.scores))
-
-
 def _frequencies(part: Part, gathered: Gathered) -> list[int]:
     """How many live documents of a part hold each term."""
     docs, _, counts = gathered
@@ -316,3 +311,16 @@ def ordered(scored: Sequence[Scored], k: int) -> list[Scored]:
     """The k best of scored items, scores rounded to six decimals, ties by id."""
     best = sorted([(-round(score, DECIMALS), item.id, item) for item, score in scored])
     return [(item, -score) for score, _, item in best[:k]]
+
+
+def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
+    """Return the hits of a single dense search, with rank and score in `why`."""
+    return [
+        Hit(
+            id=item.id,
+            score=score,
+            item=item,
+            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
+        )
+        for rank, (item, score) in enumerate(scored, 1)
+    ]

@@ -10,7 +10,7 @@ whichever fork wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Final
@@ -262,7 +262,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_worth", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
+        "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
     )  # fmt: skip
 
     def __init__(
@@ -292,21 +292,9 @@ class Segment:
         self.said, self.valid = times
         self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
         """Speakers and subjects of the documents."""
-        self._worth: dict[Callable[[MemoryItem], float], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.items)
-
-    def worth(self, rule: Callable[[MemoryItem], float]) -> Floats:
-        """A number for every document (n,) by a pure rule, worked out once; the rule is
-        remembered, so it should be a plain function.
-        """
-        known = self._worth.get(rule)
-        if known is None:
-            known = self._worth[rule] = np.fromiter(
-                (rule(item) for item in self.items), np.float64, len(self.items)
-            )
-        return known
 
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:

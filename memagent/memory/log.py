@@ -179,7 +179,6 @@ class MemoryLog:
 
         Raises `InputError` on a clash of ids.
         """
-
         return await self.append(lambda state: _session_entry(state, session)) is not None
 
     async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:

@@ -1,8 +1,7 @@
-"""What goes over the wire: bodies of requests and answers of the REST service, shared
-by the service and the client.
+"""The bodies of requests and responses of the REST service, for service and client.
 
-Answers are the records of `memagent.core` wherever one fits; here stands only what HTTP
-adds. Times are RFC 3339 in UTC, names in snake_case, ids opaque.
+Responses are the records of `memagent.core` wherever one fits; these are HTTP's own.
+Times are RFC 3339 in UTC, names in snake_case, ids opaque.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which documents of an index part a filter lets through, all at once."""
+"""The documents of an index part that pass a filter, as positions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from memagent.core.answers import Filter
 from memagent.core.records import TimeSpan
 from memagent.search.segments import Ints, Mask, Segment
 from memagent.state.matching import LISTED
+
+_NOWHERE = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +29,19 @@ class Part:
 
 
 def passing(part: Part, where: Filter | None) -> Ints | None:
-    """Positions of live documents that pass the filter; None means all of an undamaged segment."""
+    """Return positions of live documents that pass the filter.
+
+    None means all documents of a segment without dead ones.
+    """
     if where is None or where.empty:
         return None if part.dead is None else np.flatnonzero(~part.dead).astype(np.int32)
     segment = part.segment
     at: Ints | None = None
     for name in LISTED:
-        wanted: frozenset[str] = getattr(where, name)
-        if wanted:
-            lists = [
-                segment.filed[key] for value in wanted if (key := (name, value)) in segment.filed
-            ]
-            some = (
-                np.unique(np.concatenate(lists))
-                if len(lists) > 1
-                else lists[0]
-                if lists
-                else np.zeros(0, np.int32)
-            )
+        values: frozenset[str] = getattr(where, name)
+        if values:
+            lists = [segment.filed.get((name, value), _NOWHERE) for value in values]
+            some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
             at = some if at is None else np.intersect1d(at, some, assume_unique=True)
     masks: list[Mask] = [] if part.dead is None else [~part.dead]
     if where.valid is not None:
@@ -53,26 +50,20 @@ def passing(part: Part, where: Filter | None) -> Ints | None:
     if where.said is not None:
         lo, hi = _bounds(where.said)
         masks.append((segment.said >= lo) & (segment.said < hi))
-    if at is None:
-        at = (
-            np.flatnonzero(np.logical_and.reduce(masks)).astype(np.int32)
-            if masks
-            else np.arange(len(segment), dtype=np.int32)
-        )
-    else:
-        for mask in masks:
-            at = at[mask[at]]
+    at = segment.everything if at is None else at
+    for mask in masks:
+        at = at[mask[at]]
     if where.ids:
         at = at[np.fromiter((segment.items[int(i)].id in where.ids for i in at), bool, len(at))]
     return at
 
 
 def only_key(where: Filter | None) -> tuple[str, str] | None:
-    """The single (field, value) a filter asks for, when it asks for nothing else."""
+    """Return the (field, value) that a filter asks for, if it asks for nothing else."""
     if where is None or where.ids or where.valid is not None or where.said is not None:
         return None
-    wanted = [(name, value) for name in LISTED for value in getattr(where, name)]
-    return wanted[0] if len(wanted) == 1 else None
+    keys = [(name, value) for name in LISTED for value in getattr(where, name)]
+    return keys[0] if len(keys) == 1 else None
 
 
 def _bounds(span: TimeSpan) -> tuple[float, float]:

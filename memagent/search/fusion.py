@@ -42,8 +42,8 @@ class Candidate:
     """
 
     __slots__ = (
-        "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank", "row", "score", "tokens",
-        "via",
+        "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank",
+        "row", "score", "tokens", "via",
     )  # fmt: skip
 
     def __init__(self, item: MemoryItem, *, score: float, row: int) -> None:

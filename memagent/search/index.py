@@ -35,15 +35,13 @@ from memagent.search.segments import (
 
 _TAIL: Final = 32
 _FEW: Final = 256
-"""So many documents are put together in less time than their parts take in a few searches
-one by one.
-"""
+"""Merging so many documents takes less time than a few searches of their parts."""
 _NOWHERE: Final = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(slots=True)
 class _Lazy:
-    """What a view works out when it is first searched."""
+    """The pieces of a view, made when it is first searched."""
 
     pieces: tuple[Part, ...] | None = None
     offsets: Sequence[int] = ()
@@ -72,7 +70,7 @@ class IndexView:
         return item_id in self.places or item_id in self.tail
 
     def put(self, docs: Sequence[Doc]) -> IndexView:
-        """The view with these documents added or replaced, by item id."""
+        """Return the view with these documents added or replaced, by item id."""
         view = self.drop([doc.item.id for doc in docs])
         totals = (
             view.totals[0] + sum(doc.lengths[0] for doc in docs),
@@ -84,15 +82,13 @@ class IndexView:
                 tail = tail.insert(doc.item.id, doc)
             return replace(view, tail=tail, totals=totals)
         sealed = Segment.of(sorted([*view.tail.values(), *docs], key=lambda doc: doc.item.id))
-        return replace(view, tail=HashTrieMap(), totals=totals)._with_segment(sealed)
+        parts, places = _with_segment(view.parts, sealed, view.places)
+        return replace(view, parts=parts, tail=HashTrieMap(), places=places, totals=totals)
 
     def drop(self, ids: Iterable[str]) -> IndexView:
-        """The view without these items; unknown ids are ignored."""
-        tail, places, parts = (
-            self.tail,
-            self.places,
-            {id(part.segment): part for part in self.parts},
-        )
+        """Return the view without these items; unknown ids are ignored."""
+        tail, places = self.tail, self.places
+        parts = {id(part.segment): part for part in self.parts}
         own, context = self.totals
         marked: dict[int, Mask] = {}
         for item_id in ids:
@@ -119,41 +115,26 @@ class IndexView:
             self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context)
         )
 
-    def _with_segment(self, fresh: Segment) -> IndexView:
-        parts = [*self.parts, Part(fresh)]
-        while len(parts) > 1 and 4 * parts[-1].live >= parts[-2].live:
-            newer, older = parts.pop(), parts.pop()
-            parts.append(
-                Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)]))
-            )
-        places = self.places
-        last = parts[-1].segment
-        for at, item in enumerate(last.items):
-            places = places.insert(item.id, (id(last), at))
-        return replace(self, parts=tuple(parts), places=places)
-
     # -- looking up --------------------------------------------------------------------
 
     def names(self) -> list[frozenset[str]]:
-        """Speakers and subjects, a set for each part of the index that has any; a set
-        may hold names that only removed items bore.
+        """Return the speakers and subjects of each part that has any.
+
+        A set may hold names that only removed items have.
         """
         return [part.segment.names for part in self.pieces if part.segment.names]
 
     def of_session(self, session_id: str) -> list[MemoryItem]:
-        """The items of a session, in no particular order."""
-        found = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
+        """Return the items of a session, in no particular order."""
+        items = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
         for part in self.parts:
-            places: list[int] = part.segment.filed.get(
-                ("session_ids", session_id), _NOWHERE
-            ).tolist()
-            for at in places:
-                if part.dead is None or not part.dead[at]:
-                    found.append(part.segment.items[at])
-        return found
+            at = part.segment.filed.get(("session_ids", session_id), _NOWHERE)
+            live = at if part.dead is None else at[~part.dead[at]]
+            items += [part.segment.items[place] for place in live.tolist()]
+        return items
 
     def row_of(self, item_id: str, *, field: int = OWN) -> int:
-        """Arena row of an item's text, `NO_ROW` when it has no vector or is not here."""
+        """Return the arena row of an item's text, `NO_ROW` without a vector or item."""
         if (doc := self.tail.get(item_id)) is not None:
             return doc.rows[field]
         place = self.places.get(item_id)
@@ -166,9 +147,7 @@ class IndexView:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """What is searched: the parts, the tail as the last of them; one part of
-        everything while that is little.
-        """
+        """The parts that are searched, the tail as the last; a small view is one part."""
         lazy = self._lazy
         if lazy.pieces is None:
             pieces = self.parts
@@ -194,7 +173,7 @@ class IndexView:
         return self._lazy.size if self.pieces else 0
 
     def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
-        """The items at places (m,)."""
+        """Return the items at places (m,)."""
         pieces, at = self.pieces, places.tolist()
         if len(pieces) == 1:
             items = pieces[0].segment.items
@@ -206,7 +185,22 @@ class IndexView:
         ]
 
     def order_of(self, places: npt.NDArray[np.int64]) -> Ints:
-        """Numbers (m,) in the order of the ids of the items at places (m,)."""
+        """Return numbers (m,) in the order of the ids of the items at places (m,)."""
         if len(self.pieces) == 1:
             return self.pieces[0].segment.ranks[places]
         return ranks_of([item.id for item in self.items_at(places)])
+
+
+def _with_segment(
+    parts: Sequence[Part], fresh: Segment, places: HashTrieMap[str, tuple[int, int]]
+) -> tuple[tuple[Part, ...], HashTrieMap[str, tuple[int, int]]]:
+    """Return the parts and the places of a view with one more segment, merged with older ones."""
+    merged = [*parts, Part(fresh)]
+    while len(merged) > 1 and 4 * merged[-1].live >= merged[-2].live:
+        newer, older = merged.pop(), merged.pop()
+        both = [(older.segment, older.dead), (newer.segment, newer.dead)]
+        merged.append(Part(Segment.merged(both)))
+    last = merged[-1].segment
+    for at, item in enumerate(last.items):
+        places = places.insert(item.id, (id(last), at))
+    return tuple(merged), places

@@ -29,7 +29,9 @@ Matrix = npt.NDArray[np.float32]
 class Clock(Protocol):
     """Tells the time as an aware UTC datetime."""
 
-    def __call__(self) -> datetime: ...
+    def __call__(self) -> datetime:
+        """Return the present moment."""
+        ...
 
 
 @runtime_checkable
@@ -55,12 +57,10 @@ class StreamingChatModel(ChatModel, Protocol):
 
 @runtime_checkable
 class NamedModel(Protocol):
-    """A model that tells what it is called, for traces and figures; optional."""
+    """A model that tells its name, for traces and figures; optional."""
 
     def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer the request, `provider/model` where there
-        is a provider.
-        """
+        """Return the name of the model for a request, `provider/model` with a provider."""
         ...
 
 
@@ -140,7 +140,7 @@ class VectorIndex(Protocol):
         ...
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
-        """The k best by cosine, ties by id ascending; fewer when fewer match, [] when none."""
+        """Return the k best by cosine, ties by id; fewer when fewer match, [] when none."""
         ...
 
 
@@ -154,8 +154,9 @@ class EventGraph(Protocol):
     async def walk(
         self, seeds: Sequence[str], *, hops: int, relations: frozenset[Relation]
     ) -> list[Hit]:
-        """Nodes within `hops` edges of the seeds, either way along the relations,
-        nearest first, ties by id; seeds left out.
+        """Return the nodes within `hops` edges of the seeds, without the seeds.
+
+        Edges count either way; the nearest come first, ties by id.
         """
         ...
 
@@ -181,9 +182,9 @@ class Journal(Protocol):
         expect: int,
         recorded_at: Sequence[datetime] | None = None,
     ) -> list[JournalRow]:
-        """Append several entries as one, all or nothing; `recorded_at` keeps the dates of an import.
+        """Append several entries as one, all or nothing.
 
-        Raises as `append`.
+        `recorded_at` keeps the dates of an import. Raises as `append`.
         """
         ...
 

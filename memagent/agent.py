@@ -237,8 +237,7 @@ class Agent:
     @property
     def design(self) -> MemoryDesign:
         """The memory design in use."""
-        agent, _ = self._live()
-        return agent.design
+        return self._live()[0].design
 
     def close(self) -> None:
         """Finish running and pending work, then release the store; harmless when repeated.
@@ -270,8 +269,6 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent(user_id={self.user_id!r}, closed={self._closed})"
-
-    # -- inside ------------------------------------------------------------------------
 
     def _open(self, *, read_only: bool) -> None:
         """Open the store and make the agent, in place of those that are open."""
@@ -322,10 +319,7 @@ class Agent:
         return self._queue.submit(thread, agent, session)
 
     def _background(self) -> list[Future[IngestReport]]:
-        """Return the sessions remembered in the background since the last flush.
-
-        Raises `StoreError` in the agent's own thread, where waiting would never end.
-        """
+        """Return the pending sessions; refused in the agent's own thread, which cannot wait."""
         if self._thread is not None:
             self._thread.refuse_own()
         return self._queue.pending()

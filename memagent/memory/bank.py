@@ -16,8 +16,8 @@ from rpds import HashTrieSet
 from memagent.core.answers import Filter, Hit, Query
 from memagent.core.crash_points import reach
 from memagent.core.records import Scope
-from memagent.core.snapshot import JournalRow, MemorySnapshot
-from memagent.memory.log import MemoryLog, system_clock
+from memagent.core.snapshot import MemorySnapshot
+from memagent.memory.log import NOTHING, MemoryLog, system_clock
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
@@ -26,10 +26,9 @@ from memagent.search.projection import Projector
 from memagent.search.scoring import Scored, Scoring
 from memagent.search.segments import NO_ROW
 from memagent.state.expiry import NEVER_LOOKED, Expiry
-from memagent.state.fold import BankState, changed_items, rebuilt, snapshot_of
+from memagent.state.fold import BankState, rebuilt, snapshot_of
 from memagent.vectors.projection import IndexProjection, Level
 
-_NOTHING: HashTrieSet[str] = HashTrieSet()
 _NO_ID = frozenset({""})
 """A filter on ids that no item passes."""
 
@@ -50,7 +49,7 @@ class MemoryBank(MemoryLog):
     Make one with `Store.bank` of `memagent.build`, `fork`, or `restore`.
     """
 
-    __slots__ = ("_expiry", "_pending", "_projector", "_remote", "_reranker", "_view")
+    __slots__ = ("_expiry", "_projector", "_remote", "_reranker", "_view")
 
     def __init__(
         self,
@@ -75,7 +74,6 @@ class MemoryBank(MemoryLog):
         self._remote = IndexProjection(index) if index is not None and not read_only else None
         self._reranker = reranker
         self._view = IndexView(self._projector.arena)
-        self._pending = _NOTHING
         self._expiry = NEVER_LOOKED
 
     @property
@@ -189,7 +187,7 @@ class MemoryBank(MemoryLog):
             )
             reach("refresh.caught_up")
             if self._pending is pending:
-                self._view, self._pending = view, _NOTHING
+                self._view, self._pending = view, NOTHING
         if self._remote is not None:
             await self._remote.catch_up(self._present)
 
@@ -218,15 +216,10 @@ class MemoryBank(MemoryLog):
 
         return Level(state.seq, state.items, row, head)
 
-    def _applied(self, row: JournalRow) -> None:
-        """Note the items that a new entry changed, for the view to catch up with."""
-        if row.entry.kind == "erased":
-            self._view, self._pending = IndexView(self._projector.arena), _NOTHING
-            if self._remote is not None:
-                self._remote.erased()
-            return
-        for item_id in changed_items(row.entry):
-            self._pending = self._pending.insert(item_id)
+    def _forget(self) -> None:
+        self._view, self._pending = IndexView(self._projector.arena), NOTHING
+        if self._remote is not None:
+            self._remote.erased()
 
     # -- values ------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from random import random
 
+from rpds import HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.crash_points import reach
@@ -38,13 +39,14 @@ from memagent.events.rules import checked_delta
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
 from memagent.state.effects import plan_commit
-from memagent.state.fold import EMPTY_STATE, BankState, apply
+from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat,
 up to 32 times.
 """
+NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
 def system_clock() -> datetime:
@@ -62,6 +64,7 @@ class MemoryLog:
         "_lock",
         "_log",
         "_loop",
+        "_pending",
         "_state",
         "read_only",
         "scope",
@@ -75,6 +78,8 @@ class MemoryLog:
         self._journal = journal
         self._clock = clock
         self._base = self._state = EMPTY_STATE
+        self._pending = NOTHING
+        """Items that changed and that no search view has caught up with yet."""
         self._log: PersistentList[JournalRow] = PersistentList()
         self._lock: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -268,12 +273,16 @@ class MemoryLog:
         return row
 
     def _advance(self, row: JournalRow) -> None:
-        if row.seq > self._state.seq:
-            self._state = apply(self._state, row)
-            self._applied(row)
+        if row.seq <= self._state.seq:
+            return
+        self._state = apply(self._state, row)
+        if row.entry.kind == "erased":
+            self._forget()
+        for item_id in changed_items(row.entry):
+            self._pending = self._pending.insert(item_id)
 
-    def _applied(self, row: JournalRow) -> None:
-        """Follow a row that was just applied to the state; for subclasses."""
+    def _forget(self) -> None:
+        """Drop what was derived from the entries before an erasure; for subclasses."""
 
     def _check_writable(self) -> None:
         if self.read_only:

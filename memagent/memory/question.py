@@ -175,7 +175,8 @@ _POSING = _stems(
 )
 _FRAME: dict[QuestionKind, frozenset[str]] = {
     QuestionKind.WHEN: _stems(
-        "date day week weekend month year time season start started begin began go went get take place"
+        "date day week weekend month year time season start started begin began go went get "
+        "take place"
     ),
     QuestionKind.HOW_LONG: _stems("day week month year time pass passed between after"),
     QuestionKind.HOW_MANY: _stems("number times time"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -115,14 +115,11 @@ class EmbeddingCache(Protocol):
         ...
 
 
-class IndexRow:
+class IndexRow(NamedTuple):
     """One item version with its vector, for a vector index."""
 
-    __slots__ = ("item", "vector")
-
-    def __init__(self, item: MemoryItem, vector: Vector) -> None:
-        self.item = item
-        self.vector = vector
+    item: MemoryItem
+    vector: Vector
 
 
 class VectorIndex(Protocol):

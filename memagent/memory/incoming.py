@@ -35,7 +35,12 @@ def as_session(
     """
     if isinstance(what, Session):
         return what
-    moment = now if at is None else _moment(at)
+    moment = now if at is None else at
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"`at` is a {type(at).__name__}; "
+            "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
+        )
     messages = _listed(what)
     name = session_id or content_id("ses", moment.isoformat(), *map(str, messages))
     turns = tuple(_turn(turn, f"{name}:{at}", at) for at, turn in enumerate(messages, 1))
@@ -56,15 +61,6 @@ def as_question(asked: Question | str) -> Question:
             f"the question has {len(asked):,} characters; ask with at most {MAX_QUESTION_CHARS:,}"
         )
     return Question(text=asked)
-
-
-def _moment(at: object) -> datetime:
-    if not isinstance(at, datetime):
-        raise InputError(
-            f"`at` is a {type(at).__name__}; "
-            "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
-        )
-    return at
 
 
 def _listed(what: object) -> Sequence[object]:

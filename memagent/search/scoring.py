@@ -21,8 +21,7 @@ from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
-from memagent.search.filtering import Part, only_key, passing
-from memagent.search.index import IndexView
+from memagent.search.index import IndexView, Part, only_key, passing
 from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
 
 _MARGIN: Final = 16

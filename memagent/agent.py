@@ -53,6 +53,38 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+class _Queue:
+    """The sessions that an agent remembers in the background, one after the other."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._futures: list[Future[IngestReport]] = []
+
+    def submit(
+        self, thread: LoopThread, agent: AsyncAgent, session: Session
+    ) -> Future[IngestReport]:
+        """Remember a session when all earlier ones have finished."""
+        with self._guard:
+            previous = self._futures[-1] if self._futures else None
+            future = thread.submit(_remember_after(previous, agent, session))
+            self._futures.append(future)
+        return future
+
+    def pending(self) -> list[Future[IngestReport]]:
+        """Return the sessions submitted since the last flush."""
+        with self._guard:
+            return list(self._futures)
+
+    def flush(self) -> list[IngestReport]:
+        """Wait for all sessions submitted so far; raises the first error among them."""
+        pending = self.pending()
+        wait(pending)
+        done = set(map(id, pending))
+        with self._guard:
+            self._futures = [future for future in self._futures if id(future) not in done]
+        return [future.result() for future in pending]
+
+
 class Agent:
     """An agent with a memory, for synchronous code.
 
@@ -92,14 +124,12 @@ class Agent:
         self._thread: LoopThread | None = None
         self._agent: AsyncAgent | None = None
         self._guard = threading.RLock()
-        self._pending: list[Future[IngestReport]] = []
+        self._queue = _Queue()
         self._locked_out = False
         """Whether this is a forked child that only reads because its parent writes."""
         self._closed = False
         self._open(read_only=read_only)
         _OPEN.add(self)
-
-    # -- the agent ---------------------------------------------------------------------
 
     ask = blocking(AsyncAgent.ask)
     search = blocking(AsyncAgent.search)
@@ -141,10 +171,10 @@ class Agent:
         """
         agent, _ = self._live()
         session = as_session(what, at=at, session_id=session_id, now=agent.clock())
-        if not background:
-            wait(self._background())
-            return self._run(lambda agent: agent.remember(session))
-        return self._remember_later(session)
+        if background:
+            return self._remember_later(session)
+        wait(self._background())
+        return self._run(lambda agent: agent.remember(session))
 
     def chat(self, text: str, *, speaker: str = "user", background: bool = True) -> Answer:
         """Answer from memory and remember the exchange, by default after the answer is back."""
@@ -162,12 +192,8 @@ class Agent:
 
         When all of it has ended, raises the first error that occurred there.
         """
-        pending = self._background()
-        wait(pending)
-        done = set(map(id, pending))
-        with self._guard:
-            self._pending = [future for future in self._pending if id(future) not in done]
-        return [future.result() for future in pending]
+        self._background()
+        return self._queue.flush()
 
     def snapshot(self) -> MemorySnapshot:
         """Return the memory as an immutable value."""
@@ -211,8 +237,7 @@ class Agent:
     @property
     def design(self) -> MemoryDesign:
         """The memory design in use."""
-        agent, _ = self._live()
-        return agent.design
+        return self._live()[0].design
 
     def close(self) -> None:
         """Finish running and pending work, then release the store; harmless when repeated.
@@ -245,8 +270,6 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent(user_id={self.user_id!r}, closed={self._closed})"
 
-    # -- inside ------------------------------------------------------------------------
-
     def _open(self, *, read_only: bool) -> None:
         """Open the store and make the agent, in place of those that are open."""
         store = open_store(self._settings, **self._open_args, read_only=read_only)
@@ -266,21 +289,16 @@ class Agent:
     def _live(self) -> tuple[AsyncAgent, LoopThread]:
         if self._closed:
             raise StoreError(CLOSED)
-        if self._thread is None:  # a forked child starts anew
+        if self._thread is None:  # a forked child starts anew, and may read while its parent writes
             with self._guard:
                 if self._thread is None:
-                    self._open_in_child()
-        assert self._agent is not None
-        assert self._thread is not None
+                    try:
+                        self._open(read_only=self._read_only)
+                    except StoreLocked:
+                        self._open(read_only=True)
+                        self._locked_out = True
+        assert self._agent is not None and self._thread is not None
         return self._agent, self._thread
-
-    def _open_in_child(self) -> None:
-        """Open the memory in a forked child, for reading only while its parent writes."""
-        try:
-            self._open(read_only=self._read_only)
-        except StoreLocked:
-            self._open(read_only=True)
-            self._locked_out = True
 
     def _run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
         agent, thread = self._live()
@@ -298,21 +316,13 @@ class Agent:
     def _remember_later(self, session: Session) -> Future[IngestReport]:
         self._run(lambda agent: agent.bank.store_session(session))
         agent, thread = self._live()
-        with self._guard:
-            previous = self._pending[-1] if self._pending else None
-            future = thread.submit(_remember_after(previous, agent, session))
-            self._pending.append(future)
-        return future
+        return self._queue.submit(thread, agent, session)
 
     def _background(self) -> list[Future[IngestReport]]:
-        """Return the sessions remembered in the background since the last flush.
-
-        Raises `StoreError` in the agent's own thread, where waiting would never end.
-        """
+        """Return the pending sessions; refused in the agent's own thread, which cannot wait."""
         if self._thread is not None:
             self._thread.refuse_own()
-        with self._guard:
-            return list(self._pending)
+        return self._queue.pending()
 
     def _forget(self) -> None:
         """Leave the thread and the connections to the parent, in a forked child.
@@ -321,7 +331,7 @@ class Agent:
         """
         _INHERITED.append((self._store, self._agent, self._thread))
         self._store = self._agent = self._thread = None
-        self._pending, self._guard, self._locked_out = [], threading.RLock(), False
+        self._queue, self._guard, self._locked_out = _Queue(), threading.RLock(), False
 
 
 async def _remember_after(

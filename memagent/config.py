@@ -54,8 +54,9 @@ class SentenceTransformerSettings(Settings):
 
 
 class PluginEmbedderSettings(Settings):
-    """An embedder from a plug-in: an entry-point name or `package.module:attribute`,
-    called with `options`.
+    """An embedder from a plug-in, called with `options`.
+
+    `name` is an entry point's, or `package.module:attribute`.
     """
 
     type: Literal["plugin"] = "plugin"
@@ -83,8 +84,9 @@ class CrossEncoderSettings(Settings):
 
 
 class PluginRerankerSettings(Settings):
-    """A reranker from a plug-in: an entry-point name or `package.module:attribute`,
-    called with `options`.
+    """A reranker from a plug-in, called with `options`.
+
+    `name` is an entry point's, or `package.module:attribute`.
     """
 
     type: Literal["plugin"] = "plugin"
@@ -227,7 +229,7 @@ class AgentSettings(Settings):
 
 
 def load_settings(path: Path | None = None) -> AgentSettings:
-    """Settings from a TOML file (optional) and `MEMAGENT_*` variables.
+    """Read settings from a TOML file (optional) and `MEMAGENT_*` variables.
 
     Raises `ConfigError` naming the field and what is wrong.
     """
@@ -260,11 +262,10 @@ def load_settings(path: Path | None = None) -> AgentSettings:
         @classmethod
         def settings_customise_sources(
             cls,
-            settings_cls: type[BaseSettings],
+            settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' interface
             init_settings: Any,
             env_settings: Any,
-            *others: Any,
-            **named: Any,
+            **_: Any,
         ) -> tuple[Any, ...]:
             return env_settings, init_settings
 

@@ -30,7 +30,7 @@ Group = Literal[
     "environments",
     "techniques",
 ]
-"""What can be plugged in; the entry-point group is `memagent.` and this word."""
+"""A kind of plug-in; the entry-point group is `memagent.` and this word."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 """Every group, in the order a reader meets them."""
 
@@ -41,7 +41,7 @@ _REINSTALL = (
 
 
 def available(group: Group) -> tuple[str, ...]:
-    """Names declared in a group by all installed distributions, sorted; () when there are none.
+    """Return the names that installed distributions declare in a group, sorted.
 
     Raises `ConfigError` for a group that does not exist. No plug-in is imported.
     """
@@ -49,12 +49,11 @@ def available(group: Group) -> tuple[str, ...]:
 
 
 def load(group: Group, name: str) -> object:
-    """Import the plug-in `name` of `group`, or the object at the dotted path
-    `package.module:attribute`.
+    """Import a plug-in by its name, or an object by its path `package.module:attribute`.
 
-    Raises:
-        UnknownPlugin: nothing is declared under that name, or what is declared (or the path) leads nowhere.
-        ConfigError: the group does not exist, two distributions declare the name differently, or the plug-in's module fails to import.
+    Raises `UnknownPlugin` when nothing has that name or the path leads nowhere, and
+    `ConfigError` when the group does not exist, two distributions declare the name
+    differently, or the module fails to import.
     """
     declared = _declared(group)
     if ":" in name:
@@ -67,7 +66,8 @@ def load(group: Group, name: str) -> object:
             f"{_owner(point)} says {value}" for value, point in sorted(targets.items())
         )
         raise ConfigError(
-            f"{group} plug-in {name!r} is declared twice: {claims}. Uninstall one, or give the dotted path."
+            f"{group} plug-in {name!r} is declared twice: {claims}. "
+            "Uninstall one, or give the dotted path."
         )
     value, point = targets.popitem()
     return _import(
@@ -108,15 +108,16 @@ def _import(path: str, *, label: str, remedy: str) -> object:
 
 
 def _leads_to(module_name: str, missing: str | None) -> bool:
-    """Whether the module that was not found is the one asked for or a parent of it,
-    rather than something it imports.
-    """
+    """Return whether a missing module is the one to import or a parent of it."""
     return missing is not None and (module_name == missing or module_name.startswith(f"{missing}."))
 
 
 def _unknown(group: str, name: str, *, known: list[str]) -> str:
     listed = f"installed: {', '.join(known)}" if known else "none is installed"
-    return f"no {group} plug-in is named {name!r}{_maybe(name, known)}; {listed}; or give 'package.module:attribute'. {_REINSTALL}"
+    return (
+        f"no {group} plug-in is named {name!r}{_maybe(name, known)}; {listed}; "
+        f"or give 'package.module:attribute'. {_REINSTALL}"
+    )
 
 
 def _maybe(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ Matrix = npt.NDArray[np.float32]
 class Clock(Protocol):
     """Tells the time as an aware UTC datetime."""
 
-    def __call__(self) -> datetime: ...
+    def __call__(self) -> datetime:
+        """Return the present moment."""
+        ...
 
 
 @runtime_checkable
@@ -55,12 +57,10 @@ class StreamingChatModel(ChatModel, Protocol):
 
 @runtime_checkable
 class NamedModel(Protocol):
-    """A model that tells what it is called, for traces and figures; optional."""
+    """A model that tells its name, for traces and figures; optional."""
 
     def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer the request, `provider/model` where there
-        is a provider.
-        """
+        """Return the name of the model for a request, `provider/model` with a provider."""
         ...
 
 
@@ -115,14 +115,11 @@ class EmbeddingCache(Protocol):
         ...
 
 
-class IndexRow:
+class IndexRow(NamedTuple):
     """One item version with its vector, for a vector index."""
 
-    __slots__ = ("item", "vector")
-
-    def __init__(self, item: MemoryItem, vector: Vector) -> None:
-        self.item = item
-        self.vector = vector
+    item: MemoryItem
+    vector: Vector
 
 
 class VectorIndex(Protocol):
@@ -140,7 +137,7 @@ class VectorIndex(Protocol):
         ...
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
-        """The k best by cosine, ties by id ascending; fewer when fewer match, [] when none."""
+        """Return the k best by cosine, ties by id; fewer when fewer match, [] when none."""
         ...
 
 
@@ -165,9 +162,9 @@ class Journal(Protocol):
         expect: int,
         recorded_at: Sequence[datetime] | None = None,
     ) -> list[JournalRow]:
-        """Append several entries as one, all or nothing; `recorded_at` keeps the dates of an import.
+        """Append several entries as one, all or nothing.
 
-        Raises as `append`.
+        `recorded_at` keeps the dates of an import. Raises as `append`.
         """
         ...
 

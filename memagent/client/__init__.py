@@ -1,3 +1,1 @@
-"""The typed HTTP client of the REST service, and the bodies and problems that both
-sides speak (`wire`, `faults`).
-"""
+"""The typed HTTP client of the REST service, and the bodies and problems of both sides."""

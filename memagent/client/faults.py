@@ -1,5 +1,4 @@
-"""One table between memagent's errors and the problems of the REST service (RFC 9457),
-read from both sides.
+"""One table between memagent's errors and the problems of the REST service (RFC 9457).
 
 The service looks an error up by its class, most derived first, and sends status and
 code; the client looks the code up and raises the same class again. What only HTTP knows
@@ -19,9 +18,7 @@ from memagent.core.records import Record
 
 
 class ServiceError(MemAgentError):
-    """The service refused a request, or could not be reached, for a reason that is no
-    error of the library.
-    """
+    """A refused or failed request whose reason is no error of the library."""
 
     def __init__(
         self,
@@ -39,7 +36,7 @@ class ServiceError(MemAgentError):
 
 
 class Fault(NamedTuple):
-    """How one class of errors is told over HTTP."""
+    """The code and the status of one class of errors."""
 
     kind: type[MemAgentError]
     code: str
@@ -124,12 +121,12 @@ class Problem(Record):
 
 
 def problem_of(error: MemAgentError, *, request_id: str = "") -> Problem:
-    """How an error of the library is told."""
+    """Return the problem that describes an error of the library."""
     if isinstance(error, ServiceError):
         return plain_problem(
             error.code, str(error), request_id=request_id, retryable=error.retryable
         )
-    fault = next(one for one in FAULTS if isinstance(error, one.kind))
+    fault = next(fault for fault in FAULTS if isinstance(error, fault.kind))
     numbers: dict[str, Any] = {}
     if isinstance(error, errors.VersionConflict):
         numbers = {"expected": error.expected, "actual": error.actual}
@@ -156,7 +153,7 @@ def plain_problem(
     errors: tuple[FieldFault, ...] = (),
     status: int | None = None,
 ) -> Problem:
-    """A problem by one of `HTTP_CODES`."""
+    """Return a problem with one of `HTTP_CODES`."""
     number = status or HTTP_CODES[code]
     return Problem(
         title=HTTPStatus(number).phrase,
@@ -170,17 +167,17 @@ def plain_problem(
 
 
 def error_of(problem: Problem) -> MemAgentError:
-    """The error that a problem tells of, of the class it was raised with in the service."""
+    """Return the error that a problem describes, of the class that the service raised."""
     message = problem.detail or problem.title
     if problem.errors:
-        message += ": " + "; ".join(f"{one.pointer}: {one.message}" for one in problem.errors)
+        message += ": " + "; ".join(f"{field.pointer}: {field.message}" for field in problem.errors)
     if problem.code in {"version_conflict", "precondition_failed"}:
         return errors.VersionConflict(
             message, expected=problem.expected or 0, actual=problem.actual or 0
         )
     if problem.code in {"invalid_request", "too_large"}:
         return errors.InputError(message)
-    kind = next((one.kind for one in FAULTS if one.code == problem.code), None)
+    kind = next((fault.kind for fault in FAULTS if fault.code == problem.code), None)
     if kind is None or kind in {MemAgentError, errors.WrongLoop}:
         return ServiceError(
             message, status=problem.status, code=problem.code, retryable=problem.retryable
@@ -191,6 +188,6 @@ def error_of(problem: Problem) -> MemAgentError:
         return errors.EmbeddingError(message, retryable=problem.retryable)
     if kind is errors.MissingExtra:
         return errors.ConfigError(message)
-    made = kind(message)
-    made.retryable = problem.retryable
-    return made
+    error = kind(message)
+    error.retryable = problem.retryable
+    return error

@@ -1,8 +1,7 @@
-"""What goes over the wire: bodies of requests and answers of the REST service, shared
-by the service and the client.
+"""The bodies of requests and responses of the REST service, for service and client.
 
-Answers are the records of `memagent.core` wherever one fits; here stands only what HTTP
-adds. Times are RFC 3339 in UTC, names in snake_case, ids opaque.
+Responses are the records of `memagent.core` wherever one fits; these are HTTP's own.
+Times are RFC 3339 in UTC, names in snake_case, ids opaque.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import HistoryEntry, JournalRow
-from memagent.memory.facade import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
+from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
 """Most memories of one batch."""

@@ -47,7 +47,7 @@ async def relate(
     Over the chunk there are at most `settings.cap` distinct hits and
     `settings.graph_cap` neighbours.
     """
-    nearest = await ctx.bank.alike([fact.text for fact in facts], k=4 * settings.k)
+    nearest = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
     fitting = [_fitting(fact, near, settings) for fact, near in zip(facts, nearest, strict=True)]
     shown = _shared_cap(fitting, settings.cap)
     neighbours = _Neighbours(

@@ -9,12 +9,10 @@ from memagent.core.records import Chunk, Session
 
 
 def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...]:
-    """Chunks of at most `chunk_turns` turns whose sizes differ by at most one; never an empty one.
+    """Cut a session into chunks of at most `chunk_turns` turns; sizes differ by one at most.
 
-    Ids are `{session}#{index}`.
-
-    Turns made from recalled memory are left out, so memory never feeds on itself; ()
-    when nothing else is left.
+    Ids are `{session}#{index}`. Turns made from recalled memory are left out, so memory
+    never feeds on itself; () when nothing else is left.
     """
     turns = tuple(turn for turn in session.turns if not turn.recalled)
     total = len(turns)

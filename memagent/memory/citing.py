@@ -15,16 +15,15 @@ class TurnLookup(Protocol):
     """Finds stored turns with their session."""
 
     def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
-        """The turn and its session, or None."""
+        """Return the turn and its session, or None."""
         ...
 
 
 def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
-    """The answer with only those citations that name a hit (or a turn of a hit) that
-    was shown, completed with quote, speaker and date.
+    """Return the answer with checked citations, completed with quote, speaker and date.
 
-    An answer that cites nothing it was shown is marked unsupported, and what was
-    dropped is told in `notes`.
+    Only citations of a hit that was shown, or of a turn of one, stay; `notes` names the
+    others. An answer without any is marked unsupported.
     """
     if answer.abstained:
         return answer.model_copy(update={"hits": tuple(hits), "citations": ()})
@@ -44,18 +43,14 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
         if hit is None:
             dropped.append(citation.hit_id)
             continue
-        wanted = citation.turn_id or (citation.hit_id if citation.hit_id not in by_id else None)
-        for turn_id in (
-            [wanted] if wanted in hit.source_turn_ids else list(hit.source_turn_ids) or [None]
-        ):
+        cited = citation.turn_id or (citation.hit_id if citation.hit_id not in by_id else None)
+        for turn_id in [cited] if cited in hit.source_turn_ids else hit.source_turn_ids or [None]:
             full = _completed(citation, hit, turn_id, turns)
             kept.setdefault((full.hit_id, full.turn_id), full)
     notes = answer.notes
     if dropped:
-        notes = (
-            *notes,
-            f"citations to evidence that was not shown were dropped: {', '.join(sorted(set(dropped)))}",
-        )
+        names = ", ".join(sorted(set(dropped)))
+        notes = (*notes, f"citations to evidence that was not shown were dropped: {names}")
     return answer.model_copy(
         update={
             "citations": tuple(kept.values()),
@@ -67,12 +62,12 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
 
 
 def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLookup) -> Citation:
-    found = turns.turn_with_session(turn_id) if turn_id is not None else None
+    place = turns.turn_with_session(turn_id) if turn_id is not None else None
     item = hit.item
     version = item.version if item is not None else None
     if version is not None and citation.version is not None:
         version = min(version, max(1, citation.version))
-    if found is None:
+    if place is None:
         return Citation(
             hit_id=hit.id,
             version=version,
@@ -81,7 +76,7 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             said_at=item.said_at if item is not None else None,
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
         )
-    turn, session = found
+    turn, session = place
     quote = (
         citation.quote
         if citation.quote and citation.quote in turn.said

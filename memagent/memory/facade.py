@@ -6,14 +6,9 @@ Every write is a commit like the agent's own: journalled, with provenance, undoa
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
-from math import isfinite
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
-
-from pydantic import ValidationError
+from typing import Unpack
 
 from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.errors import (
@@ -22,12 +17,11 @@ from memagent.core.errors import (
     MemoryNotFound,
     StoreError,
     VersionConflict,
-    fault_in,
 )
 from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
-from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan, as_utc
+from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.events.stats import graph_stats
@@ -38,22 +32,15 @@ from memagent.memory.options import (
     AddArguments,
     SearchArguments,
     SearchOptions,
-    check_add,
-)
-from memagent.memory.options import (
-    Scalar as Scalar,
+    checked_text,
+    input_errors,
+    new_item,
 )
 from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
 
 _NO_FILTER = Filter()
-MAX_TEXT_CHARS = 20_000
-"""Longest text of a directly added item, in characters."""
-MAX_METADATA_CHARS = 20_000
-"""Most characters that an item's metadata may have, keys and values together."""
-MAX_ITEM_ID_CHARS = 200
-"""Longest id that a caller may give an item, in characters."""
 
 
 class Memory:
@@ -77,8 +64,8 @@ class Memory:
         The keywords are those of `AddArguments`. Raises `InputError` for text or
         metadata that cannot be stored, and for an expiry that has passed already.
         """
-        with _input():
-            op = _new_item(text, options, now=self.bank.now())
+        with input_errors():
+            op = new_item(text, options, now=self.bank.now())
         return _written(await self._write(op))
 
     @verb("create_memory")
@@ -86,9 +73,9 @@ class Memory:
         self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
     ) -> list[MemoryItem]:
         """Remember many texts in one durable write; all or none."""
-        with _input():
+        with input_errors():
             ops = tuple(
-                Add(fact=Fact(text=_checked_text(text), kind=kind, subject=subject))
+                Add(fact=Fact(text=checked_text(text), kind=kind, subject=subject))
                 for text in texts
             )
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
@@ -158,10 +145,10 @@ class Memory:
 
         Raises `MemoryNotFound`, `VersionConflict`, `InputError`.
         """
-        with _input():
+        with input_errors():
             old = await self.get(item_id)
             op = Update(
-                id=item_id, text=_checked_text(text), version=version, valid=valid or old.valid
+                id=item_id, text=checked_text(text), version=version, valid=valid or old.valid
             )
         return _written(await self._write(op))
 
@@ -171,7 +158,7 @@ class Memory:
 
         Raises `MemoryNotFound`, `VersionConflict`.
         """
-        with _input():
+        with input_errors():
             op = Delete(id=item_id, version=version)
         await self._write(op)
 
@@ -342,119 +329,3 @@ def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:
             rejected.detail, expected=rejected.op.version or 0, actual=item.version if item else 0
         )
     return InputError(rejected.detail or rejected.reason.value)
-
-
-@contextmanager
-def _input() -> Generator[None]:
-    """Turn a record's refusal into an `InputError` of one line."""
-    try:
-        yield
-    except ValidationError as exc:
-        raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
-
-
-def _new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
-    check_add(options)
-    fact = Fact(
-        text=_checked_text(text),
-        kind=options.get("kind", "fact"),
-        subject=options.get("subject"),
-        speaker=options.get("speaker"),
-        valid=options.get("valid"),
-        said_at=options.get("said_at"),
-        source_turn_ids=tuple(options.get("source_turn_ids", ())),
-        expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
-    )
-    return Add(
-        fact=fact,
-        id=_checked_id(options.get("id")),
-        tags=_checked_tags(options.get("tags", ())),
-        metadata=_checked_metadata(options.get("metadata")),
-    )
-
-
-def _checked_text(text: object) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"the text is a {type(text).__name__}; give a string")
-    if not text.strip():
-        raise InputError("the text is empty; there is nothing to remember")
-    if len(text) > MAX_TEXT_CHARS:
-        raise InputError(
-            f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; "
-            "split it, or remember it as a session"
-        )
-    return text
-
-
-def _checked_expiry(
-    ttl: timedelta | None, expires_at: datetime | None, *, now: datetime
-) -> datetime | None:
-    if ttl is not None and expires_at is not None:
-        raise InputError("both ttl and expires_at are given; give one of them")
-    if ttl is not None:
-        if not isinstance(ttl, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"the ttl is a {type(ttl).__name__}; give a timedelta")
-        if ttl <= timedelta(0):
-            raise InputError(f"the ttl is {ttl}; give a time longer than nothing")
-        try:
-            return now + ttl
-        except OverflowError:
-            raise InputError(
-                f"the ttl of {ttl.days:,} days ends after the year 9999; "
-                "leave it out to keep the memory"
-            ) from None
-    if expires_at is not None and as_utc(expires_at) <= now:
-        raise InputError(
-            f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}"
-        )
-    return expires_at
-
-
-def _checked_id(item_id: str | None) -> str | None:
-    if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
-        raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
-    return item_id
-
-
-def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise InputError(f"tags is one text; give a list such as [{tags!r}]")
-    return tuple(tags)
-
-
-def _checked_metadata(metadata: object) -> dict[str, Any]:
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise InputError(f"the metadata is a {type(metadata).__name__}; give a dict")
-    checked: dict[str, Any] = {}
-    for key, value in metadata.items():  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(key, str):
-            raise InputError(f"metadata key {key!r}: keys are strings")
-        if key.startswith("_"):
-            raise InputError(
-                f"metadata key {key!r}: "
-                "keys that start with an underscore are reserved for the system"
-            )
-        checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
-    size = sum(len(key) + len(str(value)) for key, value in checked.items())
-    if size > MAX_METADATA_CHARS:
-        raise InputError(
-            f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}"
-        )
-    return checked
-
-
-def _checked_value(key: str, value: object) -> object:
-    if isinstance(value, float) and not isfinite(value):
-        raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
-    if isinstance(value, int) and value.bit_length() > 63:
-        raise InputError(
-            f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most"
-        )
-    if value is not None and not isinstance(value, str | int | float):
-        raise InputError(
-            f"metadata {key!r} is a {type(value).__name__}; "
-            "values are texts, numbers, booleans or None"
-        )
-    return value

@@ -46,22 +46,26 @@ _KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _TITLE_WORDS = 3
 _CHATTER = frozenset(
-    "about after again ago all also always any anyway away back before best better big bit both bye came come coming day days deal "
-    "did done down each early easy else enough even ever every few fine first for four found gave get gets getting give glad goes "
-    "going gone good got great had half happy have hear hello here home hope idea keep kept kind knew know last late later least left "
-    "let like little long look looks lot love made make many maybe mean means might mine minute month months more morning most much "
-    "must myself need needs never new next nice night nobody none nothing now off once one only other out over own people perhaps "
-    "please put quite read ready real really right said same say says see seem seen several she should since some something soon "
-    "sorry still such sure take taken tell than thank that thing things think this thought three time times today told tomorrow "
-    "tonight too took tried true try turn twice two until upon very wait want wants way week weekend weeks well went while whole with "
-    "without wonder work worked year years yes yesterday yet".split()
+    "about after again ago all also always any anyway away back before best better big bit "
+    "both bye came come coming day days deal did done down each early easy else enough even "
+    "ever every few fine first for four found gave get gets getting give glad goes going "
+    "gone good got great had half happy have hear hello here home hope idea keep kept kind "
+    "knew know last late later least left let like little long look looks lot love made "
+    "make many maybe mean means might mine minute month months more morning most much must "
+    "myself need needs never new next nice night nobody none nothing now off once one only "
+    "other out over own people perhaps please put quite read ready real really right said "
+    "same say says see seem seen several she should since some something soon sorry still "
+    "such sure take taken tell than thank that thing things think this thought three time "
+    "times today told tomorrow tonight too took tried true try turn twice two until upon "
+    "very wait want wants way week weekend weeks well went while whole with without wonder "
+    "work worked year years yes yesterday yet".split()
 )
 """Words that name no topic, beside the function words."""
 _WRITERS = {"html": graph_page, "json": graph_to_json, "graphml": graph_to_graphml}
 
 
 class GraphExport(Record):
-    """What an export of the event graph gave."""
+    """An event graph as a file, and its figures."""
 
     path: Text | None
     format: GraphFormat
@@ -81,11 +85,11 @@ async def export_graph(
     as_of: AsOf | None = None,
     include_hidden: bool = True,
 ) -> GraphExport:
-    """The event graph as a page, JSON or GraphML; written to `path` (replaced only when
-    all is there) unless that is None.
+    """Export the event graph as a page, JSON or GraphML.
 
-    Without `include_hidden`, what was deleted or rewritten is left out. Raises
-    `ConfigError` for another format, `InputError` when the file cannot be written.
+    A file at `path` is replaced only when all is written. Without `include_hidden`,
+    deleted and rewritten nodes are left out. Raises `ConfigError` for another format,
+    `InputError` when the file cannot be written.
     """
     if format not in _WRITERS:
         raise ConfigError(
@@ -109,7 +113,10 @@ async def export_graph(
 
 
 async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> GraphDocument:
-    """The bank's event graph, at a point in time if one is given, hidden nodes and topics included."""
+    """Return the bank's event graph as a document, hidden nodes and topics included.
+
+    `as_of` is the point in time to show, by default now.
+    """
     when = as_of or AsOf()
     shown = bank if when.now else await timetravel.as_of(bank, when)
     state = await shown.sync()
@@ -189,9 +196,10 @@ def _of_then(
     *,
     said: datetime | None,
 ) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """The nodes and edges of a view of the past without what came later: turns told
-    later, edges and names that rest on those alone, and tombstones of versions that
-    are not yet old.
+    """Return the nodes and edges of a view of the past without later ones.
+
+    Later are turns told after that time, edges and names that rest on those alone, and
+    tombstones of versions that are not yet old.
     """
 
     def told(turn_ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -260,8 +268,9 @@ def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
 
 
 async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """Topic nodes over the events in sight, biggest first, and their CONTAINS edges;
-    none where nothing can be embedded.
+    """Return topics over the events in sight, biggest first, and their CONTAINS edges.
+
+    There are none where nothing can be embedded.
     """
     events = [
         event
@@ -292,7 +301,7 @@ async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], 
 
 
 def _title(group: Sequence[Event], spread: Counter[str], total: int) -> str:
-    """The words that most set a group of events apart, in their commonest form."""
+    """Return the words that most set a group of events apart, in their commonest form."""
     inside = Counter(term for event in group for term in set(_words(event)))
     forms: dict[str, Counter[str]] = {}
     for event in group:
@@ -305,8 +314,9 @@ def _title(group: Sequence[Event], spread: Counter[str], total: int) -> str:
 
 
 def _words(event: Event) -> dict[str, str]:
-    """Index term to the word as written, of the words of an event that are no person's
-    name or function word.
+    """Return the words of an event as written, by their index terms.
+
+    Names of people and function words are left out.
     """
     names = {term for name in event.people for term in tokenize(name)}
     pairs = ((tokenize(word), word) for word in _WORD.findall(event.summary.casefold()))

@@ -1,8 +1,7 @@
-"""What callers hand over, made into records: texts and chat messages into a session, a
-text into a question.
+"""Sessions and questions from loose input: texts, chat messages, turns.
 
-The one place where loose input is read. Whatever cannot be used is an `InputError` that
-names the turn and the fix, before anything is written.
+The one place where loose input is read. Input that cannot be used is an `InputError`
+that names the turn and the fix, before anything is written.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from memagent.core.errors import InputError, fault_in
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, content_id
 
 Said = Session | str | Sequence[Turn | Mapping[str, Any]]
-"""What can be remembered: a session, one utterance, or a list of turns or chat messages."""
+"""Input to remember: a session, one utterance, or a list of turns or chat messages."""
 _TRUST = {
     "user": Trust.USER,
     "assistant": Trust.ASSISTANT,
@@ -30,16 +29,21 @@ _TRUST = {
 def as_session(
     what: Said, *, at: datetime | None, session_id: str | None, now: datetime
 ) -> Session:
-    """A session from what a caller handed over, dated `at` or else now.
+    """Return a caller's input as a session, dated `at` or else now.
 
     Raises `InputError` naming the turn that cannot be used.
     """
     if isinstance(what, Session):
         return what
-    moment = now if at is None else _moment(at)
-    given = _listed(what)
-    name = session_id or content_id("ses", moment.isoformat(), *(str(turn) for turn in given))
-    turns = tuple(_turn(turn, f"{name}:{number}", number) for number, turn in enumerate(given, 1))
+    moment = now if at is None else at
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"`at` is a {type(at).__name__}; "
+            "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
+        )
+    messages = _listed(what)
+    name = session_id or content_id("ses", moment.isoformat(), *map(str, messages))
+    turns = tuple(_turn(turn, f"{name}:{at}", at) for at, turn in enumerate(messages, 1))
     try:
         return Session(id=name, at=moment, turns=turns)
     except ValidationError as exc:
@@ -47,7 +51,7 @@ def as_session(
 
 
 def as_question(asked: Question | str) -> Question:
-    """A question from a text. Raises `InputError` for one that is empty or too long."""
+    """Return a text as a question. Raises `InputError` if it is empty or too long."""
     if isinstance(asked, Question):
         return asked
     if not asked.strip():
@@ -59,25 +63,17 @@ def as_question(asked: Question | str) -> Question:
     return Question(text=asked)
 
 
-def _moment(at: object) -> datetime:
-    if not isinstance(at, datetime):
-        raise InputError(
-            f"`at` is a {type(at).__name__}; give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
-        )
-    return at
-
-
 def _listed(what: object) -> Sequence[object]:
     if isinstance(what, str):
         return [{"role": "user", "content": what}]
     if not isinstance(what, Sequence) or isinstance(what, bytes):
         raise InputError(
-            f"a {type(what).__name__} cannot be remembered; give a text, a Session, or a list of turns or chat messages"
+            f"a {type(what).__name__} cannot be remembered; "
+            "give a text, a Session, or a list of turns or chat messages"
         )
-    given = cast("Sequence[object]", what)
-    if not given:
+    if not what:
         raise InputError("there are no turns to remember")
-    return given
+    return cast("Sequence[object]", what)
 
 
 def _turn(message: object, turn_id: str, number: int) -> Turn:
@@ -88,25 +84,26 @@ def _turn(message: object, turn_id: str, number: int) -> Turn:
             f"turn {number} is a {type(message).__name__}; give a Turn or a chat message "
             "such as {'role': 'user', 'content': 'Hello'}"
         )
-    told = cast("Mapping[str, Any]", message)
-    text = told.get("content", told.get("text"))
+    fields = cast("Mapping[str, Any]", message)
+    text = fields.get("content", fields.get("text"))
     if not isinstance(text, str) or not text.strip():
         raise InputError(
             f"turn {number} has no text: give it as `content`, a string that is not empty"
         )
     if len(text) > MAX_TURN_CHARS:
         raise InputError(
-            f"turn {number} has {len(text):,} characters, a turn holds at most {MAX_TURN_CHARS:,}; split it into several"
+            f"turn {number} has {len(text):,} characters, "
+            f"a turn holds at most {MAX_TURN_CHARS:,}; split it into several"
         )
-    role = str(told.get("role") or "user")
+    role = str(fields.get("role") or "user")
     try:
         return Turn(
-            id=str(told.get("id") or turn_id),
-            speaker=str(told.get("name") or told.get("speaker") or role),
+            id=str(fields.get("id") or turn_id),
+            speaker=str(fields.get("name") or fields.get("speaker") or role),
             text=text,
-            at=told.get("at"),
+            at=fields.get("at"),
             trust=_TRUST.get(role, Trust.UNTRUSTED),
-            recalled=bool(told.get("recalled", False)),
+            recalled=bool(fields.get("recalled", False)),
         )
     except ValidationError as exc:
         raise InputError(f"turn {number} cannot be stored: {fault_in(exc)}") from exc

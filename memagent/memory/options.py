@@ -1,4 +1,4 @@
-"""The keywords of `add` and `search`, spelled once for every face of a memory.
+"""The keywords of `add` and `search`, spelled once, and the checks of what callers give.
 
 Public verbs take `**options: Unpack[SearchArguments]`, so editors show each keyword and
 its type; inside, the keywords of a search travel as one frozen `SearchOptions`.
@@ -6,16 +6,28 @@ its type; inside, the keywords of a search travel as one frozen `SearchOptions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict
+from math import isfinite
+from typing import Any, TypedDict
+
+from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter
+from memagent.core.errors import InputError, fault_in
+from memagent.core.ops import Add
 from memagent.core.recipes import Recipe
-from memagent.core.records import TimeSpan
+from memagent.core.records import Fact, TimeSpan, as_utc
 
 Scalar = str | int | float | bool | None
+MAX_TEXT_CHARS = 20_000
+"""Longest text of a directly added item, in characters."""
+MAX_METADATA_CHARS = 20_000
+"""Most characters that an item's metadata may have, keys and values together."""
+MAX_ITEM_ID_CHARS = 200
+"""Longest id that a caller may give an item, in characters."""
 
 
 class AddArguments(TypedDict, total=False):
@@ -64,8 +76,129 @@ class SearchOptions:
     max_tokens: int | None = None
 
 
+@contextmanager
+def input_errors() -> Generator[None]:
+    """Turn a record's refusal into an `InputError` of one line."""
+    try:
+        yield
+    except ValidationError as exc:
+        raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
+
+
 def check_add(options: AddArguments) -> None:
     """Raise `TypeError` for a keyword that `add` does not have."""
     unknown = options.keys() - AddArguments.__annotations__.keys()
     if unknown:
         raise TypeError(f"add() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
+    """Return the op that adds a text.
+
+    Raises `InputError` for what a memory cannot hold.
+    """
+    check_add(options)
+    fact = Fact(
+        text=checked_text(text),
+        kind=options.get("kind", "fact"),
+        subject=options.get("subject"),
+        speaker=options.get("speaker"),
+        valid=options.get("valid"),
+        said_at=options.get("said_at"),
+        source_turn_ids=tuple(options.get("source_turn_ids", ())),
+        expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
+    )
+    return Add(
+        fact=fact,
+        id=_checked_id(options.get("id")),
+        tags=_checked_tags(options.get("tags", ())),
+        metadata=_checked_metadata(options.get("metadata")),
+    )
+
+
+def checked_text(text: object) -> str:
+    """Return a text that a memory can hold. Raises `InputError`."""
+    if not isinstance(text, str):
+        raise InputError(f"the text is a {type(text).__name__}; give a string")
+    if not text.strip():
+        raise InputError("the text is empty; there is nothing to remember")
+    if len(text) > MAX_TEXT_CHARS:
+        raise InputError(
+            f"the text has {len(text):,} characters, a memory holds at most {MAX_TEXT_CHARS:,}; "
+            "split it, or remember it as a session"
+        )
+    return text
+
+
+def _checked_expiry(
+    ttl: timedelta | None, expires_at: datetime | None, *, now: datetime
+) -> datetime | None:
+    if ttl is not None and expires_at is not None:
+        raise InputError("both ttl and expires_at are given; give one of them")
+    if ttl is not None:
+        if not isinstance(ttl, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"the ttl is a {type(ttl).__name__}; give a timedelta")
+        if ttl <= timedelta(0):
+            raise InputError(f"the ttl is {ttl}; give a time longer than nothing")
+        try:
+            return now + ttl
+        except OverflowError:
+            raise InputError(
+                f"the ttl of {ttl.days:,} days ends after the year 9999; "
+                "leave it out to keep the memory"
+            ) from None
+    if expires_at is not None and as_utc(expires_at) <= now:
+        raise InputError(
+            f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}"
+        )
+    return expires_at
+
+
+def _checked_id(item_id: str | None) -> str | None:
+    if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
+        raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
+    return item_id
+
+
+def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InputError(f"tags is one text; give a list such as [{tags!r}]")
+    return tuple(tags)
+
+
+def _checked_metadata(metadata: object) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InputError(f"the metadata is a {type(metadata).__name__}; give a dict")
+    checked: dict[str, Any] = {}
+    for key, value in metadata.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(key, str):
+            raise InputError(f"metadata key {key!r}: keys are strings")
+        if key.startswith("_"):
+            raise InputError(
+                f"metadata key {key!r}: "
+                "keys that start with an underscore are reserved for the system"
+            )
+        checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
+    size = sum(len(key) + len(str(value)) for key, value in checked.items())
+    if size > MAX_METADATA_CHARS:
+        raise InputError(
+            f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}"
+        )
+    return checked
+
+
+def _checked_value(key: str, value: object) -> object:
+    if isinstance(value, float) and not isfinite(value):
+        raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise InputError(
+            f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most"
+        )
+    if value is not None and not isinstance(value, str | int | float):
+        raise InputError(
+            f"metadata {key!r} is a {type(value).__name__}; "
+            "values are texts, numbers, booleans or None"
+        )
+    return value

@@ -1,5 +1,4 @@
-"""What a question asks for, read from its words alone: kind of answer, now or then,
-people, time, content.
+"""A question read from its words alone: kind of answer, now or then, people, time, content.
 
 Pure, English and cautious: a question that no rule knows is `OTHER`, about `ANY` time,
 with all its words as content, and answering it then rests on search alone. The
@@ -91,8 +90,9 @@ def read_question(
 def content_terms(
     text: str, *, names: Iterable[str] = (), frame: frozenset[str] = frozenset()
 ) -> tuple[str, ...]:
-    """Distinct index terms of a text without the names, and without the words of
-    `frame` as long as others are left.
+    """Return the distinct index terms of a text without the names.
+
+    The words of `frame` are left out as long as others are left.
     """
     own = {term for name in names for term in tokenize(name, keep_stop_words=True)}
     terms = [
@@ -142,18 +142,23 @@ _THEN = re.compile(
     re.I,
 )
 _AHEAD = re.compile(
-    r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b|\bwhen(?:['’]s|\s+is|\s+are|\s+does)\b",
+    r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b"
+    r"|\bwhen(?:['’]s|\s+is|\s+are|\s+does)\b",
     re.I,
 )
 _NAME = r"[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*)?"
 _SUBJECT = re.compile(
-    rf"\b(?i:{_AUXILIARY})\s+({_NAME})((?:\s*,\s*{_NAME})*)(?:,?\s+and\s+(?:(?:his|her|their)\b|({_NAME})))?|\b({_NAME})(?:['’]s?\b|['’](?=\s))"
+    rf"\b(?i:{_AUXILIARY})\s+({_NAME})((?:\s*,\s*{_NAME})*)"
+    rf"(?:,?\s+and\s+(?:(?:his|her|their)\b|({_NAME})))?"
+    rf"|\b({_NAME})(?:['’]s?\b|['’](?=\s))"
 )
 _POSSESSIVE = re.compile(r"['’]s?$")
 _NOT_PEOPLE = frozenset(
-    "i what when where who whom whose which why how is are was were do does did has have had will would can could should the a an in on at "
-    "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november "
-    "december christmas easter halloween thanksgiving internet god english french spanish german chinese japanese italian".split()
+    "i what when where who whom whose which why how is are was were do does did has have "
+    "had will would can could should the a an in on at monday tuesday wednesday thursday "
+    "friday saturday sunday january february march april may june july august september "
+    "october november december christmas easter halloween thanksgiving internet god english "
+    "french spanish german chinese japanese italian".split()
 )
 
 
@@ -162,14 +167,16 @@ def _stems(words: str) -> frozenset[str]:
 
 
 _POSING = _stems(
-    "when what which who whom whose where why how much many often long ago recently happen happened happening tell type kind sort "
-    "during before after about some any other another than while besides since until have having get got getting do doing done "
-    "something someone thing things one use using used might may likely now currently nowadays still more back time times also too "
-    "each both up out there"
+    "when what which who whom whose where why how much many often long ago recently happen "
+    "happened happening tell type kind sort during before after about some any other "
+    "another than while besides since until have having get got getting do doing done "
+    "something someone thing things one use using used might may likely now currently "
+    "nowadays still more back time times also too each both up out there"
 )
 _FRAME: dict[QuestionKind, frozenset[str]] = {
     QuestionKind.WHEN: _stems(
-        "date day week weekend month year time season start started begin began go went get take place"
+        "date day week weekend month year time season start started begin began go went get "
+        "take place"
     ),
     QuestionKind.HOW_LONG: _stems("day week month year time pass passed between after"),
     QuestionKind.HOW_MANY: _stems("number times time"),
@@ -201,8 +208,9 @@ def _period(text: str, kind: QuestionKind) -> Period:
 
 
 def _people(text: str, speakers: list[str]) -> list[str]:
-    """Names in order of appearance, each once; a known speaker is given in the
-    speaker's own spelling.
+    """Return the names in order of appearance, each once.
+
+    A known speaker has the speaker's own spelling.
     """
     found: dict[str, tuple[int, str]] = {}
     for speaker in speakers:

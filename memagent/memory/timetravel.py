@@ -1,5 +1,4 @@
-"""History, undo, restore, `as_of` and diff: everything that the journal makes possible,
-as functions over a bank.
+"""History, undo, restore, `as_of` and diff, as functions over a bank.
 
 Undo and restore append entries like any write, so they can be undone in turn and
 nothing is lost. Undoing the last commit gives the digest from before it, exactly;
@@ -37,7 +36,7 @@ from memagent.state.versions import began
 
 
 async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
-    """Every change of an item, oldest first.
+    """Return every change of an item, oldest first.
 
     Raises `MemoryNotFound` when the journal never held it.
     """
@@ -45,12 +44,12 @@ async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
     touched = state.touched.get(item_id)
     if not touched:
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
-    found: list[HistoryEntry] = []
-    for seq in touched:
-        row = await _row(bank, seq)
-        if row is not None and isinstance(row.entry, Commit | Restored):
-            found.append(_history_entry(row, row.entry, item_id))
-    return tuple(found)
+    rows = [await _row(bank, seq) for seq in touched]
+    return tuple(
+        _history_entry(row, row.entry, item_id)
+        for row in rows
+        if row is not None and isinstance(row.entry, Commit | Restored)
+    )
 
 
 def _history_entry(row: JournalRow, entry: Commit | Restored, item_id: str) -> HistoryEntry:
@@ -137,7 +136,8 @@ def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
         if state.items.get(change.id) != change.after:
             later = state.touched.get(change.id, ())[-1]
             raise StoreError(
-                f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; undo that first"
+                f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; "
+                "undo that first"
             )
         changes.append(
             ItemChange(
@@ -162,7 +162,7 @@ def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
 
 
 def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> GraphDelta:
-    """What takes a delta back where nothing later has built on it."""
+    """Return the delta that takes another back where nothing later has built on it."""
     removed_edges: list[tuple[str, str, str]] = []
     edges = [edge for key in delta.removed_edges if (edge := before.edge(*key)) is not None]
     for edge in delta.edges:
@@ -234,15 +234,13 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
 
 
 async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
-    """Make the memory equal to a snapshot, in one journal entry; the digest is the
-    snapshot's afterwards.
-    """
+    """Make the memory equal to a snapshot, digest included, in one journal entry."""
     target = bank.at(snapshot).state
     await bank.append(lambda state: restoring_entry(state, target))
 
 
 def restoring_entry(state: BankState, target: BankState) -> Restored:
-    """The entry that turns one state into another."""
+    """Return the entry that turns one state into another."""
     gone = [
         ItemChange(id=item_id, after=None, archive=())
         for item_id in sorted(state.items)
@@ -281,14 +279,13 @@ def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
 
 
 async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
-    """A read-only bank that shows the memory at a point on each given axis of time.
+    """Return a read-only bank at a point on each given axis of time.
 
-    Items that had expired by that moment (the first given of recorded, said, valid) are
-    not shown, those that expired later are.
-
-    `recorded` replays the journal; `said` keeps, of every item, the last version told
-    by then (undated ones always count); `valid` keeps the version that held at that
-    moment: from when it began, or else was said, until the next version began.
+    `recorded` replays the journal. `said` keeps, of every item, the last version said
+    by then; undated ones always count. `valid` keeps the version that held at that
+    moment: it begins when it began to hold, or else was said, and ends with the next
+    version. Items that had expired by the moment (the first given of recorded, said,
+    valid) are hidden.
     """
     state, recorded_at = await _recorded_state(bank, when.recorded)
     for moment, begins in ((when.said, _said), (when.valid, began)):
@@ -300,8 +297,9 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
 async def _recorded_state(
     bank: MemoryBank, recorded: datetime | int | None
 ) -> tuple[BankState, datetime | None]:
-    """The state the journal held then, and when that was; for a sequence number, when
-    its entry was recorded.
+    """Return the state that the journal held then, and the moment.
+
+    For a sequence number the moment is when its entry was recorded.
     """
     state = await bank.sync()
     if recorded is None:
@@ -334,19 +332,17 @@ def _filtered(
     reopened: list[MemoryItem] = []
     for item_id in state.items:
         kept = [
-            one
-            for one in state.versions(item_id)
-            if (start := begins(one)) is None or start <= moment
+            version
+            for version in state.versions(item_id)
+            if (start := begins(version)) is None or start <= moment
         ]
-        if not kept:
+        after = kept[-1] if kept else None
+        if after is None:
             gone.add(item_id)
-        elif kept[-1] != state.items[item_id]:
-            gone.discard(item_id)
-            reopened.append(kept[-1])
         else:
             gone.discard(item_id)
-        after = kept[-1] if kept else None
-        if after is None or after != state.items[item_id]:
+        if after != state.items[item_id]:
+            reopened += kept[-1:]
             changes.append(ItemChange(id=item_id, after=after, archive=tuple(kept[:-1])))
     delta = GraphDelta(
         nodes=tuple(item_node(item) for item in reopened if item.id in nodes),
@@ -365,7 +361,7 @@ def _filtered(
 
 
 def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
-    """What changed between two snapshots, items in order of id."""
+    """Return the changes between two snapshots, items in order of id."""
     old = {item.id: item for item in before.items.values() if item.active}
     new = {item.id: item for item in after.items.values() if item.active}
     old_edges = {(e.source, e.target, e.key): e for e in before.graph.all_edges()}

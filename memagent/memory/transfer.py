@@ -1,5 +1,4 @@
-"""One portable, lossless file of a memory: JSON lines, a header, every journal row, and
-a footer that seals them.
+"""One portable, lossless file of a memory: a header, every journal row, and a seal.
 
 Importing replays the rows with their dates, so history, undo and `as_of` work as before
 and the digest is the same. No pickle, no vectors: they are a cache and are made again.
@@ -25,7 +24,7 @@ from memagent.core.records import MemoryItem, Record, Text
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry
-from memagent.state.fold import EMPTY_STATE, apply
+from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 FORMAT = "memagent-export/1"
 _NAME = re.compile(r"c(\d+)((?:\.\d+)?)")
@@ -33,7 +32,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class ExportReport(Record):
-    """What an export wrote or an import read."""
+    """The content of an export."""
 
     path: Text
     rows: int
@@ -47,18 +46,11 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
     if not path.name:
         raise InputError(f"{str(path)!r} names no file to export to")
     state = await bank.sync()
-    report = ExportReport(
-        path=str(path),
-        rows=0,
-        items=sum(1 for _ in state.active()),
-        sessions=len(state.sessions),
-        digest=state.digest(),
-    )
     partial = path.with_name(path.name + ".partial")
-    rows = -2
+    rows = -2  # a header and a footer are no rows
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
-            async for line in export_lines(bank, seq=state.seq, digest=report.digest):
+            async for line in export_lines(bank, seq=state.seq, digest=state.digest()):
                 file.write(line)
                 rows += 1
         reach("export.written")
@@ -69,12 +61,23 @@ async def export_bank(bank: MemoryBank, path: Path) -> ExportReport:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-    return report.model_copy(update={"rows": rows})
+    return _report(path, rows, state)
+
+
+def _report(path: Path, rows: int, state: BankState) -> ExportReport:
+    return ExportReport(
+        path=str(path),
+        rows=rows,
+        items=sum(1 for _ in state.active()),
+        sessions=len(state.sessions),
+        digest=state.digest(),
+    )
 
 
 async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGenerator[str]:
-    """The lines of an export of the memory as it was at a sequence, where its state has
-    this digest; the same ones every time.
+    """Yield the lines of an export of the memory at a sequence; the same ones every time.
+
+    `digest` is that of the state there.
     """
     seal = hashlib.sha256()
     rows = 0
@@ -110,7 +113,8 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
     present = await bank.sync()
     if len(present.items) or len(present.sessions):
         raise SnapshotMismatch(
-            f"the memory of user {bank.scope.user_id!r} is not empty; import into a new user, or erase this one first with reset()"
+            f"the memory of user {bank.scope.user_id!r} is not empty; "
+            "import into a new user, or erase this one first with reset()"
         )
     header, rows = _checked(path)
     state = EMPTY_STATE
@@ -118,23 +122,19 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
         state = apply(state, row.model_copy(update={"seq": number}))
     if state.digest() != header["digest"]:
         raise SnapshotMismatch(
-            f"{path}: the header says digest {str(header['digest'])[:12]}, the rows give {state.digest()[:12]}"
+            f"{path}: the header says digest {str(header['digest'])[:12]}, "
+            f"the rows give {state.digest()[:12]}"
         )
     await bank.replay([_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)])
-    return ExportReport(
-        path=str(path),
-        rows=len(rows),
-        items=sum(1 for _ in state.active()),
-        sessions=len(state.sessions),
-        digest=state.digest(),
-    )
+    return _report(path, len(rows), state)
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     lines = list(_lines(path))
     if len(lines) < 2:
         raise InputError(
-            f"{path}: not a memagent export: it has {len(lines)} lines, a header and a footer are the least"
+            f"{path}: not a memagent export: it has {len(lines)} lines, "
+            "a header and a footer are the least"
         )
     header = _object(path, 1, lines[0])
     if header.get("format") != FORMAT:
@@ -142,7 +142,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
     if _seal(lines[-1]) != seal:
         raise SnapshotMismatch(
-            f"{path}: the file was cut short or altered (its seal does not fit its content); nothing was imported"
+            f"{path}: the file was cut short or altered (its seal does not fit its content); "
+            "nothing was imported"
         )
     rows: list[JournalRow] = []
     for number, line in enumerate(lines[1:-1], 2):
@@ -165,8 +166,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _moved(row: JournalRow, distance: int) -> JournalRow:
-    """The row for another place of a log: commits and ops are named by their sequence,
-    and two of one memory never share a name.
+    """Return the row for another place of a log.
+
+    Commits and ops are named by their sequence, so no two of one memory share a name.
     """
     entry = row.entry
     if not distance or not isinstance(entry, Commit | Restored):
@@ -184,7 +186,7 @@ def _moved(row: JournalRow, distance: int) -> JournalRow:
     )
     update: dict[str, object] = {"changes": changes}
     if isinstance(entry, Commit):
-        ops = (one.model_copy(update={"op_id": _shifted(one.op_id, distance)}) for one in entry.ops)
+        ops = (op.model_copy(update={"op_id": _shifted(op.op_id, distance)}) for op in entry.ops)
         undoes = None if entry.undoes is None else _shifted(entry.undoes, distance)
         update |= {"id": _shifted(entry.id, distance), "ops": tuple(ops), "undoes": undoes}
     return row.model_copy(update={"entry": entry.model_copy(update=update)})
@@ -195,13 +197,13 @@ def _renamed(item: MemoryItem, distance: int) -> MemoryItem:
 
 
 def _shifted(name: str, distance: int) -> str:
-    """`c7` or `c7.0`, moved on; any other name stays."""
+    """Return `c7` or `c7.0` moved on; any other name stays."""
     match = _NAME.fullmatch(name)
     return name if match is None else f"c{int(match[1]) + distance}{match[2]}"
 
 
 def _seal(footer: str) -> object:
-    """The seal in a footer; None when the line is none, as at the end of a file that was cut short."""
+    """Return the seal in a footer, or None for another line, as in a file cut short."""
     try:
         value = json.loads(footer)
     except ValueError:

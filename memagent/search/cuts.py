@@ -1,6 +1,4 @@
-"""What is cut at the end of a search: near duplicates, more than a share of one session, more than a budget of tokens.
-
-Pure.
+"""The cuts at the end of a search: near duplicates, a share of one session, a token budget.
 
 Each function takes hits in their order, best first, and gives positions to keep in that
 same order.
@@ -18,24 +16,23 @@ _CHARS_PER_TOKEN = 4
 
 
 def fixed_words(text: str) -> tuple[str, ...]:
-    """Numbers and capitalised words inside sentences, in order: what near duplicates must agree in."""
+    """Return the numbers and capitalised words of a text, in which near duplicates agree."""
     return tuple(_FIXED.findall(text))
 
 
-def word_overlap(one: frozenset[str], other: frozenset[str]) -> float:
-    """Shared words as a part of all words of both, 0.0 to 1.0; 0.0 when both are empty."""
-    together = len(one | other)
-    return len(one & other) / together if together else 0.0
+def word_overlap(words: frozenset[str], others: frozenset[str]) -> float:
+    """Return the shared words as a part of all words, 0.0 to 1.0; 0.0 when both are empty."""
+    together = len(words | others)
+    return len(words & others) / together if together else 0.0
 
 
 def collapse(
     frames: Sequence[Hashable], alike: Callable[[int, int], bool]
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """(position kept, positions it stands for): a hit joins the first better one of the
-    same frame that it is like.
+    """Return each position to keep, with the positions that it stands for.
 
-    A frame is what two hits must share to be compared at all, such as speaker and
-    numbers.
+    A hit joins the first better one of the same frame that it is like. A frame holds
+    what two hits must share to be compared at all, such as speaker and numbers.
     """
     joined: dict[int, list[int]] = {}
     heads: dict[Hashable, list[int]] = {}
@@ -51,7 +48,7 @@ def collapse(
 
 
 def quota(groups: Sequence[Hashable | None], *, most: int) -> list[int]:
-    """Positions of the first `most` of each group; None belongs to no group and is always kept."""
+    """Return positions of the first `most` of each group; None is no group and always kept."""
     counts: dict[Hashable, int] = {}
     kept: list[int] = []
     for at, group in enumerate(groups):
@@ -63,8 +60,9 @@ def quota(groups: Sequence[Hashable | None], *, most: int) -> list[int]:
 
 
 def budget(costs: Sequence[int], *, most: int) -> list[int]:
-    """Positions that fit: each in turn is kept if what is left pays for it, so one long
-    hit does not end the list.
+    """Return positions that fit a budget: each is kept if the rest of the budget pays for it.
+
+    So one long hit does not end the list.
     """
     left = most
     kept: list[int] = []
@@ -76,8 +74,9 @@ def budget(costs: Sequence[int], *, most: int) -> list[int]:
 
 
 def token_estimate(text: str) -> int:
-    """Tokens a text will take, by its letters: four characters a token, one a wide
-    (Chinese, Japanese, Korean) character; at least 1.
+    """Estimate the tokens of a text by its characters; at least 1.
+
+    A token has four characters, or one that is wide (Chinese, Japanese, Korean).
     """
     if text.isascii():
         return max(1, ceil(len(text) / _CHARS_PER_TOKEN))

@@ -1,11 +1,11 @@
-"""Putting rankings together: named arms added up by score, each as a share of what it
-could give at most.
+"""Fusion: named arms added up by score, each as a share of the most it could give.
 
 Reciprocal ranks forget by how much one hit is better than the next, and let five turns
 around one good sentence stand before a second good sentence elsewhere. The surprise: an
 item that a full arm does not list may still be just below its last one, so it gets that
 one's score; without this floor recall at 10 falls by .03 (three LoCoMo conversations,
-each left out in turn; ranks .742, this .760).
+each left out in turn; ranks .742, this .760). Scores stay in columns until the end:
+only what comes back becomes a `Candidate`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from memagent.core.answers import Hit, Relevance
 from memagent.core.records import MemoryItem
+from memagent.search.index import IndexView
+from memagent.search.scoring import Ranking, rounded
+from memagent.search.segments import Floats
 from memagent.state.adjacency import Path
 
 ARM_WEIGHTS = {
@@ -25,32 +31,30 @@ ARM_WEIGHTS = {
     "session": 0.05,
     "graph": 0.05,
 }
-"""Weights in the fusion: words in context find most, the other arms settle what they leave
-open.
-"""
+"""Weights in the fusion: words in context find most, the other arms settle the rest."""
 ORDER_DECIMALS: Final = 9
-_NO_MOST: Mapping[str, float] = {}
 
 
 class Candidate:
-    """An item on its way to being a hit, with everything that will explain it (see
-    `Relevance` for the fields).
+    """An item on its way to being a hit, with the reasons that `Relevance` describes.
+
+    `row` is its row in the pool that it comes from.
     """
 
     __slots__ = (
-        "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank", "score", "tokens", "via",
+        "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank",
+        "row", "score", "tokens", "via",
     )  # fmt: skip
 
-    def __init__(
-        self, item: MemoryItem, *, fused: float = 0.0, expanded_from: str | None = None
-    ) -> None:
+    def __init__(self, item: MemoryItem, *, score: float, row: int) -> None:
         self.item = item
-        self.score = self.fused = fused
+        self.score = self.fused = score
+        self.row = row
         self.arms: dict[str, float] = {}
         self.ranks: dict[str, int] = {}
         self.factors: dict[str, float] = {}
         self.via: Path = ()
-        self.expanded_from = expanded_from
+        self.expanded_from: str | None = None
         self.collapsed: tuple[str, ...] = ()
         self.rerank: float | None = None
         self.tokens: int | None = None
@@ -61,7 +65,7 @@ class Candidate:
         return self.item.id
 
     def hit(self) -> Hit:
-        """The candidate as a hit."""
+        """Return the candidate as a hit."""
         return Hit(
             id=self.item.id,
             score=self.score,
@@ -80,57 +84,112 @@ class Candidate:
         )
 
 
-class Fusion:
-    """Candidates by item id, in the order in which the arms gave them."""
+class Pool:
+    """The items that the arms of one search list, in rows, with their fused scores.
 
-    __slots__ = ("base", "found")
+    A row's score is the weighted sum over the arms of its share of the most the arm can
+    give (`most`; 1, as of a cosine, where it is not named). What is not among the first
+    `size` of an arm that lists so many counts as much as the last of those.
+    """
 
-    def __init__(self) -> None:
-        self.found: dict[str, Candidate] = {}
-        self.base = 0.0
-        """What a candidate has that no arm lists: the floors of all full arms."""
+    __slots__ = ("_listings", "_rows", "base", "factors", "items", "origins", "paths", "scores")
 
-    def add(
+    def __init__(
         self,
-        arms: Mapping[str, Sequence[tuple[MemoryItem, float]]],
+        arms: Mapping[str, Ranking],
         *,
-        weights: Mapping[str, float],
-        most: Mapping[str, float] = _NO_MOST,
-        pool: int | None = None,
+        most: Mapping[str, float],
+        size: int,
+        view: IndexView,
     ) -> None:
-        """Give every candidate the weighted sum over the arms of its share of the
-        highest score, as `fused` and `score`.
+        """Fuse rankings of places in a view."""
+        listed = [ranking.places for ranking in arms.values()]
+        places = np.unique(np.concatenate(listed)) if listed else np.zeros(0, np.int64)
+        fused: Floats = np.zeros(len(places))
+        self.base = 0.0
+        """The score of an item that no arm lists: the floors of all full arms."""
+        self._listings: list[tuple[str, npt.NDArray[np.int64], Sequence[float] | Floats]] = []
+        for name, (at, scores) in arms.items():
+            weight = ARM_WEIGHTS[name] / max(most.get(name, 1.0), 1e-9)
+            floor = max(float(scores[size - 1]), 0.0) if len(scores) >= size else 0.0
+            self.base += weight * floor
+            rows = places.searchsorted(at)
+            fused[rows] += weight * np.maximum(scores - floor, 0.0)
+            self._listings.append((name, rows, scores))
+        self.items = view.items_at(places)
+        self.scores: list[float] = (fused + self.base).tolist()
+        """The fused score of each row."""
+        self.factors: dict[str, Floats] = {}
+        """The weights of each row, by name."""
+        self.paths: dict[int, Path] = {}
+        """The path in the event graph that led to a row."""
+        self.origins: dict[int, str] = {}
+        """The id of the hit that a row was added for."""
+        self._rows: dict[str, int] | None = None
 
-        Each arm is a ranking of (item, raw score), best first; an arm without a weight
-        counts 1, and `most` is 1 where it is not given (a cosine's). What is not among
-        the first `pool` of an arm counts as much as the last of those; what later calls
-        bring, too. After the first `pool` others may follow in any order.
+    def __contains__(self, item: MemoryItem) -> bool:
+        return item.id in self._row_of()
+
+    def _row_of(self) -> dict[str, int]:
+        if self._rows is None:
+            self._rows = {item.id: row for row, item in enumerate(self.items)}
+        return self._rows
+
+    def row(self, item: MemoryItem, *, score: float | None = None) -> int:
+        """Return an item's row; a new one has `score`, or that of an item no arm lists."""
+        row = self._row_of().setdefault(item.id, len(self.items))
+        if row == len(self.items):
+            self.items.append(item)
+            self.scores.append(self.base if score is None else score)
+        return row
+
+    def add(self, name: str, scored: Sequence[tuple[MemoryItem, float]], *, most: float) -> None:
+        """Add one more ranking of items, best first, to the scores."""
+        weight = ARM_WEIGHTS[name] / max(most, 1e-9)
+        rows = [self.row(item) for item, _ in scored]
+        for row, (_, score) in zip(rows, scored, strict=True):
+            self.scores[row] += weight * max(score, 0.0)
+        self._listings.append((name, np.asarray(rows, np.int64), [score for _, score in scored]))
+
+    def weigh(self, factors: Mapping[str, Iterable[float]]) -> Floats:
+        """Keep the weights of each row by name, and return the scores times all of them."""
+        count = len(self.items)
+        self.factors = {name: np.fromiter(column, float, count) for name, column in factors.items()}
+        weights: Floats = np.ones(count)
+        for column in self.factors.values():
+            weights = weights * column
+        return np.asarray(self.scores) * weights
+
+    def best(self, scores: Sequence[float] | Floats, count: int | None = None) -> list[int]:
+        """Return at most `count` rows, best first.
+
+        Scores that agree in nine decimals are ties, which go by id.
         """
-        found, base, floors = self.found, self.base, 0.0
-        for name, ranking in arms.items():
-            weight = weights.get(name, 1.0) / max(most.get(name, 1.0), 1e-9)
-            floor = (
-                max(ranking[pool - 1][1], 0.0) if pool is not None and len(ranking) >= pool else 0.0
-            )
-            floors += weight * floor
-            for rank, (item, raw) in enumerate(ranking, 1):
-                one = found.get(item.id)
-                if one is None:
-                    one = found[item.id] = Candidate(item, fused=base)
-                if raw > floor:
-                    one.fused += weight * (raw - floor)
-                one.arms[name] = raw
-                one.ranks[name] = rank
-        self.base += floors
-        for one in found.values():
-            one.fused += floors
-            one.score = one.fused
+        values = rounded(np.asarray(scores, float), ORDER_DECIMALS)
+        kept: list[int] = list(range(len(values)))
+        if count is not None and len(values) > count:
+            cut = np.partition(values, len(values) - count)[len(values) - count]
+            kept = (values >= cut).nonzero()[0].tolist()
+        keys: list[float] = (-values).tolist()
+        return sorted(kept, key=lambda row: (keys[row], self.items[row].id))[:count]
 
+    def candidates(self, rows: Sequence[int], scores: Sequence[float] | Floats) -> list[Candidate]:
+        """Return rows as candidates with these scores (one a row of the pool)."""
+        return [Candidate(self.items[row], score=float(scores[row]), row=row) for row in rows]
 
-def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Best first; scores that agree in nine decimals are ties, which go by id."""
-    return sorted(candidates, key=_place)
-
-
-def _place(one: Candidate) -> tuple[float, str]:
-    return -round(one.score, ORDER_DECIMALS), one.item.id
+    def explain(self, candidates: Sequence[Candidate]) -> None:
+        """Write down how candidates got their scores."""
+        at = np.full(len(self.items), -1)
+        at[[candidate.row for candidate in candidates]] = np.arange(len(candidates))
+        for name, rows, scores in self._listings:
+            numbers = at[rows]
+            for rank in (numbers >= 0).nonzero()[0].tolist():
+                candidate = candidates[int(numbers[rank])]
+                candidate.arms[name] = float(scores[rank])
+                candidate.ranks[name] = rank + 1
+        for candidate in candidates:
+            row = candidate.row
+            candidate.fused = self.scores[row]
+            candidate.factors = {name: float(self.factors[name][row]) for name in self.factors}
+            candidate.via = self.paths.get(row, ())
+            candidate.expanded_from = self.origins.get(row)

@@ -1,5 +1,4 @@
-"""The exact numpy index: an immutable view over shared segments, and the `VectorIndex`
-adapter around one.
+"""The exact search index: an immutable view over shared segments.
 
 A view is a value: a few segments, marks for their dead documents, and a short tail of
 documents not yet sealed. Adding, replacing and removing give a new view that shares
@@ -21,13 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from rpds import HashTrieMap
 
-from memagent.core.answers import Filter, Hit, Relevance
-from memagent.core.errors import EmbeddingError
-from memagent.core.records import MemoryItem
-from memagent.protocols import IndexRow, Vector
-from memagent.search.filtering import Part
-from memagent.search.scoring import Scored, Scoring
-from memagent.search.scoring import ordered as ordered
+from memagent.core.answers import Filter
+from memagent.core.records import MemoryItem, TimeSpan
 from memagent.search.segments import (
     NO_ROW,
     OWN,
@@ -36,21 +30,33 @@ from memagent.search.segments import (
     Ints,
     Mask,
     Segment,
-    make_doc,
     ranks_of,
 )
+from memagent.state.matching import LISTED
 
 _TAIL: Final = 32
 _FEW: Final = 256
-"""So many documents are put together in less time than their parts take in a few searches
-one by one.
-"""
+"""Merging so many documents takes less time than a few searches of their parts."""
 _NOWHERE: Final = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment of a view, with marks for its dead documents."""
+
+    segment: Segment
+    dead: Mask | None = None
+    dead_count: int = 0
+
+    @property
+    def live(self) -> int:
+        """Documents that are not dead."""
+        return len(self.segment) - self.dead_count
 
 
 @dataclass(slots=True)
 class _Lazy:
-    """What a view works out when it is first searched."""
+    """The pieces of a view, made when it is first searched."""
 
     pieces: tuple[Part, ...] | None = None
     offsets: Sequence[int] = ()
@@ -79,7 +85,7 @@ class IndexView:
         return item_id in self.places or item_id in self.tail
 
     def put(self, docs: Sequence[Doc]) -> IndexView:
-        """The view with these documents added or replaced, by item id."""
+        """Return the view with these documents added or replaced, by item id."""
         view = self.drop([doc.item.id for doc in docs])
         totals = (
             view.totals[0] + sum(doc.lengths[0] for doc in docs),
@@ -91,15 +97,13 @@ class IndexView:
                 tail = tail.insert(doc.item.id, doc)
             return replace(view, tail=tail, totals=totals)
         sealed = Segment.of(sorted([*view.tail.values(), *docs], key=lambda doc: doc.item.id))
-        return replace(view, tail=HashTrieMap(), totals=totals)._with_segment(sealed)
+        parts, places = _with_segment(view.parts, sealed, view.places)
+        return replace(view, parts=parts, tail=HashTrieMap(), places=places, totals=totals)
 
     def drop(self, ids: Iterable[str]) -> IndexView:
-        """The view without these items; unknown ids are ignored."""
-        tail, places, parts = (
-            self.tail,
-            self.places,
-            {id(part.segment): part for part in self.parts},
-        )
+        """Return the view without these items; unknown ids are ignored."""
+        tail, places = self.tail, self.places
+        parts = {id(part.segment): part for part in self.parts}
         own, context = self.totals
         marked: dict[int, Mask] = {}
         for item_id in ids:
@@ -126,41 +130,26 @@ class IndexView:
             self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context)
         )
 
-    def _with_segment(self, fresh: Segment) -> IndexView:
-        parts = [*self.parts, Part(fresh)]
-        while len(parts) > 1 and 4 * parts[-1].live >= parts[-2].live:
-            newer, older = parts.pop(), parts.pop()
-            parts.append(
-                Part(Segment.merged([(older.segment, older.dead), (newer.segment, newer.dead)]))
-            )
-        places = self.places
-        last = parts[-1].segment
-        for at, item in enumerate(last.items):
-            places = places.insert(item.id, (id(last), at))
-        return replace(self, parts=tuple(parts), places=places)
-
     # -- looking up --------------------------------------------------------------------
 
     def names(self) -> list[frozenset[str]]:
-        """Speakers and subjects, a set for each part of the index that has any; a set
-        may hold names that only removed items bore.
+        """Return the speakers and subjects of each part that has any.
+
+        A set may hold names that only removed items have.
         """
         return [part.segment.names for part in self.pieces if part.segment.names]
 
     def of_session(self, session_id: str) -> list[MemoryItem]:
-        """The items of a session, in no particular order."""
-        found = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
+        """Return the items of a session, in no particular order."""
+        items = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
         for part in self.parts:
-            places: list[int] = part.segment.filed.get(
-                ("session_ids", session_id), _NOWHERE
-            ).tolist()
-            for at in places:
-                if part.dead is None or not part.dead[at]:
-                    found.append(part.segment.items[at])
-        return found
+            at = part.segment.filed.get(("session_ids", session_id), _NOWHERE)
+            live = at if part.dead is None else at[~part.dead[at]]
+            items += [part.segment.items[place] for place in live.tolist()]
+        return items
 
     def row_of(self, item_id: str, *, field: int = OWN) -> int:
-        """Arena row of an item's text, `NO_ROW` when it has no vector or is not here."""
+        """Return the arena row of an item's text, `NO_ROW` without a vector or item."""
         if (doc := self.tail.get(item_id)) is not None:
             return doc.rows[field]
         place = self.places.get(item_id)
@@ -173,9 +162,7 @@ class IndexView:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """What is searched: the parts, the tail as the last of them; one part of
-        everything while that is little.
-        """
+        """The parts that are searched, the tail as the last; a small view is one part."""
         lazy = self._lazy
         if lazy.pieces is None:
             pieces = self.parts
@@ -201,7 +188,7 @@ class IndexView:
         return self._lazy.size if self.pieces else 0
 
     def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
-        """The items at places (m,)."""
+        """Return the items at places (m,)."""
         pieces, at = self.pieces, places.tolist()
         if len(pieces) == 1:
             items = pieces[0].segment.items
@@ -213,76 +200,67 @@ class IndexView:
         ]
 
     def order_of(self, places: npt.NDArray[np.int64]) -> Ints:
-        """Numbers (m,) in the order of the ids of the items at places (m,)."""
+        """Return numbers (m,) in the order of the ids of the items at places (m,)."""
         if len(self.pieces) == 1:
             return self.pieces[0].segment.ranks[places]
         return ranks_of([item.id for item in self.items_at(places)])
 
-    def nearest(
-        self, vector: Vector, *, k: int, field: int = OWN, where: Filter | None = None
-    ) -> list[Scored]:
-        """The k items of highest cosine in a field, best first, ties by id.
 
-        Raises `EmbeddingError` on a wrong width.
-        """
-        return Scoring(self, vector=vector).nearest(k=k, field=field, where=where)
-
-    def lexical(
-        self,
-        terms: Sequence[int],
-        *,
-        k: int,
-        field: int = OWN,
-        where: Filter | None = None,
-        k1: float,
-        b: float,
-    ) -> list[Scored]:
-        """The k items of highest BM25 score in a field for the query terms, best first,
-        ties by id; only scores above 0.
-        """
-        return Scoring(self, terms=terms, k1=k1, b=b).lexical(k=k, field=field, where=where)
+def _with_segment(
+    parts: Sequence[Part], fresh: Segment, places: HashTrieMap[str, tuple[int, int]]
+) -> tuple[tuple[Part, ...], HashTrieMap[str, tuple[int, int]]]:
+    """Return the parts and the places of a view with one more segment, merged with older ones."""
+    merged = [*parts, Part(fresh)]
+    while len(merged) > 1 and 4 * merged[-1].live >= merged[-2].live:
+        newer, older = merged.pop(), merged.pop()
+        both = [(older.segment, older.dead), (newer.segment, newer.dead)]
+        merged.append(Part(Segment.merged(both)))
+    last = merged[-1].segment
+    for at, item in enumerate(last.items):
+        places = places.insert(item.id, (id(last), at))
+    return tuple(merged), places
 
 
-class NumpyIndex:
-    """`VectorIndex` in memory: exact cosine over all rows that pass the filter."""
+def passing(part: Part, where: Filter | None) -> Ints | None:
+    """Return positions of live documents that pass the filter.
 
-    def __init__(self, dim: int) -> None:
-        self._view = IndexView(Arena(dim))
-        self._serial = 0
-
-    async def upsert(self, rows: Sequence[IndexRow]) -> None:
-        """Write rows; a row of the same item replaces the older one."""
-        docs: list[Doc] = []
-        for row in rows:
-            if row.vector.shape != (self._view.arena.dim,):
-                raise EmbeddingError(
-                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
-                    f"this index holds vectors of width {self._view.arena.dim}; "
-                    "embed the store again with `memagent reembed`"
-                )
-            self._serial += 1
-            key = f"{row.item.id}\x1f{self._serial}"
-            self._view.arena.put([key], row.vector[None, :])
-            docs.append(make_doc(row.item, (key, ""), ((), ()), self._view.arena))
-        self._view = self._view.put(list({doc.item.id: doc for doc in docs}.values()))
-
-    async def remove(self, ids: Sequence[str]) -> None:
-        """Take items out; unknown ids are ignored."""
-        self._view = self._view.drop(ids)
-
-    async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
-        """The k best by cosine, ties by id."""
-        return cosine_hits(self._view.nearest(vector, k=k, where=where))
+    None means all documents of a segment without dead ones.
+    """
+    if where is None or where.empty:
+        return None if part.dead is None else np.flatnonzero(~part.dead).astype(np.int32)
+    segment = part.segment
+    at: Ints | None = None
+    for name in LISTED:
+        values: frozenset[str] = getattr(where, name)
+        if values:
+            lists = [segment.filed.get((name, value), _NOWHERE) for value in values]
+            some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
+            at = some if at is None else np.intersect1d(at, some, assume_unique=True)
+    masks: list[Mask] = [] if part.dead is None else [~part.dead]
+    if where.valid is not None:
+        lo, hi = _bounds(where.valid)
+        masks.append((segment.valid[:, 0] < hi) & (segment.valid[:, 1] > lo))
+    if where.said is not None:
+        lo, hi = _bounds(where.said)
+        masks.append((segment.said >= lo) & (segment.said < hi))
+    at = segment.everything if at is None else at
+    for mask in masks:
+        at = at[mask[at]]
+    if where.ids:
+        at = at[np.fromiter((segment.items[int(i)].id in where.ids for i in at), bool, len(at))]
+    return at
 
 
-def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
-    """Hits of a single dense search, with rank and score in `why`."""
-    return [
-        Hit(
-            id=item.id,
-            score=score,
-            item=item,
-            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
-        )
-        for rank, (item, score) in enumerate(scored, 1)
-    ]
+def only_key(where: Filter | None) -> tuple[str, str] | None:
+    """Return the (field, value) that a filter asks for, if it asks for nothing else."""
+    if where is None or where.ids or where.valid is not None or where.said is not None:
+        return None
+    keys = [(name, value) for name in LISTED for value in getattr(where, name)]
+    return keys[0] if len(keys) == 1 else None
+
+
+def _bounds(span: TimeSpan) -> tuple[float, float]:
+    return (
+        -np.inf if span.start is None else span.start.timestamp(),
+        np.inf if span.end is None else span.end.timestamp(),
+    )

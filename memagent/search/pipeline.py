@@ -2,19 +2,18 @@
 
 The vector index may be anywhere; everything here works on the bank's own view, so the
 order of hits does not depend on the index. Reads change nothing. Invariant: a hit's
-score is what its `why` says: the fused sum times all factors, unless a reranker had the
-last word. The surprise: at most k hits come back whatever was added on the way; a
-neighbour or a node of the graph stands there only in place of a hit that was worth
-less.
+score is the fused sum times all factors in its `why`, unless a reranker had the last
+word. The surprise: at most k hits come back whatever was added on the way; a neighbour
+or a node of the graph stands there only in place of a hit that was worth less.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from math import exp, isfinite, prod
+from math import exp, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,14 @@ from memagent.core.answers import Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
 from memagent.core.records import TimeSpan
+from memagent.events.visibility import OutOfSight
 from memagent.protocols import Reranker, Vector
-from memagent.search.columns import adds_nothing, in_columns
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
-from memagent.search.expansion import add_neighbours, graph_ranking, session_ranking
-from memagent.search.fusion import ARM_WEIGHTS, Candidate, Fusion, in_order
+from memagent.search.expansion import Beside, add_graph, add_neighbours, add_sessions
+from memagent.search.fusion import Candidate, Pool
 from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
-from memagent.search.scoring import Ranking, Scored, Scoring, ordered
+from memagent.search.scoring import Ranking, Scoring
 from memagent.search.segments import CONTEXT, NO_ROW, OWN
 from memagent.search.weights import (
     asking,
@@ -53,14 +52,12 @@ _COLLAPSED_FROM = 4
 """Near duplicates are looked for among the best 4 k hits."""
 
 Propose = Callable[[Vector, int, Filter], Awaitable[Filter]]
-"""A filter narrowed to the candidates that a vector index elsewhere proposes, or the
-filter as it is.
-"""
+"""Narrows a filter to the candidates of a vector index elsewhere, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a search stands on."""
+class SearchContext:
+    """The memory that a search reads."""
 
     state: BankState
     view: IndexView
@@ -75,226 +72,180 @@ async def recall(
     *,
     k: int,
     now: datetime,
-    ground: Ground,
+    context: SearchContext,
     explain: bool = True,
 ) -> list[Candidate]:
-    """At most k items, best first, ties by id.
+    """Return at most k items, best first, ties by id.
 
-    `vector` (D,) is the query's; None searches by keyword only.
-
-    Without `explain` items and scores are the same, but the candidates need not tell
-    how they came to be.
+    `vector` (D,) is the query's; None searches by keyword only. Without `explain` items
+    and scores are the same, but the candidates lack their reasons.
     """
     recipe = query.recipe or PLAIN
     moment = query.asked_at or now
     span = asked_span(query.text, moment) if recipe.time != "off" else None
-    words = query_terms(query.text) if "lexical" in query.arms else []
-    terms = ground.view.arena.known_terms(words)
-    work = _Work(
-        query,
-        recipe,
-        vector,
-        Scoring(ground.view, vector=vector, terms=terms, k1=K1, b=B),
-        ground,
-        Fusion(),
-    )
-    pool = max(recipe.pool, 2 * k)
-    unknown = len(words) - len(terms)
-    most = {
-        name: work.scoring.lexical_most(unknown=unknown, field=field)
-        for name, field in _LEXICAL
-        if name in recipe.arms
-    }
-    if (
-        span is None
-        and adds_nothing(recipe)
-        and not (recipe.rerank and ground.reranker is not None)
-    ):
-        return in_columns(
-            {name: ranking async for name, ranking in work.columns(query.where, pool)},
-            most=most,
-            pool=pool,
-            k=k,
-            names=_named(query.text, ground.view) if recipe.names else frozenset[str](),
-            names_weight=recipe.names,
-            view=ground.view,
-            explain=explain,
-        )
-    fusion, found = work.fusion, work.fusion.found
-    fusion.add(await work.rankings(span, pool=pool), weights=ARM_WEIGHTS, most=most, pool=pool)
+    arms = _Arms.of(query, recipe, vector, context)
+    size = max(recipe.pool, 2 * k)
+    pool = Pool(await arms.rankings(span, size), most=arms.most, size=size, view=context.view)
     if recipe.sessions or recipe.graph:
-        work.expand(in_order(found.values()))
+        rows = pool.best(pool.scores)
+        if recipe.sessions:
+            add_sessions(pool, rows, arms.scoring, sessions=recipe.sessions, where=query.where)
+        if recipe.graph:
+            hidden = OutOfSight(context.state, query.where, context.expired)
+            add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=context.state)
     if recipe.neighbours:
-        best = in_order(found.values())[:k]
-        add_neighbours(
-            best,
-            found,
-            distance=recipe.neighbours,
-            where=query.where,
-            state=ground.state,
-            view=ground.view,
-        )
-    _weigh(found, query, recipe, span, moment, ground)
-    order = [
-        one
-        for one in in_order(found.values())
-        if not (recipe.time == "hard" and _misses(one, span))
-    ]
-    if recipe.rerank and ground.reranker is not None and order:
-        order = await _reranked(
-            order, max(recipe.rerank, k), query.text, ground.reranker, ground.state
-        )
-    return _selected(order, k, recipe, ground.view)
+        beside = Beside(recipe.neighbours, query.where, context.state, context.view)
+        add_neighbours(pool, pool.best(pool.scores, k), beside)
+    scores = pool.weigh(_factors(pool, query, recipe, span, moment, context))
+    rows = pool.best(scores, _needed(recipe, k))
+    if recipe.time == "hard" and span is not None:
+        rows = [row for row in rows if proximity(pool.items[row], span) >= 1.0]
+    order = pool.candidates(rows, scores)
+    if recipe.rerank and context.reranker is not None and order:
+        count = max(recipe.rerank, k)
+        order = await _reranked(order, count, query.text, context.reranker, context.state)
+    hits = _selected(order, k, recipe, context.view)
+    if explain:
+        pool.explain(hits)
+    return hits
 
 
-def alike(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
-    """The k items whose own texts are most like a text, by cosine and by keyword, best
-    first, ties by id; nothing weighs in.
+def most_similar(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
+    """Return the k items whose own texts are most like a text, best first, ties by id.
+
+    Cosine and keywords count, and nothing else weighs in.
     """
     words = query_terms(text)
     terms = view.arena.known_terms(words)
     scoring = Scoring(view, vector=vector, terms=terms, k1=K1, b=B)
-    fusion, pool = Fusion(), 2 * k
-    fusion.add(
-        {"dense": scoring.nearest(k=pool), "lexical": scoring.lexical(k=pool)},
-        weights=ARM_WEIGHTS,
-        most={"lexical": scoring.lexical_most(unknown=len(words) - len(terms))},
-        pool=pool,
-    )
-    return in_order(fusion.found.values())[:k]
+    size = 2 * k
+    rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
+    most = {"lexical": scoring.lexical_most(unknown=len(words) - len(terms))}
+    pool = Pool(rankings, most=most, size=size, view=view)
+    hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
+    pool.explain(hits)
+    return hits
 
 
 def asked_span(text: str, asked_at: datetime) -> TimeSpan | None:
-    """The first time that a question names, relative phrases read from the moment it is
-    asked; None when it names none.
+    """Return the first time that a question names, or None.
+
+    Relative phrases are read from the moment the question is asked.
     """
     times = find_times(text, anchor=asked_at)
     return times[0].span if times else None
 
 
-# -- arms and expansion ----------------------------------------------------------------
+# -- arms ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One query by one recipe."""
+class _Arms:
+    """The rankings of one query by one recipe."""
 
     query: Query
     recipe: Recipe
     vector: Vector | None
     scoring: Scoring
-    ground: Ground
-    fusion: Fusion
+    most: dict[str, float]
+    context: SearchContext
 
-    async def rankings(self, span: TimeSpan | None, *, pool: int) -> dict[str, list[Scored]]:
-        """Every arm's best, and with a time asked about its best of that time."""
-        narrowed = _narrowed(self.query.where, span) if span is not None else []
-        found: dict[str, list[Scored]] = {}
-        if not narrowed or self.recipe.time == "soft":
-            found = await self._arms(self.query.where, pool)
-        seen = {name: {item.id for item, _ in ranking} for name, ranking in found.items()}
-        for where in narrowed:
-            for name, more in (await self._arms(where, pool)).items():
-                known, ids = found.setdefault(name, []), seen.setdefault(name, set())
-                known += [pair for pair in more if pair[0].id not in ids]
-                ids.update(item.id for item, _ in more)
-        if self.recipe.time == "hard":
-            return {name: ordered(ranking, pool) for name, ranking in found.items()}
-        return found
-
-    async def _arms(self, where: Filter, pool: int) -> dict[str, list[Scored]]:
-        return {
-            name: self.scoring.listed(ranking) async for name, ranking in self.columns(where, pool)
+    @classmethod
+    def of(
+        cls, query: Query, recipe: Recipe, vector: Vector | None, context: SearchContext
+    ) -> _Arms:
+        words = query_terms(query.text) if "lexical" in query.arms else []
+        terms = context.view.arena.known_terms(words)
+        scoring = Scoring(context.view, vector=vector, terms=terms, k1=K1, b=B)
+        most = {
+            name: scoring.lexical_most(unknown=len(words) - len(terms), field=field)
+            for name, field in _LEXICAL
+            if name in recipe.arms
         }
+        return cls(query, recipe, vector, scoring, most, context)
 
-    async def columns(self, where: Filter, pool: int) -> AsyncIterator[tuple[str, Ranking]]:
-        """Each arm's name and the best `pool` that it finds."""
-        arms = self.recipe.arms
+    async def rankings(self, span: TimeSpan | None, count: int) -> dict[str, Ranking]:
+        """Return the best of every arm; with a time asked about, its best of that time too."""
+        narrowed = _narrowed(self.query.where, span) if span is not None else []
+        rankings: dict[str, Ranking] = {}
+        if not narrowed or self.recipe.time == "soft":
+            rankings = await self._within(self.query.where, count)
+        for where in narrowed:
+            for name, more in (await self._within(where, count)).items():
+                rankings[name] = rankings[name].extended(more) if name in rankings else more
+        if self.recipe.time == "hard" and narrowed:
+            view = self.context.view
+            return {name: ranking.best(count, view) for name, ranking in rankings.items()}
+        return rankings
+
+    async def _within(self, where: Filter, count: int) -> dict[str, Ranking]:
+        """Return each arm's `count` best under a filter."""
+        arms, scoring = self.recipe.arms, self.scoring
         only = None if where.empty else where
+        rankings: dict[str, Ranking] = {}
         if self.vector is not None:
             if "dense" in arms:
-                near = await self.ground.propose(self.vector, pool, where)
-                yield "dense", self.scoring.cosines(k=pool, where=None if near.empty else near)
+                near = await self.context.propose(self.vector, count, where)
+                rankings["dense"] = scoring.cosines(k=count, where=None if near.empty else near)
             if "dense_context" in arms:
-                yield "dense_context", self.scoring.cosines(k=pool, field=CONTEXT, where=only)
+                rankings["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=only)
         for name, field in _LEXICAL:
             if name in arms:
-                yield name, self.scoring.words(k=pool, field=field, where=only)
-
-    def expand(self, order: Sequence[Candidate]) -> None:
-        """Fuse what the sessions of the best hits and the event graph add."""
-        recipe, where, ground, found = self.recipe, self.query.where, self.ground, self.fusion.found
-        more: dict[str, list[Scored]] = {}
-        if recipe.sessions:
-            more["session"] = session_ranking(
-                order, self.scoring, sessions=recipe.sessions, where=where
-            )
-        reached = (
-            graph_ranking(
-                order, most=recipe.graph, where=where, state=ground.state, expired=ground.expired
-            )
-            if recipe.graph
-            else []
-        )
-        more["graph"] = [(item, share) for item, share, _ in reached]
-        heads: dict[str, str] = {}
-        for one in order:
-            if one.item.session_id is not None:
-                heads.setdefault(one.item.session_id, one.id)
-        known = set(found)
-        self.fusion.add(more, weights=ARM_WEIGHTS, most={"graph": reached[0][1]} if reached else {})
-        for item, _, via in reached:
-            found[item.id].via = via
-        for item, _ in more.get("session", ()):
-            if item.id not in known and item.session_id is not None:
-                found[item.id].expanded_from = heads.get(item.session_id)
+                rankings[name] = scoring.words(k=count, field=field, where=only)
+        return rankings
 
 
 def _narrowed(where: Filter, span: TimeSpan) -> list[Filter]:
-    """The filter narrowed to a time, on each axis that it leaves open."""
-    axes = [axis for axis, given in (("valid", where.valid), ("said", where.said)) if given is None]
+    """Return the filter narrowed to a time, on each axis that it leaves open."""
+    axes = [axis for axis in ("valid", "said") if getattr(where, axis) is None]
     return [where.model_copy(update={axis: span}) for axis in axes]
 
 
 # -- weights ---------------------------------------------------------------------------
 
 
-def _weigh(
-    found: dict[str, Candidate],
+def _factors(
+    pool: Pool,
     query: Query,
     recipe: Recipe,
     span: TimeSpan | None,
     moment: datetime,
-    ground: Ground,
-) -> None:
-    names = _named(query.text, ground.view) if recipe.names else frozenset[str]()
-    near = nearness(span) if span is not None else None
-    for one in found.values():
-        item, factors = one.item, one.factors
-        if near is not None:
-            factors["time"] = 1.0 + TIME_WEIGHT * near(item)
-        if recipe.half_life_days is not None:
-            factors["recency"] = recency(
-                item.said_at, now=moment, half_life_days=recipe.half_life_days
-            )
-        if recipe.importance:
-            factors["importance"] = 1.0 + recipe.importance * importance(
-                item, ground.state.stats.get(item.id)
-            )
-        if names and (item.speaker in names or item.subject in names):
-            factors["names"] = 1.0 + recipe.names
-        factors["asking"] = asking(item.text)
-        factors["length"] = length(item.text)
-        one.score *= prod(factors.values())
+    context: SearchContext,
+) -> dict[str, Iterable[float]]:
+    """Return the weights of the pool's rows, by name."""
+    items, days, stats = pool.items, recipe.half_life_days, context.state.stats
+    names = _named(query.text, context.view) if recipe.names else frozenset[str]()
+    factors: dict[str, Iterable[float]] = {}
+    if span is not None:
+        near = nearness(span)
+        factors["time"] = (1.0 + TIME_WEIGHT * near(item) for item in items)
+    if days is not None:
+        factors["recency"] = (
+            recency(item.said_at, now=moment, half_life_days=days) for item in items
+        )
+    if recipe.importance:
+        factors["importance"] = (
+            1.0 + recipe.importance * importance(item, stats.get(item.id)) for item in items
+        )
+    if names:
+        factors["names"] = (
+            1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
+            for item in items
+        )
+    factors["asking"] = (asking(item.text) for item in items)
+    factors["length"] = (length(item.text) for item in items)
+    return factors
 
 
-def _misses(one: Candidate, span: TimeSpan | None) -> bool:
-    """Whether a hit is neither told of nor said within the span; never, when no time was named."""
-    return span is not None and proximity(one.item, span) < 1.0
+def _needed(recipe: Recipe, k: int) -> int | None:
+    """Return how many of the best a recipe's end looks at; None for all."""
+    if recipe.rerank or recipe.time == "hard" or recipe.per_session or recipe.max_tokens:
+        return None
+    return max(_COLLAPSED_FROM * k, 1) if recipe.collapse else k
 
 
 def _named(text: str, view: IndexView) -> frozenset[str]:
-    """Known speakers and subjects that a text names."""
+    """Return the known speakers and subjects that a text names."""
     return frozenset(name for names in view.names() for name in named_in(text, _calls(names)))
 
 
@@ -309,19 +260,22 @@ def _calls(names: frozenset[str]) -> dict[str, list[str]]:
 async def _reranked(
     order: Sequence[Candidate], count: int, text: str, reranker: Reranker, state: BankState
 ) -> list[Candidate]:
-    """The best in the reranker's order, ties by id, then the others as they were."""
+    """Return the best in the reranker's order, ties by id, then the others as they were."""
     first, rest = list(order[:count]), order[count:]
     with boundary(ModelError, f"reranker {reranker.id!r}"):
-        scores = await reranker.score(text, [index_texts(state, one.item)[OWN] for one in first])
+        texts = [index_texts(state, candidate.item)[OWN] for candidate in first]
+        scores = await reranker.score(text, texts)
     if len(scores) != len(first) or not all(isfinite(score) for score in scores):
         raise ModelError(
-            f"reranker {reranker.id!r} gave {len(scores)} scores for {len(first)} texts, or some not finite"
+            f"reranker {reranker.id!r} gave {len(scores)} scores for {len(first)} texts, "
+            "or some not finite"
         )
-    ceiling = max([1.0, *(one.score for one in rest)])
-    for one, score in zip(first, scores, strict=True):
-        one.rerank = float(score)
-        one.score = ceiling + _logistic(one.rerank)
-    return [*sorted(first, key=lambda one: (-round(one.rerank or 0.0, 6), one.id)), *rest]
+    ceiling = max([1.0, *(candidate.score for candidate in rest)])
+    for candidate, score in zip(first, scores, strict=True):
+        candidate.rerank = float(score)
+        candidate.score = ceiling + _logistic(candidate.rerank)
+    first.sort(key=lambda candidate: (-round(candidate.rerank or 0.0, 6), candidate.id))
+    return [*first, *rest]
 
 
 def _logistic(value: float) -> float:
@@ -331,26 +285,23 @@ def _logistic(value: float) -> float:
 def _selected(
     order: Sequence[Candidate], k: int, recipe: Recipe, view: IndexView
 ) -> list[Candidate]:
-    kept = (
-        _collapsed(order[: max(_COLLAPSED_FROM * k, 1)], recipe.collapse, view)
-        if recipe.collapse
-        else list(order)
-    )
+    """Return the first k after the recipe's cuts."""
+    kept = list(order)
+    if recipe.collapse:
+        kept = _collapsed(order[: max(_COLLAPSED_FROM * k, 1)], recipe.collapse, view)
     if recipe.per_session is not None:
-        kept = [
-            kept[at] for at in quota([one.item.session_id for one in kept], most=recipe.per_session)
-        ]
+        sessions = [candidate.item.session_id for candidate in kept]
+        kept = [kept[at] for at in quota(sessions, most=recipe.per_session)]
     if recipe.max_tokens is not None:
-        for one in kept:
-            one.tokens = token_estimate(one.item.text)
-        kept = [
-            kept[at] for at in budget([one.tokens or 0 for one in kept], most=recipe.max_tokens)
-        ]
+        costs = [token_estimate(candidate.item.text) for candidate in kept]
+        for candidate, cost in zip(kept, costs, strict=True):
+            candidate.tokens = cost
+        kept = [kept[at] for at in budget(costs, most=recipe.max_tokens)]
     return kept[:k]
 
 
 def _collapsed(order: Sequence[Candidate], threshold: float, view: IndexView) -> list[Candidate]:
-    rows = np.fromiter((view.row_of(one.id) for one in order), np.int64, len(order))
+    rows = np.fromiter((view.row_of(candidate.id) for candidate in order), np.int64, len(order))
     vectors = view.arena.matrix[rows] if len(view.arena) else np.zeros((len(order), 1), np.float32)
     products: npt.NDArray[np.float32] = np.vecdot(vectors[:, None], vectors[None])
     cosines: list[list[float]] = np.round(products, 6).tolist()
@@ -367,7 +318,7 @@ def _collapsed(order: Sequence[Candidate], threshold: float, view: IndexView) ->
             return cosines[head][at] >= threshold
         return word_overlap(words_of(head), words_of(at)) >= threshold
 
-    frames = [(one.item.speaker, fixed_words(one.item.text)) for one in order]
+    frames = [(candidate.item.speaker, fixed_words(candidate.item.text)) for candidate in order]
     kept: list[Candidate] = []
     for head, joined in collapse(frames, alike):
         order[head].collapsed = tuple(order[at].id for at in joined)

@@ -1,16 +1,15 @@
-"""The search projection of a state: which texts an item is found by, and how the index
-view catches up.
+"""The search projection of a state: the texts of an item, and the view that follows.
 
 A view is brought up to date lazily, before a search or at the end of an ingest, so a
-durable write waits for the journal only. What an item is indexed by follows from the
-state alone, so a replay builds the same view. When the embedder fails, items stay
-findable by keyword and carry `embedding_missing`; no vector is ever made up.
+durable write waits for the journal only. The texts of an item follow from the state
+alone, so a replay builds the same view. When the embedder fails, items stay findable by
+keyword and carry `embedding_missing`; no vector is ever made up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,8 +26,10 @@ _NEIGHBOURS = 2
 
 
 def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
-    """(own text, text in context): the item with its speaker, and its source turns with
-    two neighbours either way and their date.
+    """Return an item's own text and its text in context.
+
+    The own text has the speaker; the context has the date and the source turns with two
+    neighbours either way.
     """
     own = (
         item.text
@@ -61,22 +62,18 @@ def _date(session: Session, turn: Turn) -> str:
 
 @dataclass(slots=True)
 class Projector:
-    """What turns items into index documents: embedder, shared arena, and the words of
-    texts seen lately.
-    """
+    """Makes index documents of items, with an embedder and a shared arena."""
 
     embedder: Embedder
     arena: Arena = field(init=False)
     failure: EmbeddingError | None = None
-    """The last embedding failure, None after a success: search is lexical only while it
-    lasts.
-    """
+    """The last embedding failure, None after a success; search is lexical meanwhile."""
 
     def __post_init__(self) -> None:
         self.arena = Arena(self.embedder.dim)
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Checked vectors (N, D). Raises `EmbeddingError`."""
+        """Return checked vectors (N, D). Raises `EmbeddingError`."""
         with boundary(EmbeddingError, f"embedder {self.embedder.id!r}"):
             vectors = await self.embedder.embed(texts)
         if vectors.shape != (len(texts), self.arena.dim):
@@ -86,14 +83,14 @@ class Projector:
                 "run `memagent reembed` after changing the embedder"
             )
         norms = np.sqrt(np.vecdot(vectors, vectors))
-        if not (np.abs(norms - 1.0) <= 1e-3).all():  # what is not finite is not so near to anything
+        if not (np.abs(norms - 1.0) <= 1e-3).all():  # false for norms that are not finite
             raise EmbeddingError(
                 f"embedder {self.embedder.id!r} gave vectors that are not finite and of unit length"
             )
         return vectors
 
     async def query_vectors(self, texts: Sequence[str]) -> list[Vector | None]:
-        """A vector (D,) a text; all None when the embedder fails (search is then by keyword only)."""
+        """Return a vector (D,) for each text; all None when the embedder fails."""
         try:
             vectors = await self.embed(texts)
         except EmbeddingError as failure:
@@ -110,7 +107,7 @@ class Projector:
         *,
         expired: Container[str] = frozenset[str](),
     ) -> IndexView:
-        """The view brought up to date for the changed items; expired ones are not in it."""
+        """Return the view brought up to date for the changed items, without expired ones."""
         gone: list[str] = []
         fresh: list[MemoryItem] = []
         for item_id in sorted(set(changed)):
@@ -126,25 +123,20 @@ class Projector:
         return view.put(docs) if docs else view
 
     def row_of(self, state: BankState, item: MemoryItem) -> int:
-        """Arena row of an item's own text, `NO_ROW` when it has no vector."""
+        """Return the arena row of an item's own text, `NO_ROW` without a vector."""
         return self.arena.row(index_texts(state, item)[0])
 
     def _doc(self, item: MemoryItem, texts: tuple[str, str]) -> Doc:
         doc = make_doc(item, texts, (tokenize(texts[0]), tokenize(texts[1])), self.arena)
         if NO_ROW in doc.rows:
-            return Doc(
-                item.model_copy(update={"embedding_missing": True}),
-                doc.rows,
-                doc.terms,
-                doc.lengths,
-            )
+            return replace(doc, item=item.model_copy(update={"embedding_missing": True}))
         return doc
 
     async def _fill_arena(self, texts: Sequence[tuple[str, str]]) -> None:
         # Own texts first: the rows of one field then lie side by side, and a scan of
         # one does not pass through the other's.
-        wanted = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
-        missing = [text for text in wanted if self.arena.row(text) == NO_ROW]
+        ordered = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
+        missing = [text for text in ordered if self.arena.row(text) == NO_ROW]
         if not missing:
             return
         try:

@@ -3,29 +3,26 @@
 Scores do not depend on how documents are spread over segments: BM25 uses exact counts
 over live documents, and the best cosines are recomputed row by row in float64 before
 they are ordered. Scores are rounded to six decimals; equal ones go by id. The surprise:
-what was worked out for one filter or field serves the next. The products of the vector
-with a segment's rows and the BM25 scores of a field do not depend on the filter, and
-where every document is indexed by one text alone both fields are the same.
+results for one filter or field serve the next. The products of the vector with a
+segment's rows and the BM25 scores of a field do not depend on the filter, and where
+every document is indexed by one text alone both fields are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Filter
+from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
-from memagent.search.filtering import Part, only_key, passing
+from memagent.search.index import IndexView, Part, only_key, passing
 from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
-
-if TYPE_CHECKING:
-    from memagent.search.index import IndexView
 
 _MARGIN: Final = 16
 DECIMALS: Final = 6
@@ -35,38 +32,56 @@ _NEARLY_HALF: Final = 0.5 - 1e-5
 
 
 class Ranking(NamedTuple):
-    """Documents by their places in a view, with scores rounded to six decimals, in no order."""
+    """Documents by their places in a view, with scores rounded to six decimals.
+
+    Best first, ties by id; `extended` puts others behind.
+    """
 
     places: npt.NDArray[np.int64]
     """(m,)"""
     scores: Floats
     """(m,)"""
 
+    def extended(self, more: Ranking) -> Ranking:
+        """Return this ranking with the documents of another that it lacks behind."""
+        fresh = ~np.isin(more.places, self.places)
+        return Ranking(
+            np.concatenate([self.places, more.places[fresh]]),
+            np.concatenate([self.scores, more.scores[fresh]]),
+        )
+
+    def best(self, k: int, view: IndexView) -> Ranking:
+        """Return the k best, best first, ties by id."""
+        order = np.lexsort((view.order_of(self.places), -self.scores))[:k]
+        return Ranking(self.places[order], self.scores[order])
+
 
 _NOTHING: Final = Ranking(np.zeros(0, np.int64), np.zeros(0))
 
 
 def rounded(values: Floats, decimals: int) -> Floats:
-    """Each value (m,) as Python's `round` gives it: numpy's own is off by one in the
-    last decimal where a half is not exact.
+    """Round each value (m,) as Python's `round` does.
+
+    numpy's own is off by one in the last decimal where a half is not exact.
     """
     scale = 10.0**decimals
     scaled = values * scale
     whole = np.rint(scaled)
-    found: Floats = whole / scale
+    result: Floats = whole / scale
     scaled -= whole
     np.abs(scaled, scaled)
     if len(scaled) and scaled.max() > _NEARLY_HALF:
         for at in (scaled > _NEARLY_HALF).nonzero()[0].tolist():
-            found[at] = round(float(values[at]), decimals)
-    return found
+            result[at] = round(float(values[at]), decimals)
+    return result
 
 
 class Scoring:
-    """A query's scores. Made for one search and thrown away."""
+    """The scores of a query; made for one search."""
 
     __slots__ = (
-        "_bm25", "_gathered", "_idfs", "_k1_b", "_known", "_passing", "_products", "_same", "_terms", "_vector", "_view",
+        "_bm25", "_gathered", "_idfs", "_k1_b", "_known", "_passing", "_products", "_same",
+        "_terms", "_vector", "_view",
     )  # fmt: skip
 
     def __init__(
@@ -78,20 +93,17 @@ class Scoring:
         k1: float = 0.0,
         b: float = 0.0,
     ) -> None:
-        """`vector` (D,) and the distinct `terms` are the query's; `k1` and `b` BM25's.
+        """Take a query as its `vector` (D,) and its distinct `terms`; `k1` and `b` are BM25's.
 
         Raises `EmbeddingError` on a wrong width.
         """
         if vector is not None and vector.shape != (view.arena.dim,):
             raise EmbeddingError(
-                f"the query vector has shape {vector.shape}, this index holds vectors of width {view.arena.dim}"
+                f"the query vector has shape {vector.shape}, "
+                f"this index holds vectors of width {view.arena.dim}"
             )
-        self._view, self._vector, self._terms, self._k1_b = (
-            view,
-            vector,
-            np.asarray(terms, np.int32),
-            (k1, b),
-        )
+        self._view, self._vector = view, vector
+        self._terms, self._k1_b = np.asarray(terms, np.int32), (k1, b)
         self._same = all(part.segment.same_fields for part in view.pieces)
         self._products: dict[tuple[int, int], Products] = {}
         self._bm25: dict[int, list[Floats]] = {}
@@ -103,26 +115,20 @@ class Scoring:
     # -- columns -----------------------------------------------------------------------
 
     def cosines(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
-        """The k documents of highest cosine in a field, among equals those of the
-        lowest ids; nothing without a vector.
-        """
+        """Return the k documents of highest cosine in a field; none without a vector."""
         return self._once(True, k, OWN if self._same else field, where)
 
     def words(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
-        """The k documents of highest BM25 score in a field, among equals those of the
-        lowest ids; only scores above 0.
-        """
+        """Return the k documents of highest BM25 score in a field, above 0."""
         return self._once(False, k, OWN if self._same else field, where)
 
     def _once(self, dense: bool, k: int, field: int, where: Filter | None) -> Ranking:
         key = (dense, k, field, id(where))
         known = self._known.get(key)
         if known is None:
-            found = self._cosines(k, field, where) if dense else self._words(k, field, where)
-            known = self._known[key] = (
-                where,
-                found,
-            )  # the filter is held, so that no other one gets its identity
+            ranking = self._cosines(k, field, where) if dense else self._words(k, field, where)
+            # the filter is held, so that no other one gets its identity
+            known = self._known[key] = (where, ranking)
         return known[1]
 
     def _cosines(self, k: int, field: int, where: Filter | None) -> Ranking:
@@ -131,20 +137,20 @@ class Scoring:
             return _NOTHING
         matrix = view.arena.matrix
         places: list[Ints] = []
-        found: list[Ints] = []
+        nearest: list[Ints] = []
         for part, offset in zip(view.pieces, view.offsets, strict=True):
             positions = self._nearest_of(part, field, where, k + _MARGIN)
             places.append(positions + offset)
-            found.append(part.segment.rows[field].rows[positions])
-        rows = found[0] if len(found) == 1 else np.concatenate(found) if found else _NOWHERE
+            nearest.append(part.segment.rows[field].rows[positions])
+        rows = np.concatenate(nearest) if nearest else _NOWHERE
         if not len(rows):
             return _NOTHING
         exact = np.vecdot(matrix[rows].astype(np.float64), vector.astype(np.float64))
-        at = places[0] if len(places) == 1 else np.concatenate(places)
-        return self._cut(Ranking(at.astype(np.int64), rounded(exact, DECIMALS)), k)
+        at = np.concatenate(places).astype(np.int64)
+        return Ranking(at, rounded(exact, DECIMALS)).best(k, view)
 
     def _nearest_of(self, part: Part, field: int, where: Filter | None, count: int) -> Ints:
-        """Positions of the `count` nearest documents of a part by cosines in single precision."""
+        """Return positions of a part's `count` nearest documents, in single precision."""
         assert self._vector is not None
         matrix, vector = self._view.arena.matrix, self._vector
         segment, rows = part.segment, part.segment.rows[field]
@@ -186,61 +192,42 @@ class Scoring:
             positions: Ints = best if at is None else at[best]
             places.append(positions + offset)
             raw.append(scores[positions])
-        if len(places) == 1:
-            return Ranking(places[0].astype(np.int64), rounded(raw[0], DECIMALS))
-        return self._cut(
-            Ranking(
-                np.concatenate(places).astype(np.int64), rounded(np.concatenate(raw), DECIMALS)
-            ),
-            k,
-        )
-
-    def _cut(self, ranking: Ranking, k: int) -> Ranking:
-        if len(ranking.places) <= k:
-            return ranking
-        first = best_first(self._view, ranking)[:k]
-        return Ranking(ranking.places[first], ranking.scores[first])
+        at, scores = np.concatenate(places).astype(np.int64), np.concatenate(raw)
+        return Ranking(at, rounded(scores, DECIMALS)).best(k, view)
 
     # -- lists -------------------------------------------------------------------------
 
     def nearest(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
-        """The k items of highest cosine in a field, best first, ties by id; [] without a vector."""
+        """Return the k items of highest cosine in a field; [] without a vector."""
         return self.listed(self.cosines(k=k, field=field, where=where))
 
     def lexical(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
-        """The k items of highest BM25 score in a field, best first, ties by id; only
-        scores above 0, [] without terms.
-        """
+        """Return the k items of highest BM25 score in a field, above 0; [] without terms."""
         return self.listed(self.words(k=k, field=field, where=where))
 
     def listed(self, ranking: Ranking) -> list[Scored]:
-        """A ranking as items with their scores, best first, ties by id."""
-        order = best_first(self._view, ranking)
-        scores: list[float] = ranking.scores[order].tolist()
-        return list(zip(self._view.items_at(ranking.places[order]), scores, strict=True))
+        """Return a ranking as items with their scores."""
+        return list(zip(self._view.items_at(ranking.places), ranking.scores.tolist(), strict=True))
 
     def lexical_most(self, *, unknown: int = 0, field: int = OWN) -> float:
-        """The BM25 score that no document reaches: each term without end; `unknown`
-        terms, in no document, count as the rarest.
+        """Return a BM25 score that no document reaches: that of endless repetition.
+
+        `unknown` terms, in no document, count as the rarest.
         """
         idf = self._idf(field)[0] if len(self._view) and len(self._terms) else []
         return (self._k1_b[0] + 1.0) * (
             sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5)
         )
 
-    # -- what they rest on -------------------------------------------------------------
-
     def _positions(self, part: Part, where: Filter | None) -> Ints | None:
-        """`passing`, worked out once for a filter: the arms of a search come with the same one."""
+        """Return the `passing` positions, computed once for a filter."""
         _, known = self._passing.setdefault(id(where), (where, {}))
         if id(part) not in known:
             known[id(part)] = passing(part, where)
         return known[id(part)]
 
     def _idf(self, field: int) -> tuple[list[float], float]:
-        """Weight of each term, from exact counts over live documents, and the mean
-        length of a document.
-        """
+        """Return the weight of each term, and the mean length of a document."""
         field = OWN if self._same else field
         known = self._idfs.get(field)
         if known is not None:
@@ -254,7 +241,7 @@ class Scoring:
         return self._idfs[field]
 
     def _postings_of(self, part: Part, field: int) -> Gathered:
-        """Where the terms occur in a segment, looked up once."""
+        """Return the places of the terms in a segment, looked up once."""
         key = (id(part), field)
         known = self._gathered.get(key)
         if known is None:
@@ -262,7 +249,7 @@ class Scoring:
         return known
 
     def _bm25_of(self, part: Part, field: int, idf: Sequence[float], mean: float) -> Floats:
-        """Scores (n,) of a segment's documents; dead ones have 0."""
+        """Return the scores (n,) of a segment's documents; dead ones have 0."""
         k1, b = self._k1_b
         postings = part.segment.postings[field]
         docs, tfs, counts = self._postings_of(part, field)
@@ -278,13 +265,8 @@ class Scoring:
         return scores
 
 
-def best_first(view: IndexView, ranking: Ranking) -> npt.NDArray[np.int64]:
-    """Positions (m,) in a ranking, best first, ties by id."""
-    return np.lexsort((view.order_of(ranking.places), -ranking.scores))
-
-
 def _frequencies(part: Part, gathered: Gathered) -> list[int]:
-    """How many live documents of a part hold each term."""
+    """Count the live documents of a part that hold each term."""
     docs, _, counts = gathered
     if part.dead is None:
         found: list[int] = counts.tolist()
@@ -296,8 +278,9 @@ def _frequencies(part: Part, gathered: Gathered) -> list[int]:
 
 
 def top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -np.inf) -> Ints:
-    """Positions of the k highest scores above the floor; among equals at the cut, those
-    of the lowest rank.
+    """Return positions of the k highest scores above the floor.
+
+    Among equals at the cut those of the lowest rank count.
     """
     if len(scores) <= k:
         return (scores > floor).nonzero()[0].astype(np.int32)
@@ -313,6 +296,19 @@ def top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -n
 
 
 def ordered(scored: Sequence[Scored], k: int) -> list[Scored]:
-    """The k best of scored items, scores rounded to six decimals, ties by id."""
+    """Return the k best of scored items, scores rounded to six decimals, ties by id."""
     best = sorted([(-round(score, DECIMALS), item.id, item) for item, score in scored])
     return [(item, -score) for score, _, item in best[:k]]
+
+
+def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
+    """Return the hits of a single dense search, with rank and score in `why`."""
+    return [
+        Hit(
+            id=item.id,
+            score=score,
+            item=item,
+            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
+        )
+        for rank, (item, score) in enumerate(scored, 1)
+    ]

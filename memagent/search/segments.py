@@ -10,7 +10,7 @@ whichever fork wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Final
@@ -27,13 +27,9 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Products = npt.NDArray[np.float32]
 Gathered = tuple[Ints, Floats, npt.NDArray[np.int64]]
-"""Documents that hold one of q terms, term by term and ascending for each; how often; and
-how many documents for each term (q,).
-"""
+"""The documents of q terms, term by term; the frequencies; the documents of each term (q,)."""
 Times = tuple[Floats, Floats]
-"""When documents were said (n,), and from when to when they hold (n, 2), in epoch seconds;
-NaN where that is not known.
-"""
+"""Times of saying (n,) and of holding (n, 2), in epoch seconds; NaN where unknown."""
 OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
@@ -63,7 +59,7 @@ class Arena:
         return self._matrix[: self._count]
 
     def row(self, text: str) -> int:
-        """Row of a text, `NO_ROW` when it has none yet."""
+        """Return the row of a text, `NO_ROW` when it has none yet."""
         return self._rows.get(text, NO_ROW)
 
     def put(self, texts: Sequence[str], vectors: Matrix) -> None:
@@ -80,18 +76,19 @@ class Arena:
                 self._count += 1
 
     def term(self, word: str) -> int:
-        """Number of a term, given out on first sight."""
+        """Return the number of a term; a new term gets the next one."""
         return self._terms.setdefault(word, len(self._terms))
 
     def known_terms(self, words: Iterable[str]) -> list[int]:
-        """Numbers of those words that any document has used, in the order of the words."""
+        """Return the numbers of those words that any document has used, in their order."""
         return [number for word in words if (number := self._terms.get(word)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """One item as the index sees it: arena rows (`NO_ROW` where the embedder failed)
-    and term frequencies of both fields.
+    """One item as the index sees it: arena rows and term frequencies of both fields.
+
+    A row is `NO_ROW` where the embedder failed.
     """
 
     item: MemoryItem
@@ -106,7 +103,7 @@ def make_doc(
     words: tuple[Sequence[str], Sequence[str]],
     arena: Arena,
 ) -> Doc:
-    """The index document of an item whose texts were put into the arena (or could not be embedded)."""
+    """Return the index document of an item whose texts the arena has, if they were embedded."""
     own, context = (
         {arena.term(word): count for word, count in Counter(field).items()} for field in words
     )
@@ -119,22 +116,23 @@ def make_doc(
 
 
 def ranks_of(ids: Sequence[str]) -> Ints:
-    """Place of each id (n,) in their order; equal ids in the order given."""
+    """Return the place of each id (n,) in their order; equal ids keep their own order."""
     ranks = np.empty(len(ids), np.int32)
     ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids), dtype=np.int32)
     return ranks
 
 
 class Postings:
-    """Documents by term, compressed: `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each.
+    """Documents by term, compressed.
 
-    `lengths` (n,) in tokens.
+    `docs[starts[i]:starts[i+1]]` hold `terms[i]`, `tfs` times each; `lengths` (n,) are
+    in tokens.
     """
 
     __slots__ = ("_norms", "docs", "lengths", "starts", "terms", "tfs")
 
     def __init__(self, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> None:
-        """Triplets (term, document, frequency) ordered by document, and the document lengths (n,)."""
+        """Compress triplets (term, document, frequency) that are ordered by document."""
         order = np.argsort(terms, kind="stable")
         self.docs = docs[order]
         self.tfs = tfs[order]
@@ -144,14 +142,14 @@ class Postings:
         self._norms: tuple[tuple[float, float, float], Floats] | None = None
 
     def norms(self, k1: float, b: float, mean: float) -> Floats:
-        """BM25's length normalisation of each document (n,), kept until the mean length changes."""
+        """Return BM25's length normalisation (n,), kept until the mean length changes."""
         key = (k1, b, mean)
         if self._norms is None or self._norms[0] != key:
             self._norms = (key, k1 * (1.0 - b + b * self.lengths / mean))
         return self._norms[1]
 
     def gathered(self, terms: Ints) -> Gathered:
-        """Where the terms (q,) occur."""
+        """Return the documents of the terms (q,)."""
         starts, counts = self._spans(terms)
         spans = [
             slice(start, start + count)
@@ -163,13 +161,13 @@ class Postings:
         if len(spans) == 1:
             return self.docs[spans[0]], self.tfs[spans[0]], counts
         return (
-            np.concatenate([self.docs[one] for one in spans]),
-            np.concatenate([self.tfs[one] for one in spans]),
+            np.concatenate([self.docs[span] for span in spans]),
+            np.concatenate([self.tfs[span] for span in spans]),
             counts,
         )
 
     def _spans(self, terms: Ints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where the documents of each term (q,) begin, and how many they are."""
+        """Return the first posting of each term (q,), and the number of its postings."""
         if not len(self.terms):
             return np.zeros(len(terms), np.int64), np.zeros(len(terms), np.int64)
         at = np.minimum(self.terms.searchsorted(terms), len(self.terms) - 1)
@@ -177,7 +175,7 @@ class Postings:
         return starts, np.where(self.terms[at] == terms, self.starts[at + 1] - starts, 0)
 
     def triplets(self) -> tuple[Ints, Ints, Floats]:
-        """(term, document, frequency) of every posting."""
+        """Return (term, document, frequency) of every posting."""
         return np.repeat(self.terms, np.diff(self.starts)).astype(np.int32), self.docs, self.tfs
 
 
@@ -194,8 +192,9 @@ class Rows:
     __slots__ = ("_blocks", "_room", "complete", "reach", "rows", "scans")
 
     def __init__(self, rows: Ints, *, beside: Ints | None = None) -> None:
-        """`beside` are the rows of the other field of the same documents: where both
-        lie close together they are scanned as one.
+        """Take the rows of one field; `beside` are the other field's of the same documents.
+
+        Where both lie close together they are scanned as one.
         """
         self.rows = rows
         self.complete = complete = bool(len(rows)) and bool((rows != NO_ROW).all())
@@ -212,16 +211,15 @@ class Rows:
         self._room = len(rows)
 
     def products(self, matrix: Matrix, vector: Vector) -> Products:
-        """Products of the vector (D,) with every row in reach."""
+        """Return the products of the vector (D,) with every row in reach."""
         return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
 
     def scores(
         self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None
     ) -> Products:
-        """Cosines with the vector (D,) of all n documents, or of those `at` positions;
-        missing rows score -inf.
+        """Return cosines with the vector (D,) of all n documents, or of those `at` positions.
 
-        `products` are those of `self.products`, where they are known.
+        Missing rows score -inf. `products` are those of `self.products`, where known.
         """
         if products is not None and self.scans:
             return products[(self.rows if at is None else self.rows[at]) - self.reach[0]]
@@ -243,8 +241,9 @@ class Rows:
     def filed_scores(
         self, matrix: Matrix, vector: Vector, key: tuple[str, str], at: Ints
     ) -> Products:
-        """`scores` of the positions filed under a key, from a block kept for it where
-        there is room.
+        """Return the scores of the positions filed under a key.
+
+        A block is kept for the key where there is room.
         """
         block = self._blocks.get(key)
         if block is None:
@@ -257,12 +256,11 @@ class Rows:
 
 
 class Segment:
-    """n documents, immutable: items, arena rows and postings per field, filter lists,
-    times in epoch seconds.
-    """
+    """n documents, immutable: items, rows and postings per field, filter lists, times."""
 
     __slots__ = (
-        "_worth", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said", "same_fields", "valid",
+        "everything", "filed", "items", "names", "postings", "ranks", "rows", "said",
+        "same_fields", "valid",
     )  # fmt: skip
 
     def __init__(
@@ -273,14 +271,13 @@ class Segment:
         filed: Mapping[tuple[str, str], Ints],
         times: Times,
     ) -> None:
-        """`filed` leads from a field and a value to the positions of the documents that
-        have it, ascending.
+        """Take the columns of n documents.
+
+        `filed` leads from a field and a value to the positions that have it, ascending.
         """
         self.items = tuple(items)
         self.same_fields = postings[OWN] is postings[CONTEXT]
-        """Whether every document is indexed by one text alone, so that a score of one
-        field is one of the other, too.
-        """
+        """Whether every document has one text only, so that both fields score the same."""
         own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
         self.rows = (own, own if self.same_fields else Rows(rows[CONTEXT], beside=rows[OWN]))
         self.postings = postings
@@ -292,25 +289,13 @@ class Segment:
         self.said, self.valid = times
         self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
         """Speakers and subjects of the documents."""
-        self._worth: dict[Callable[[MemoryItem], float], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def worth(self, rule: Callable[[MemoryItem], float]) -> Floats:
-        """A number for every document (n,) by a pure rule, worked out once; the rule is
-        remembered, so it should be a plain function.
-        """
-        known = self._worth.get(rule)
-        if known is None:
-            known = self._worth[rule] = np.fromiter(
-                (rule(item) for item in self.items), np.float64, len(self.items)
-            )
-        return known
-
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:
-        """A segment of these documents."""
+        """Return a segment of these documents."""
         items = [doc.item for doc in docs]
         one_text = all(
             doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT]
@@ -325,8 +310,9 @@ class Segment:
 
     @classmethod
     def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
-        """One segment of the live documents of several, in order; the second of each
-        pair marks dead documents.
+        """Return one segment of the live documents of several, in order.
+
+        The second of each pair marks dead documents.
         """
         keeps = [np.ones(len(part), bool) if dead is None else ~dead for part, dead in parts]
         kept = [(part, keep) for (part, _), keep in zip(parts, keeps, strict=True)]

@@ -1,10 +1,8 @@
-"""What weighs a hit up or down: time, age, importance, who is named, a question, shortness.
-
-Pure; each gives a number or a set of names.
+"""Weights of a hit: time, age, importance, names, questions, shortness.
 
 Weights multiply a score, so 1.0 changes nothing and the order in which they apply does
-not matter. What is unknown (an item without a date, a question without a time) never
-weighs anything down.
+not matter. An unknown (an item without a date, a question without a time) never weighs
+anything down.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from memagent.state.fold import folded
 
 DAY_S = 86_400.0
 OPEN_SPAN_DAYS = 30.0
-"""Length that an open span ("since 2016") is taken to have when the distance from its one
-bound is judged.
-"""
+"""Assumed length of an open span ("since 2016") when the distance from its bound counts."""
 MAX_NAME_WORDS = 4
 ASKING = 0.85
 """Weight of a text that ends in a question mark."""
@@ -31,9 +27,7 @@ _ASKS = ("?", "？", "؟")
 
 
 def recency(said_at: datetime | None, *, now: datetime, half_life_days: float) -> float:
-    """0.5 for what was said one half-life ago, 1.0 for what is undated or lies ahead;
-    between 0 and 1.
-    """
+    """Return 0.5 for an item said one half-life ago, 1.0 for an undated or future one."""
     if said_at is None:
         return 1.0
     age_days = (now - said_at).total_seconds() / DAY_S
@@ -41,32 +35,30 @@ def recency(said_at: datetime | None, *, now: datetime, half_life_days: float) -
 
 
 def proximity(item: MemoryItem, asked: TimeSpan) -> float:
-    """1.0 for an item told of or said in the span, halving with each length of the span
-    (at least a day) that lies between; 0.0 undated.
+    """Return 1.0 for an item that holds or was said in the span, less for a distant one.
 
-    The nearer of the two axes counts.
+    It halves with each length of the span (at least a day) that lies between, and is
+    0.0 for an undated item. The nearer of the two axes counts.
     """
     return nearness(asked)(item)
 
 
 def nearness(asked: TimeSpan) -> Callable[[MemoryItem], float]:
-    """`proximity` to one span; items share few moments and spans, and each is worked out once."""
-    told: dict[tuple[datetime | None, datetime | None], float] = {}
+    """Return `proximity` to one span as a function that computes each moment and span once."""
+    spans: dict[tuple[datetime | None, datetime | None], float] = {}
     moments: dict[datetime, float] = {}
 
     def near(item: MemoryItem) -> float:
         best, valid, said = 0.0, item.valid, item.said_at
         if valid is not None:
             bounds = (valid.start, valid.end)
-            known = told.get(bounds)
-            best = told[bounds] = (
-                _near(_gap_days(*bounds, asked), asked) if known is None else known
-            )
+            if bounds not in spans:
+                spans[bounds] = _near(_gap_days(*bounds, asked), asked)
+            best = spans[bounds]
         if best < 1.0 and said is not None:
-            known = moments.get(said)
-            if known is None:
-                known = moments[said] = _near(_gap_days(said, None, asked, moment=True), asked)
-            best = max(best, known)
+            if said not in moments:
+                moments[said] = _near(_gap_days(said, None, asked, moment=True), asked)
+            best = max(best, moments[said])
         return best
 
     return near
@@ -75,7 +67,8 @@ def nearness(asked: TimeSpan) -> Callable[[MemoryItem], float]:
 def _gap_days(
     start: datetime | None, end: datetime | None, asked: TimeSpan, *, moment: bool = False
 ) -> float:
-    """Days between a span (or a moment, given as its start) and the one asked about;
+    """Return the days between a span (or a moment, given as its start) and the one asked about.
+
     0.0 when they share a moment.
     """
     if asked.end is not None and start is not None and start >= asked.end:
@@ -100,33 +93,28 @@ def _near(gap_days: float, asked: TimeSpan) -> float:
 
 
 def importance(item: MemoryItem, stats: ItemStats | None) -> float:
-    """`metadata["importance"]` where it is a number, else the learned value of the
-    item, else 0.0; cut to 0 .. 1.
-    """
+    """Return `metadata["importance"]`, else the item's learned value, else 0.0; cut to 0 .. 1."""
+    value = stats.q_value if stats is not None else 0.0
     stated = item.metadata.get("importance")
-    value = (
-        float(stated)
-        if isinstance(stated, int | float)
-        else stats.q_value
-        if stats is not None
-        else 0.0
-    )
+    if isinstance(stated, int | float):
+        value = float(stated)
     return min(max(value, 0.0), 1.0) if isfinite(value) else 0.0
 
 
 def length(text: str) -> float:
-    """Below 1.0 for a text shorter than `TOLD_CHARS`, which seldom tells anything; slowly falling."""
+    """Return below 1.0 for a text shorter than `TOLD_CHARS`, which seldom says anything."""
     return _TOLD[min(len(text), TOLD_CHARS)]
 
 
 def asking(text: str) -> float:
-    """`ASKING` for a text that ends by asking something, else 1.0."""
+    """Return `ASKING` for a text that ends in a question mark, else 1.0."""
     return ASKING if text.endswith(_ASKS) else 1.0
 
 
 def phrases_of(text: str) -> list[str]:
-    """Runs of one to four words of a text, folded, without possessive endings: what a
-    name in it could be.
+    """Return the runs of one to four words of a text, each of which could be a name.
+
+    Words are folded and have no possessive endings.
     """
     words = [_bare(word) for word in folded(text).split()]
     words = [word for word in words if word]
@@ -138,33 +126,31 @@ def phrases_of(text: str) -> list[str]:
 
 
 def called(name: str) -> tuple[str, ...]:
-    """What somebody of that name may be called: the whole name and its first word,
-    folded; one letter alone is no name.
+    """Return the forms of a name: all of it and its first word, folded.
+
+    One letter alone is no name.
     """
     whole = folded(name)
-    return tuple(
-        dict.fromkeys(one for one in (whole, whole.split()[0] if whole else "") if len(one) > 1)
-    )
+    forms = dict.fromkeys((whole, *whole.split()[:1]))
+    return tuple(form for form in forms if len(form) > 1)
 
 
 def named_in(text: str, known: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Names that a text speaks of; `known` leads from what somebody may be called to
-    the names that may mean.
-    """
+    """Return the names that a text contains; `known` leads from a form to its names."""
     return frozenset(name for phrase in phrases_of(text) for name in known.get(phrase, ()))
 
 
 def calls(names: Sequence[str]) -> dict[str, list[str]]:
-    """From what each may be called to the names that may mean."""
-    found: dict[str, list[str]] = {}
+    """Return the names that each form may mean."""
+    meant: dict[str, list[str]] = {}
     for name in names:
         for phrase in called(name):
-            found.setdefault(phrase, []).append(name)
-    return found
+            meant.setdefault(phrase, []).append(name)
+    return meant
 
 
 def _bare(word: str) -> str:
-    kept = word.strip(".,;:!?()[]{}\"“”«»…¿¡-–—/'’‘")
+    bare = word.strip(".,;:!?()[]{}\"“”«»…¿¡-–—/'’‘")
     for ending in ("'s", "’s"):
-        kept = kept.removesuffix(ending)
-    return kept
+        bare = bare.removesuffix(ending)
+    return bare

@@ -26,7 +26,7 @@ from memagent.core.answers import Filter, Hit
 from memagent.core.errors import ConfigError, EmbeddingError, StoreError
 from memagent.core.records import MemoryItem, Scope, TimeSpan
 from memagent.protocols import IndexRow, Vector
-from memagent.search.index import Scored, cosine_hits, ordered
+from memagent.search.scoring import Scored, cosine_hits, ordered
 from memagent.state.matching import filter_keys, matches
 from memagent.vectors.projection import Applied, Proposal, row_check
 from memagent.vectors.qdrant_calls import Calls, CollectionGone, Patience

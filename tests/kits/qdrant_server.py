@@ -27,7 +27,7 @@ import pytest
 
 from memagent.core.records import Scope
 from memagent.protocols import IndexRow
-from memagent.search.index import NumpyIndex
+from view_index import ViewIndex
 from memagent.testing import check_vector_index
 from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
 from memagent.vectors.projection import Applied, row_check
@@ -377,7 +377,7 @@ async def orders_as_numpy_does(make: MakeIndex, collection: str) -> None:
     items, vectors = sample_items(300), unit_vectors(300, 16, seed=5)
     vectors[100:140] = vectors[100]
     rows = [IndexRow(item, vector) for item, vector in zip(items, vectors, strict=True)]
-    ours, theirs = NumpyIndex(16), make(16, Scope(), collection)
+    ours, theirs = ViewIndex(16), make(16, Scope(), collection)
     await ours.upsert(rows)
     await theirs.upsert(rows)
     for query in [*unit_vectors(6, 16, seed=6), vectors[100]]:

@@ -13,18 +13,19 @@ from qdrant_server import CONTRACTS
 
 from memagent.build import NoModel
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.search.index import NumpyIndex
+from view_index import ViewIndex
+
 from memagent.testing import check_design, check_vector_index
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
 
 
-def test_numpy_index_keeps_the_contract() -> None:
-    asyncio.run(check_vector_index(NumpyIndex))
+def test_the_search_view_keeps_the_contract() -> None:
+    asyncio.run(check_vector_index(ViewIndex))
 
 
-def test_numpy_index_keeps_the_contract_over_many_segments() -> None:
-    asyncio.run(check_vector_index(NumpyIndex, count=1_500, dim=8))
+def test_the_search_view_keeps_the_contract_over_many_segments() -> None:
+    asyncio.run(check_vector_index(ViewIndex, count=1_500, dim=8))
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
 from memagent.core.answers import Query
@@ -16,8 +17,8 @@ from memagent.core.recipes import PLAIN
 from memagent.core.records import Fact, MemoryItem, SourceRef
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import Fusion
-from memagent.search.index import Scored, Scoring
+from memagent.search.fusion import ARM_WEIGHTS, Pool
+from memagent.search.scoring import Ranking, Scored, Scoring
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import ASKING, TOLD_CHARS, asking, length
 from memagent.state.tokens import K1, B, query_terms
@@ -30,54 +31,78 @@ def item(item_id: str) -> MemoryItem:
     return MemoryItem(id=item_id, text="a boat", kind="turn")
 
 
-A, C, D = item("mem_a"), item("mem_c"), item("mem_d")
+ITEMS = A, C, D = item("mem_a"), item("mem_c"), item("mem_d")
+DENSE, LEXICAL = ARM_WEIGHTS["dense"], ARM_WEIGHTS["lexical"]
+
+
+class Places:
+    """A view whose places are the numbers of `ITEMS`."""
+
+    def items_at(self, places: np.ndarray) -> list[MemoryItem]:
+        return [ITEMS[place] for place in places]
+
+
+def pool_of(
+    arms: Mapping[str, Sequence[Scored]], most: Numbers | None = None, *, size: int = 10
+) -> Pool:
+    """The fused pool of some rankings, best first."""
+    rankings = {
+        name: Ranking(
+            np.asarray([ITEMS.index(item) for item, _ in scored], np.int64),
+            np.asarray([score for _, score in scored], float),
+        )
+        for name, scored in arms.items()
+    }
+    return Pool(rankings, most=most or {}, size=size, view=Places())  # type: ignore[arg-type]
 
 
 def fused(
-    arms: Mapping[str, Sequence[Scored]],
-    weights: Numbers | None = None,
-    most: Numbers | None = None,
-    *,
-    pool: int = 10,
+    arms: Mapping[str, Sequence[Scored]], most: Numbers | None = None, *, size: int = 10
 ) -> dict[str, float]:
     """Scores by item id."""
-    fusion = Fusion()
-    fusion.add(arms, weights=weights or {}, most=most or {}, pool=pool)
-    assert all(one.score == one.fused for one in fusion.found.values())
-    return {one.id: one.fused for one in fusion.found.values()}
+    pool = pool_of(arms, most, size=size)
+    return {item.id: score for item, score in zip(pool.items, pool.scores, strict=True)}
 
 
 def test_arms_add_up_as_weighted_shares_of_the_most_they_could_give() -> None:
     arms = {"dense": [(A, 0.8), (C, 0.2)], "lexical": [(C, 6.0)]}
-    found = fused(arms, {"dense": 0.5, "lexical": 2.0}, {"lexical": 12.0})
-    assert found == pytest.approx({"mem_a": 0.4, "mem_c": 1.1})
+    assert fused(arms, {"lexical": 12.0}) == pytest.approx(
+        {"mem_a": DENSE * 0.8, "mem_c": DENSE * 0.2 + LEXICAL * 0.5}
+    )
 
 
 def test_a_full_arm_gives_its_last_score_to_what_it_does_not_list_and_a_short_one_nothing() -> None:
-    dense = {"dense": [(A, 0.8), (C, 0.3)]}
-    assert fused({**dense, "other": [(D, 1.0)]}, pool=2) == pytest.approx(
-        {"mem_a": 0.8, "mem_c": 0.3, "mem_d": 1.3}
+    arms = {"dense": [(A, 0.8), (C, 0.3)], "lexical": [(D, 1.0)]}
+    assert fused(arms, size=2) == pytest.approx(
+        {"mem_a": DENSE * 0.8, "mem_c": DENSE * 0.3, "mem_d": LEXICAL + DENSE * 0.3}
     )
-    assert fused({**dense, "other": [(D, 1.0)]}, pool=3)["mem_d"] == pytest.approx(1.0)
+    assert fused(arms, size=3)["mem_d"] == pytest.approx(LEXICAL)
 
 
 def test_what_a_later_ranking_brings_starts_from_the_floors_of_the_arms_before() -> None:
-    fusion = Fusion()
-    fusion.add({"dense": [(A, 0.8), (C, 0.3)]}, weights={}, pool=2)
-    fusion.add({"graph": [(D, 0.1), (A, 0.05)]}, weights={"graph": 0.5}, most={"graph": 0.1})
-    assert {one.id: one.score for one in fusion.found.values()} == pytest.approx(
-        {"mem_a": 1.05, "mem_c": 0.3, "mem_d": 0.8}
+    pool = pool_of({"dense": [(A, 0.8), (C, 0.3)]}, size=2)
+    pool.add("graph", [(D, 0.1), (A, 0.05)], most=0.1)
+    graph = ARM_WEIGHTS["graph"]
+    assert dict(zip((item.id for item in pool.items), pool.scores, strict=True)) == pytest.approx(
+        {"mem_a": DENSE * 0.8 + graph / 2, "mem_c": DENSE * 0.3, "mem_d": DENSE * 0.3 + graph}
     )
+    best = pool.candidates(pool.best(pool.scores, 2), pool.scores)
+    pool.explain(best)
+    assert [(one.id, one.arms, one.ranks) for one in best] == [
+        ("mem_a", {"dense": 0.8, "graph": 0.05}, {"dense": 1, "graph": 2}),
+        ("mem_d", {"graph": 0.1}, {"graph": 1}),
+    ]
 
 
 def test_a_cosine_below_zero_takes_nothing_away() -> None:
-    assert fused({"dense": [(A, 0.4), (C, -0.3)]}, pool=2) == pytest.approx(
-        {"mem_a": 0.4, "mem_c": 0.0}
+    assert fused({"dense": [(A, 0.4), (C, -0.3)]}, size=2) == pytest.approx(
+        {"mem_a": DENSE * 0.4, "mem_c": 0.0}
     )
 
 
 def test_arms_without_hits_or_room_are_harmless() -> None:
     assert fused({"dense": [], "lexical": []}, most={"lexical": 0.0}) == {}
+    assert fused({}) == {}
 
 
 def test_a_text_that_asks_counts_less_in_any_script_and_a_short_one_less_than_a_long_one() -> None:

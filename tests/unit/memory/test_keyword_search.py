@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
 from memagent.search.index import IndexView
+from memagent.search.scoring import Scoring
 from memagent.search.segments import Arena, make_doc
 from memagent.state.tokens import K1, B, query_terms, tokenize
 
@@ -45,7 +46,8 @@ def view_of(texts: list[str], *, batches: int = 1, replaced: int = 0) -> IndexVi
 def scores(
     view: IndexView, text: str, k: int = 1_000, where: Filter | None = None
 ) -> dict[str, float]:
-    found = view.lexical(view.arena.known_terms(query_terms(text)), k=k, where=where, k1=K1, b=B)
+    terms = view.arena.known_terms(query_terms(text))
+    found = Scoring(view, terms=terms, k1=K1, b=B).lexical(k=k, where=where)
     return {item.id: score for item, score in found}
 
 

@@ -1,0 +1,46 @@
+"""The composition root: the only place that turns settings into objects.
+
+A `Store` owns resources (the journal's database, its cache of vectors) and may serve
+many users; `Store.agent` builds an agent for one of them.
+"""
+
+from memagent.build.parts import (
+    EMBEDDERS,
+    NoModel,
+    build_design,
+    build_embedder,
+    build_index,
+    build_model,
+    build_reranker,
+    prompt_set_digest,
+)
+from memagent.build.store import (
+    Store,
+    default_path,
+    is_server,
+    open_agent,
+    open_postgres,
+    open_sqlite,
+    open_store,
+)
+from memagent.config import AgentSettings, load_settings
+
+__all__ = [
+    "EMBEDDERS",
+    "AgentSettings",
+    "NoModel",
+    "Store",
+    "build_design",
+    "build_embedder",
+    "build_index",
+    "build_model",
+    "build_reranker",
+    "default_path",
+    "is_server",
+    "load_settings",
+    "open_agent",
+    "open_postgres",
+    "open_sqlite",
+    "open_store",
+    "prompt_set_digest",
+]

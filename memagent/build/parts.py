@@ -1,0 +1,191 @@
+"""Models, embedders, rerankers, designs and indexes, from objects, names or settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from memagent.config import (
+    AgentSettings,
+    EmbedderSettings,
+    HashingEmbedderSettings,
+    MiniLMEmbedderSettings,
+    ModelSettings,
+    PluginEmbedderSettings,
+    PluginRerankerSettings,
+    QdrantSettings,
+    RerankerSettings,
+    Settings,
+    StaticEmbedderSettings,
+)
+from memagent.core.errors import ConfigError
+from memagent.core.exchange import ModelRequest, ModelResponse
+from memagent.core.records import Scope
+from memagent.designs.base import MemoryDesign
+from memagent.plugins import available, load
+from memagent.protocols import ChatModel, Embedder, Reranker, VectorIndex
+
+T = TypeVar("T")
+EMBEDDERS: dict[str, EmbedderSettings] = {
+    "static": StaticEmbedderSettings(),
+    "hashing": HashingEmbedderSettings(),
+    "minilm": MiniLMEmbedderSettings(),
+}
+"""Embedders that need no settings, by name."""
+_EMBEDDER = "an embedder has id, dim and embed()"
+
+
+class NoModel:
+    """A stand-in for a language model that is not configured; every call is refused."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Raise `ConfigError`."""
+        raise ConfigError(
+            f"the role {request.role.value!r} needs a language model and none is configured; "
+            "pass Agent(model='openai/gpt-4o-mini') or "
+            'another litellm name, and run  pip install "memagent[llm]"'
+        )
+
+
+def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
+    """Build an embedder from an object, settings, or a name.
+
+    Names are `static`, `minilm`, `hashing` and those of plug-ins.
+    """
+    if isinstance(choice, str):
+        choice = EMBEDDERS.get(choice) or PluginEmbedderSettings(name=choice)
+    if not isinstance(choice, Settings):
+        return _checked(choice, Embedder, "the embedder", _EMBEDDER)
+    name, options = _plugin(choice)
+    built = cast("Callable[..., object]", load("embedders", name))(**options)
+    return _checked(built, Embedder, f"what embedder plug-in {name!r} gave", _EMBEDDER)
+
+
+def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
+    """Build a reranker from an object or from settings. Raises `ConfigError` for neither."""
+    if isinstance(choice, Reranker):
+        return choice
+    name, options = _plugin(choice)
+    built = cast("Callable[..., object]", load("rerankers", name))(**options)
+    what = f"what reranker plug-in {name!r} gave"
+    return _checked(built, Reranker, what, "a reranker has id and score()")
+
+
+def _plugin(settings: EmbedderSettings | RerankerSettings) -> tuple[str, dict[str, Any]]:
+    """Return the plug-in that settings name, and its keywords."""
+    if isinstance(settings, PluginEmbedderSettings | PluginRerankerSettings):
+        return settings.name, settings.options
+    return settings.type, settings.model_dump(exclude={"type"})
+
+
+def _checked(value: object, protocol: type[T], what: str, rule: str) -> T:
+    if not isinstance(value, protocol):
+        raise ConfigError(f"{what} is a {type(value).__name__}; {rule}")
+    return value
+
+
+def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> ChatModel | None:
+    """Build the chat model of an agent, with retries, budget and a model for each role.
+
+    Returns None when nothing is configured.
+    """
+    if choice is not None and not isinstance(choice, str):
+        return choice
+    base = settings.model
+    if choice is not None and base is not None:
+        base = base.model_copy(update={"model": choice})
+    elif choice is not None:
+        base = ModelSettings(model=choice)
+    if base is None:
+        if settings.roles:
+            raise ConfigError(
+                "settings name models for roles but no `model` for the others; set model.model"
+            )
+        return None
+    model = _configured(base)
+    if not settings.roles:
+        return model
+    from memagent.llm.wrappers import RoutedModel
+
+    routes = {role: _configured(own) for role, own in settings.roles.items()}
+    return RoutedModel(routes, default=model)
+
+
+def _plugged_in(choice: str) -> ChatModel | None:
+    """Build the model of a plug-in from "name:rest", such as `hf:runs/first/best`.
+
+    Returns None when no plug-in has that name.
+    """
+    name, colon, rest = choice.partition(":")
+    if not colon or not rest or name == "litellm" or name not in available("models"):
+        return None
+    model: object = cast("Any", load("models", name))(rest)
+    if not isinstance(model, ChatModel):
+        raise ConfigError(
+            f"model plug-in {name!r} made {type(model).__name__}, which has no complete(request)"
+        )
+    return model
+
+
+def _configured(settings: ModelSettings) -> ChatModel:
+    from memagent.llm.wrappers import BudgetedModel, RetryingModel
+
+    model = _plugged_in(settings.model) or _litellm(settings)
+    budget = settings.model_dump(include={"max_calls", "max_tokens", "max_usd"})
+    if any(limit is not None for limit in budget.values()):
+        model = BudgetedModel(model, **budget)
+    return RetryingModel(model, attempts=settings.attempts)
+
+
+def _litellm(settings: ModelSettings) -> ChatModel:
+    from memagent.llm.litellm_model import LiteLLMModel
+
+    return LiteLLMModel(
+        settings.model,
+        api_base=settings.api_base,
+        api_key=settings.api_key,
+        timeout_s=settings.timeout_s,
+        extra=settings.extra,
+    )
+
+
+def build_design(choice: MemoryDesign | str, *, has_model: bool) -> MemoryDesign:
+    """Build a design from an object or a name; `auto` goes by whether there is a model."""
+    if choice == "auto":
+        choice = "memory_r2" if has_model else "verbatim"
+    design = load("designs", choice) if isinstance(choice, str) else choice
+    if not isinstance(design, MemoryDesign):
+        raise ConfigError(f"design {choice!r} is a {type(design).__name__}, not a MemoryDesign")
+    if design.needs_model and not has_model:
+        raise ConfigError(
+            f"design {design.name!r} needs a language model and none is configured; "
+            "pass model='provider/name', or use design='verbatim'"
+        )
+    return design
+
+
+def prompt_set_digest(design: MemoryDesign | str) -> str:
+    """Return one digest (64 hex digits) over all prompts that a design uses.
+
+    It changes with any word of any prompt; a design without prompts has the digest of
+    the empty set. Raises `UnknownPlugin` for an unknown name.
+    """
+    digests = build_design(design, has_model=True).prompt_digests
+    lines = (f"{name} {digest}\n" for name, digest in digests.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:
+    """Return a function that makes the networked index of a scope."""
+    factory = cast("Any", load("indexes", settings.type))
+
+    def make(scope: Scope) -> VectorIndex:
+        return cast(
+            "VectorIndex",
+            factory.connect(
+                settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope
+            ),
+        )
+
+    return make

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def run_service(options: Options, *, host: str, port: int, workers: int) -> None:
     """Serve the store that the options lead to, made when it is not there."""
     from memagent.build import open_store
-    from memagent.service.serving import check_workers, serve
+    from memagent.service.binding import check_workers
+    from memagent.service.serving import serve
 
     settings = settings_of(options)
     path = store_path(options, settings)
@@ -66,6 +67,8 @@ def create_key(
 
 def list_keys(options: Options) -> list[dict[str, object]]:
     """Every key, without its secret."""
+    from memagent.service.data.keys import KeyRing
+
     with _keys_database(options) as database:
         return [
             {
@@ -76,15 +79,18 @@ def list_keys(options: Options) -> list[dict[str, object]]:
                 "created": f"{key.created_at:%Y-%m-%d}",
                 "revoked": key.revoked,
             }
-            for key in database.api_keys()
+            for key in KeyRing(database).stored()
         ]
 
 
 def revoke_key(options: Options, key_id: str) -> dict[str, object]:
     """Make a key useless. Raises `InputError` when there is none that works."""
     from memagent.memory.bank import system_clock
+    from memagent.service.data.keys import KeyRing
 
     with _keys_database(options) as database:
-        if not database.revoke_key(key_id.removeprefix("ma_").partition("_")[0], at=system_clock()):
+        if not KeyRing(database).revoke(
+            key_id.removeprefix("ma_").partition("_")[0], at=system_clock()
+        ):
             raise InputError(f"no API key {key_id!r} that works; `memagent keys list` shows them")
     return {"id": key_id, "revoked": True}

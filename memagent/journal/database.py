@@ -170,7 +170,7 @@ class DatabaseJournal:
 
     def _head(self, scope: Scope) -> int:
         key = scope_key(scope)
-        head = None if self._writer is None else self._writer.head(key)
+        head = None if self._writer is None else self._writer.committer.head(key)
         return self._reader.head(key) if head is None else head
 
     async def scopes(self) -> list[Scope]:
@@ -210,7 +210,7 @@ class DatabaseJournal:
         """
         self._check()
         value = (
-            self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None
+            self._writer.pending.meta(_EMBEDDER_KEY) if self._writer is not None else None
         ) or self._reader.meta(_EMBEDDER_KEY)
         if value is None:
             return None
@@ -253,7 +253,7 @@ class DatabaseJournal:
         """Whether bytes of something erased may still lie in the files, because the
         disk or a long reader was in the way.
         """
-        return self._writer is not None and self._writer.scrub_due
+        return self._writer is not None and self._writer.committer.scrub_due
 
     def close(self) -> None:
         """Wait for what has been handed in, then close.

@@ -11,7 +11,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Dialect, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Dialect,
+    Engine,
+    bindparam,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -28,6 +40,14 @@ SCRUB_KEY: Final = "scrub"
 """Key of the `meta` row that says that an erasure has still to be made good on disk."""
 ERASURE_KEY: Final = "erasure"
 """Key of the `meta` row that holds the mark of the last erasure."""
+
+
+def begin_with(engine: Engine, statement: str) -> None:
+    """Begin every transaction of an engine with a statement, since its driver begins none."""
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.exec_driver_sql(statement)
 
 
 def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:

@@ -24,7 +24,6 @@ from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
 from memagent.service.problems import problem_response, tell_failure, unforeseen_response
-from memagent.service.routes.fast import ROUTE
 from memagent.tracing import NO_SPAN, answered, request_span, trace_id
 
 access_log = logging.getLogger("memagent.service.access")
@@ -172,7 +171,7 @@ def _route_of(scope: Scope) -> str:
     the outer one's prefix.
     """
     route = scope.get("route")
-    path = getattr(route, "path", None) or scope.get(ROUTE)
+    path = getattr(route, "path", None)
     return path if isinstance(path, str) else "unmatched"
 
 

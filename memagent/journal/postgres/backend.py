@@ -19,16 +19,16 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
 from memagent.journal.postgres import engine as postgres_engine
-from memagent.journal.row_security import SETTING
+from memagent.journal.postgres.row_security import SETTING
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
-from memagent.journal.statements import ERASURE_KEY, Statements
+from memagent.journal.statements import ERASURE_KEY, Statements, begin_with
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]
 """After an erasure: free the space of what was deleted, or write the tables anew without
@@ -87,10 +87,7 @@ class PostgresBackend:
             use_native_hstore=False,
         )
 
-        @event.listens_for(engine, "begin")
-        def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-            connection.exec_driver_sql(f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-
+        begin_with(engine, f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
         return engine
 
     def connect(self) -> Any:
@@ -242,7 +239,7 @@ class _Engines:
 
     def acquire(self, backend: PostgresBackend) -> Engine:
         with self._lock:
-            engine, users = self._open.get(backend) or (_pooled(backend), 0)
+            engine, users = self._open.get(backend) or (pooled_engine(backend, backend.pool), 0)
             self._open[backend] = (engine, users + 1)
         return engine
 
@@ -261,12 +258,13 @@ class _Engines:
 _ENGINES: Final = _Engines()
 
 
-def _pooled(backend: PostgresBackend) -> Engine:
+def pooled_engine(backend: PostgresBackend, size: int) -> Engine:
+    """Make an engine over a pool of connections to the server."""
     return create_engine(
         "postgresql+psycopg://",
         creator=backend.connect,
         poolclass=QueuePool,
-        pool_size=backend.pool,
+        pool_size=size,
         max_overflow=0,
         pool_timeout=_WAIT_FOR_CONNECTION_S,
         pool_use_lifo=True,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -34,6 +34,7 @@ from memagent.core.errors import (
     StoreUnavailable,
 )
 from memagent.journal.backend import ADVICE
+from memagent.journal.statements import begin_with
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 """What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the
@@ -151,11 +152,7 @@ def writing_engine(path: Path) -> Engine:
     engine = create_engine(
         "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
     )
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
+    begin_with(engine, "BEGIN IMMEDIATE")
     return engine
 
 

@@ -1,12 +1,11 @@
 """The service's own tables, and bringing a database to them.
 
-On PostgreSQL they lie beside the journal's, in the same schema, and are told apart by
-their names; for a SQLite store they are a file of their own. `service_responses` exists
-on PostgreSQL alone, where workers share what they answered. It is the one table with
-somebody's words, so it stands behind row-level security like the journal's: a
-transaction names the users it is about (`owner_digest`). A new database is made from
-this metadata and stamped; Alembic is loaded only for one that stands elsewhere, as the
-journal does it.
+On PostgreSQL they lie beside the journal's, in the same schema, under names of their own;
+for a SQLite store they are a separate file. `service_responses` exists on PostgreSQL
+alone, where workers share their responses. It is the one table with text of users, so it
+stands behind row-level security like the journal's: a transaction names the users it is
+about (`owner_digest`). A new database is made from this metadata and stamped; Alembic is
+loaded only for one of another revision, as in the journal.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.row_security import SETTING
+from memagent.journal.postgres.row_security import SETTING
 from memagent.journal.schema import version_table
 
 REVISION: Final = "0001"
@@ -90,7 +89,7 @@ claims = Table(
     Column("worker", String(64), nullable=False, index=True),
     Column("until_us", BigInteger, nullable=False),
 )
-"""What a worker alone is at work on, until when unless it says so again."""
+"""Leases: the worker that alone works on a place, and until when."""
 responses = Table(
     "service_responses",
     shared,
@@ -113,14 +112,14 @@ for _statement in (
 
 
 def owner_digest(user_id: str) -> str:
-    """What a transaction names that is about a user's kept responses."""
+    """Return the name of a user for transactions about the stored responses."""
     return hashlib.sha256(f"memagent/owner\x00{user_id}".encode()).hexdigest()
 
 
 def prepare_tables(engine: Engine, place: str) -> None:
-    """Make or migrate the tables; the engine's transactions exclude other makers.
+    """Create or migrate the tables; the engine's transactions exclude other processes.
 
-    Raises `StoreError` for a newer service's.
+    Raises `StoreError` for tables of a newer service.
     """
     with engine.begin() as connection:
         if VERSION_TABLE not in inspect(connection).get_table_names():

@@ -43,7 +43,7 @@ async def remember_said(call: Call, text: str, *, speaker: str) -> None:
 
 async def take(service: Service, call: Call, session: Session) -> str:
     """Store a session and start its job; gives the job's id."""
-    job, _ = await service.jobs.take_session(call.scope, session)
+    job, _ = await service.jobs.accept_session(call.scope, session)
     if job.state is JobState.FAILED:
         job = job.model_copy(update={"state": JobState.QUEUED})
     service.jobs.start(job, call.scope)

@@ -20,7 +20,6 @@ from memagent.service.access import Call
 from memagent.service.problems import precondition_failed
 
 T = TypeVar("T")
-_write_item: Final = MemoryItem.__pydantic_serializer__.to_json
 _JSON: Final = "application/json"
 _REFUSALS: Final = {
     400: "A cursor or body that cannot be read",
@@ -81,19 +80,17 @@ def record(
 def hits_response(found: Iterable[tuple[MemoryItem, float]]) -> Response:
     """Hits that need no explanation, written as `Hits` would be, without making a record of each."""
     return Response(
-        b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in found) + b"]}",
+        to_json(
+            {
+                "hits": [
+                    {"id": item.id, "kind": "item", "score": score, "item": item, "event": None}
+                    for item, score in found
+                ]
+            }
+        ),
         200,
         None,
         _JSON,
-    )
-
-
-def _hit_json(item: MemoryItem, score: float) -> bytes:
-    shown = _write_item(item)
-    return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (
-        to_json(item.id),
-        to_json(score),
-        shown,
     )
 
 

@@ -44,7 +44,7 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
             created_at=system_clock(),
         )
         return record(
-            await run_in_threadpool(call.service.database.add_snapshot, call.scope, info), 201
+            await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201
         )
 
     return await call.once(work)
@@ -57,7 +57,7 @@ async def list_snapshots(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """Snapshots, oldest first."""
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     items, further = page(
         call, infos, id_of=lambda info: info.id, limit=limit, cursor=cursor, listing="snapshots"
     )
@@ -83,7 +83,7 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
             await agent.memory.restore(await _snapshot(info, agent.bank))
         return record(info)
 
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     known = next((info for info in infos if info.id == snapshot_id), None)
 
     def keep(entry: Entry) -> Response | None:
@@ -134,7 +134,7 @@ async def diff(
 
 
 async def _info(snapshot_id: str, call: Call) -> SnapshotInfo:
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     found = next((info for info in infos if info.id == snapshot_id), None)
     if found is None:
         raise MemoryNotFound(f"no snapshot {snapshot_id!r} for user {call.scope.user_id!r}")

@@ -155,7 +155,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """The user's jobs, the newest first."""
-    jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
+    jobs = await run_in_threadpool(call.service.jobs.table.of_user, call.scope.user_id)
     items, further = page(
         call, jobs, id_of=lambda job: job.id, limit=limit, cursor=cursor, listing="jobs"
     )
@@ -196,7 +196,7 @@ async def get_file(job_id: Id, number: int, call: Reader) -> Response:
 
 async def file_response(service: Service, job: Job, number: int) -> Response:
     """A file of an export. Raises `MemoryNotFound`."""
-    file = await service.jobs.export_file(job, number)
+    file = await service.jobs.work.export_file(job, number)
     if file is None:
         raise MemoryNotFound(f"job {job.id!r} has no file {number}")
     size, content = file

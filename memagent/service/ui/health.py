@@ -105,7 +105,7 @@ async def act(seen: Annotated[Viewer, Depends(viewer("admin"))]) -> Response:
 
 async def _show(seen: Viewer, *, verified: list[str] | None = None) -> Response:
     service = seen.service
-    counts = await run_in_threadpool(service.database.job_counts)
+    counts = await run_in_threadpool(service.jobs.table.counts)
     admin = seen.may("admin")
     return page(
         seen.request,

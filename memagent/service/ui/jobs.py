@@ -31,7 +31,7 @@ async def list_jobs(
     cursor: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
     """The jobs, the newest first."""
-    jobs = await run_in_threadpool(seen.service.database.jobs_of, seen.scope.user_id)
+    jobs = await run_in_threadpool(seen.service.jobs.table.of_user, seen.scope.user_id)
     listed, further = cut(
         seen.call,
         jobs,

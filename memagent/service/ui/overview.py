@@ -46,7 +46,7 @@ async def overview(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> R
         degraded = agent.bank.degraded
     latest = [(row, told) for row in reversed(rows) if (told := _told(row)) is not None][:_LAST]
     service = seen.service
-    counts = await run_in_threadpool(service.database.job_counts)
+    counts = await run_in_threadpool(service.jobs.table.counts)
     return page(
         seen.request,
         "overview.html",

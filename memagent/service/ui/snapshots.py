@@ -175,7 +175,7 @@ async def _one(
 
 
 async def _infos(seen: Viewer) -> list[SnapshotInfo]:
-    return await run_in_threadpool(seen.service.database.snapshots, seen.scope)
+    return await run_in_threadpool(seen.service.snapshots.of, seen.scope)
 
 
 async def _info(seen: Viewer, snapshot_id: str) -> SnapshotInfo:

@@ -60,7 +60,7 @@ async def act(seen: Annotated[Viewer, Depends(viewer("memory:read"))]) -> Respon
                 return await _show(seen, status=422, fault=fault)
         case _:
             raise InputError("the form names nothing to do")
-    job = await seen.service.jobs.take(scope, kind, request_key=uuid.uuid4().hex)
+    job = await seen.service.jobs.accept(scope, kind, request_key=uuid.uuid4().hex)
     note = "The export has begun." if kind is JobKind.EXPORT else "The erasure has begun."
     return go(seen, f"/ui/jobs/{job.id}", note=note)
 

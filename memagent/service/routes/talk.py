@@ -56,7 +56,7 @@ async def remember(
     async def work() -> Response:
         session = await _session(body, call)
         jobs = call.service.jobs
-        job, fresh = await jobs.take_session(call.scope, session)
+        job, fresh = await jobs.accept_session(call.scope, session)
         if job.state is JobState.FAILED:
             job = job.model_copy(update={"state": JobState.QUEUED})
         if wait:

@@ -27,8 +27,9 @@ _MOST_REPORTED: Final = 20
 
 
 def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
-    """What is wrong with the scope's log, each line naming a sequence, the first bad
-    one first; [] when nothing is.
+    """Return what is wrong with the scope's log, the first bad sequence first.
+
+    Each line names a sequence; [] when nothing is wrong.
 
     A scope that was never written to is in order. At most 20 lines.
     """

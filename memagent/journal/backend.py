@@ -1,5 +1,6 @@
-"""The seam between the journal and a database: what differs from one kind to the next,
-as one value.
+"""The interface between the journal and a database.
+
+One value holds what differs from one kind of database to the next.
 
 Everything else (entries, digests, chain, grouping, pages, audit) is written once
 against it. A backend names one database; it holds no connection of its own, and the
@@ -57,7 +58,7 @@ class DriverCursor(Protocol):
         ...
 
     def fetchone(self) -> Any:
-        """The next row, None when there is none."""
+        """Return the next row, None when there is none."""
         ...
 
     def close(self) -> None:
@@ -66,8 +67,9 @@ class DriverCursor(Protocol):
 
 
 class DriverConnection(Protocol):
-    """What the writer needs of a driver's connection; it begins and ends transactions
-    by statements.
+    """The part of a driver's connection that the writer needs.
+
+    It begins and ends transactions by statements.
     """
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
@@ -75,7 +77,7 @@ class DriverConnection(Protocol):
         ...
 
     def cursor(self) -> Any:
-        """A new `DriverCursor`."""
+        """Make a new `DriverCursor`."""
         ...
 
     def close(self) -> None:
@@ -134,7 +136,7 @@ class Backend(Protocol):
         ...
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """What an error means to a caller, with the place and what to do."""
+        """Translate an error for the caller, with the place and what to do."""
         ...
 
     def worth_another_try(self, exc: Exception) -> bool:
@@ -144,18 +146,19 @@ class Backend(Protocol):
     # ---- writing, all from one thread
 
     def writing_engine(self) -> Engine:
-        """An engine for making and migrating the schema; its transactions exclude other makers."""
+        """Make an engine for making and migrating the schema; its transactions exclude other makers."""
         ...
 
     def connect(self) -> DriverConnection:
-        """A connection whose commits are durable."""
+        """Open a connection whose commits are durable."""
         ...
 
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
     ) -> Mapping[ScopeKey, Tip]:
-        """Begin a transaction that may write to these scopes alone; their ends, as far
-        as they are known now.
+        """Begin a transaction that may write to these scopes alone.
+
+        Returns their ends, as far as they are known now.
         """
         ...
 
@@ -166,8 +169,9 @@ class Backend(Protocol):
         ...
 
     def last_erasure(self, cursor: DriverCursor) -> str:
-        """The mark of the last erasure; no other can happen before this transaction
-        ends. "" where other processes cannot erase.
+        """Return the mark of the last erasure; "" where other processes cannot erase.
+
+        No other erasure can happen before this transaction ends.
         """
         ...
 
@@ -176,27 +180,31 @@ class Backend(Protocol):
         ...
 
     def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
-        """Move the write-ahead log along where that is the writer's task; whether
-        nothing is left of it.
+        """Move the write-ahead log along where that is the writer's task.
+
+        Returns whether nothing is left of it.
         """
         ...
 
     def scrub(self, connection: DriverConnection) -> bool:
-        """Take deleted rows out of the files, as far as the database lets us; whether
-        that was done.
+        """Take deleted rows out of the files, as far as the database allows.
+
+        Returns whether that was done.
         """
         ...
 
     def prune_responses(self, before_us: int) -> int:
-        """Delete first responses older than a moment over a connection of its own, in
-        short transactions, from any thread; their number.
+        """Delete first responses older than a moment; return their number.
+
+        Uses a connection of its own and short transactions; may be called from any
+        thread.
         """
         ...
 
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:
-        """An engine for `reading`; given back with `release_engine`."""
+        """Make an engine for `reading`; give it back with `release_engine`."""
         ...
 
     def release_engine(self, engine: Engine) -> None:
@@ -204,14 +212,14 @@ class Backend(Protocol):
         ...
 
     def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
-        """A connection that reads the scopes with these digests, or `WHOLE_STORE`."""
+        """Open a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
         ...
 
     def heads(self, engine: Engine) -> Heads:
-        """What answers for the ends of logs."""
+        """Make the object that answers for the ends of logs."""
         ...
 
 
 def corrupt(place: object, what: str) -> StoreCorrupt:
-    """The error for a database that is readable but is not what it should be."""
+    """Make the error for a database that is readable but damaged, or not ours."""
     return StoreCorrupt(f"{place}: {what}; {ADVICE}")

@@ -1,5 +1,4 @@
-"""The writing connection of a database: committing groups of appends, checkpoints,
-scrubbing after erasures, and connecting again.
+"""The writing connection of a database: commits, checkpoints, scrubbing, reconnection.
 
 Erasing is more than deleting: databases leave what was deleted in their files. So after
 an erasure the backend scrubs them (SQLite is rebuilt with `VACUUM`, which takes time in

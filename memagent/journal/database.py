@@ -1,5 +1,7 @@
-"""What every journal in a SQL database does: appends, reads, the audit, first
-responses, the cache of vectors, the embedder's claim.
+"""The journal in a SQL database, of whichever kind.
+
+It appends, reads and audits, and keeps first responses, the cache of vectors and the
+embedder's claim.
 
 `expect` is decided inside the transaction, so two writers never both get a sequence, in
 one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
@@ -179,7 +181,9 @@ class DatabaseJournal:
         return await asyncio.to_thread(self._reader.scopes)
 
     def verify(self, scope: Scope) -> list[str]:
-        """What is wrong with the scope's chain of hashes and its payloads, the first bad sequence first; [] when nothing is.
+        """Return what is wrong with the scope's hashes and payloads, the first bad sequence first.
+
+        [] when nothing is wrong.
 
         Blocks.
         """
@@ -187,8 +191,9 @@ class DatabaseJournal:
         return self._reader.verify(scope_key(scope))
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the
-        scope has not seen it.
+        """Return the first response to the request with this idempotency key.
+
+        None when the scope has not seen the key.
         """
         self._check()
         return self._reader.response(scope_key(scope), key)
@@ -205,8 +210,9 @@ class DatabaseJournal:
             raise self._backend.error(exc, "deleting old responses in") from exc
 
     def claimed_embedder(self) -> tuple[str, int] | None:
-        """(id, width) of the embedder this store's vectors come from, None when none
-        was claimed yet.
+        """Return (id, width) of the embedder that this store's vectors come from.
+
+        None when no embedder was claimed yet.
         """
         self._check()
         value = (
@@ -218,8 +224,10 @@ class DatabaseJournal:
         return embedder_id, int(dim)
 
     def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Say whose vectors this store holds; the first claim stays unless `force`
-        (after embedding anew) or nothing is stored yet.
+        """Claim the store's vectors for an embedder.
+
+        The first claim stays unless `force` is set (after embedding anew) or nothing is
+        stored yet.
 
         Raises `ConfigError` naming both embedders and the way out when another one was
         claimed.
@@ -250,8 +258,9 @@ class DatabaseJournal:
 
     @property
     def scrub_due(self) -> bool:
-        """Whether bytes of something erased may still lie in the files, because the
-        disk or a long reader was in the way.
+        """Whether erased bytes may still lie in the files.
+
+        The disk or a long reader was in the way.
         """
         return self._writer is not None and self._writer.committer.scrub_due
 

@@ -1,5 +1,6 @@
-"""One writing process a store: an exclusive lock on a file beside the database, with
-the holder's process id in it.
+"""One writing process for a store: an exclusive lock on a file beside the database.
+
+The file holds the process id of the holder.
 
 The kernel keeps the lock, so a killed process leaves none behind, and the file itself
 may stay. The lock belongs to the open file: a forked child drops its copy with
@@ -98,7 +99,7 @@ class FileLock:
             time.sleep(_POLL_S)
 
     def holder(self) -> int | None:
-        """The process id written by whoever took the lock last; None when there is none."""
+        """Return the process id written by the last holder; None when there is none."""
         for _ in range(3):  # a new holder writes its id just after it takes the lock
             try:
                 written = self.path.read_text(encoding="ascii", errors="replace").strip()

@@ -131,8 +131,9 @@ class MemoryJournal:
             return sorted((log.scope for log in self._logs.values()), key=lambda scope: scope.key)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the
-        scope has not seen it.
+        """Return the first response to the request with this idempotency key.
+
+        None when the scope has not seen the key.
         """
         log = self._logs.get(scope_key(scope))
         return None if log is None else log.responses.get(key)

@@ -109,7 +109,7 @@ class JournalReader:
             raise self._backend.error(exc, "reading") from exc
 
     def page(self, scope: ScopeKey, after: int) -> Page:
-        """The rows after a sequence, at most a page of them.
+        """Read the rows after a sequence, at most a page of them.
 
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
@@ -168,7 +168,7 @@ class JournalReader:
         return sorted(found, key=lambda scope: scope.key)
 
     def response(self, scope: ScopeKey, key: str) -> StoredResponse | None:
-        """The first response kept under an idempotency key."""
+        """Return the first response kept under an idempotency key."""
         if not self.ready():
             return None
         digest = scope_digest(scope)
@@ -177,7 +177,7 @@ class JournalReader:
         return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
 
     def meta(self, key: str) -> str | None:
-        """A property of the store, None when it was never set."""
+        """Return a property of the store, None when it was never set."""
         if not self.ready():
             return None
         with self._connected() as connection:
@@ -201,12 +201,12 @@ class JournalReader:
         return known
 
     def ask(self, question: Callable[[Connection], T]) -> T:
-        """What a function answers that is given a connection which sees no scope."""
+        """Call a function with a connection that sees no scope; return its result."""
         with self._connected(VECTORS_ONLY) as connection:
             return question(connection)
 
     def verify(self, scope: ScopeKey) -> list[str]:
-        """What is wrong with the scope's log; see `audit_scope`."""
+        """Return what is wrong with the scope's log; see `audit_scope`."""
         from memagent.journal.audit import audit_scope
 
         if not self.ready():

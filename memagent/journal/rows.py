@@ -65,7 +65,7 @@ class IdempotencyKeyUsed(StoreError):
 
 
 def system_clock() -> datetime:
-    """The present moment in UTC."""
+    """Return the present moment in UTC."""
     return datetime.now(UTC)
 
 
@@ -75,25 +75,26 @@ def to_microseconds(moment: datetime) -> int:
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """The inverse of `to_microseconds`."""
+    """Convert microseconds since 1970 to a moment in UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def scope_key(scope: Scope) -> ScopeKey:
-    """The scope as a plain tuple, quick to hash."""
+    """Return the scope as a plain tuple, quick to hash."""
     return (scope.user_id, scope.agent_id, scope.run_id)
 
 
 @lru_cache(maxsize=8_192)
 def scope_digest(key: ScopeKey) -> str:
-    """64 hex digits that name a scope; no two scopes share them, whatever characters
-    their ids have.
+    """Return the 64 hex digits that name a scope.
+
+    No two scopes share them, whatever characters their ids have.
     """
     return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()
 
 
 def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
-    """The error for an append that built on a head which is no longer the last."""
+    """Make the error for an append that built on a head which is no longer the last."""
     return VersionConflict(
         f"scope {key} is at sequence {actual}, not at {expected}: read what was written in between and try again",
         expected=expected,
@@ -102,7 +103,7 @@ def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The entry as UTF-8 JSON.
+    """Encode an entry as UTF-8 JSON.
 
     Raises `InputError` when reading it back would not give the same entry.
 
@@ -127,7 +128,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(body: bytes) -> Entry:
-    """The inverse of `encode_entry`.
+    """Decode what `encode_entry` made.
 
     Raises `pydantic_core.ValidationError` for anything else.
     """
@@ -140,12 +141,12 @@ def payload_digest(salt: bytes, body: bytes) -> bytes:
 
 
 def first_chain(digest: str) -> bytes:
-    """The chain hash before the first row of the scope with that digest (32 bytes)."""
+    """Return the chain hash before the first row of the scope with that digest (32 bytes)."""
     return hashlib.sha256(b"memagent/journal/1/" + digest.encode()).digest()
 
 
 def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest: bytes) -> bytes:
-    """The chain hash of a header that follows one with the chain hash `previous` (32 bytes)."""
+    """Return the chain hash of a header that follows one with the hash `previous` (32 bytes)."""
     label = kind.encode()
     return hashlib.sha256(
         previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest
@@ -153,8 +154,9 @@ def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest
 
 
 def vector_crc(embedder_id: str, digest: str, blob: bytes) -> int:
-    """CRC-32 over a cached vector and its key, so that a flipped bit anywhere makes the
-    row unknown.
+    """Return the CRC-32 of a cached vector and its key.
+
+    A flipped bit anywhere makes the row unknown.
     """
     return zlib.crc32(f"{embedder_id}\x00{digest}\x00".encode() + blob)
 

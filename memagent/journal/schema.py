@@ -46,8 +46,9 @@ metadata = MetaData()
 
 
 def version_table(name: str) -> Table:
-    """Alembic's own table, as Alembic would make it; apart from the metadata of the
-    other tables, which Alembic compares.
+    """Make the table of Alembic's revisions, as Alembic would make it.
+
+    It is apart from the metadata of the other tables, which Alembic compares.
     """
     return Table(
         name,

@@ -1,5 +1,4 @@
-"""Bringing a database to the schema this version knows: make a new one, migrate an
-older one, refuse the rest.
+"""Bringing a database to the schema of this version: create, migrate, or refuse it.
 
 Whatever is refused has not been written to. Making and migrating are one transaction
 each, so a crash leaves the old state or the new.

@@ -51,7 +51,7 @@ def begin_with(engine: Engine, statement: str) -> None:
 
 
 def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:
-    """An INSERT that overwrites a row with the same primary key.
+    """Make an INSERT that overwrites a row with the same primary key.
 
     Raises `NotImplementedError` for a dialect not thought of.
     """
@@ -122,7 +122,7 @@ def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
 
 
 def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
-    """The statement as text whose placeholders stand for the parameters in this order."""
+    """Compile a statement to text whose placeholders stand for the parameters in this order."""
     if not isinstance(statement, ClauseElement):
         raise TypeError(f"not a compilable statement: {statement!r}")
     compiled = statement.compile(dialect=dialect, column_keys=list(order))
@@ -133,7 +133,8 @@ def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
 
 
 class Statements:
-    """Text of what the writer runs, for one dialect with positional parameters;
+    """The text of the writer's statements for one dialect with positional parameters.
+
     `arrays` as the module says.
     """
 

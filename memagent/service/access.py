@@ -1,5 +1,4 @@
-"""Who a request is from and which memory it is about: the dependency of every route
-that touches a memory.
+"""The caller of a request and the memory it is about, as a dependency of the routes.
 
 The user comes from the key. A request may name another (`user_id`) only with a key that
 is bound to none; which memory of a user, is said by `agent_id` and `run_id`. Without
@@ -56,7 +55,7 @@ RequestKey = Annotated[
 
 
 def service_of(connection: HTTPConnection) -> Service:
-    """The service a connection belongs to."""
+    """Return the service a connection belongs to."""
     service: Service = connection.app.state.service
     return service
 
@@ -88,7 +87,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 def metered(service: Service, caller: Caller) -> Caller:
-    """The caller, with this request counted.
+    """Count this request of the caller.
 
     Raises `ServiceError` (`too_many_requests`).
     """
@@ -123,7 +122,7 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
 
 @lru_cache(maxsize=256)
 def _name_in(host: str) -> str | None:
-    """The name in a Host header."""
+    """Return the name in a Host header."""
     return urlsplit(f"//{host}").hostname
 
 
@@ -152,7 +151,7 @@ class Call:
         )
 
     def agent(self) -> AbstractContextManager[AsyncAgent]:
-        """The agent on this memory, kept open meanwhile."""
+        """Open the agent on this memory and keep it open meanwhile."""
         return self.service.banks.agent(self.scope)
 
     @property
@@ -167,8 +166,7 @@ class Call:
         *,
         keep: Callable[[Entry], Response | None] | None = None,
     ) -> Response:
-        """The response of `work`, or the first one when the request was made before
-        with the same idempotency key.
+        """Return the response of `work`, or the stored response to the same request.
 
         `keep` makes the response out of the journal entry that the work appends; it is
         written along with that entry. Raises `ServiceError` when the key was used for
@@ -181,7 +179,7 @@ class Call:
 
 
 def may(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """The dependency of a route: the caller must be allowed all of `needed`."""
+    """Make the dependency of a route whose caller must be allowed all of `needed`."""
     wanted = frozenset(needed)
 
     async def call(
@@ -215,7 +213,7 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
 def named_call(
     request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None
 ) -> Call:
-    """A request about a memory, whatever the caller may do there.
+    """Make the call about a memory, whatever the caller may do there.
 
     Raises `ServiceError`, `InputError`.
     """
@@ -251,7 +249,7 @@ def _call(
 
 @lru_cache(maxsize=8_192)
 def _scope_of(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
-    """A memory's name, checked once for those who come again.
+    """Return a memory's name, checked once for those who come again.
 
     Raises `ValidationError`.
     """

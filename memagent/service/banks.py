@@ -44,8 +44,9 @@ class Banks:
         return len(self._open)
 
     def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
-        """The agent of a scope, kept open as long as it is in use; enter it before
-        anything else happens.
+        """Return the agent of a scope, which stays open as long as it is in use.
+
+        Enter it before anything else happens.
         """
         found = self._open.get(scope.key)
         if found is None:

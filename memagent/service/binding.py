@@ -1,6 +1,4 @@
-"""The address that the service listens on: checks before it is bound, uvicorn's
-settings, and the line that says where the service is.
-"""
+"""The address of the service: checks before it is bound, and uvicorn's settings."""
 
 from __future__ import annotations
 

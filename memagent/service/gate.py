@@ -167,8 +167,9 @@ def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _route_of(scope: Scope) -> str:
-    """The template of the route that answered; routers nested in others are named by
-    the outer one's prefix.
+    """Return the template of the route that answered, for log and metrics.
+
+    Routers nested in others are named by the outer one's prefix.
     """
     route = scope.get("route")
     path = getattr(route, "path", None)
@@ -176,8 +177,10 @@ def _route_of(scope: Scope) -> str:
 
 
 def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
-    """One line of JSON; nothing in it needs escaping, since none of it is the caller's
-    but the id, which has been checked.
+    """Log a request as one line of JSON.
+
+    Nothing in it needs escaping: only the id comes from the caller, and it has been
+    checked.
     """
     method = scope["method"] if scope["method"] in METHODS else "OTHER"
     trace = trace_id()

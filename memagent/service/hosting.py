@@ -1,5 +1,4 @@
-"""The service while it runs: the open store, the memories in use, keys, jobs, limits
-and figures.
+"""The service while it runs: store, open memories, keys, jobs, limits and figures.
 
 It is made before the event loop runs, so that a store that cannot be opened is reported
 in one line; `start` and `stop` are the service's lifespan.

@@ -109,7 +109,7 @@ class McpMount:
 
 
 def _named(request: Request, name: str) -> str | None:
-    """What the query calls the user, agent or run, or else the header."""
+    """Read the user, agent or run from the query, or else from the header."""
     return request.query_params.get(name) or request.headers.get(_NAMED_BY[name])
 
 
@@ -119,8 +119,9 @@ def _agent_of(request: Any) -> AsyncAgent:
 
 
 class _Discreet(logging.Handler):
-    """Tells where the vendor's code had trouble and of what kind; its own messages may
-    hold somebody's words.
+    """A log handler that reports where the vendor's code had trouble and of what kind.
+
+    Its own messages may hold text of users.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""Counters and histograms in Prometheus' text format, by hand: a handful of series with
-bounded labels need no library.
+"""Counters and histograms in Prometheus' text format.
+
+They are written by hand: a handful of series with bounded labels needs no library.
 
 Routes are named by their templates (or `unmatched`), methods by the ones HTTP knows; no
 label ever carries what a caller chose.

@@ -1,5 +1,6 @@
-"""What language models cost the service: figures for `/metrics`, a log line a call, and
-the sum of every request and job.
+"""The cost of language models: figures for `/metrics`, a log line a call, and sums.
+
+Every request and job has a sum of its own.
 
 Counts, never words. Labels are bounded: roles are ours, and of the models the first
 twenty by name are told apart, later ones are `other`. The sum goes to a place that the
@@ -70,7 +71,7 @@ class ModelFigures:
         return model
 
     def series(self) -> Iterable[Series]:
-        """The counters for Prometheus."""
+        """Return the counters for Prometheus."""
         calls = (
             (_labels(role, name, "outcome", more), n)
             for (role, name, more), n in sorted(self._calls.items())
@@ -175,15 +176,16 @@ class MeteredModel:
 
 
 def spent_in(place: MutableMapping[str, Any]) -> dict[str, Any]:
-    """What was spent below a place, for its log line; {} when no model was asked."""
+    """Return what was spent below a place, for its log line; {} when no model was asked."""
     usage: Usage | None = place.get(_SPENT)
     return {} if usage is None else {"model_calls": usage.calls, **_tokens_of(usage)}
 
 
 @contextmanager
 def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
-    """One try of a job: its model calls are added up, and told with what is put into
-    the line when it ends.
+    """Log one try of a job when it ends, with its model calls added up.
+
+    The line also holds what the block puts into the yielded dict.
     """
     place: dict[str, Any] = {}
     line: dict[str, Any] = {"job_id": job_id, "kind": kind, "attempt": attempt, "outcome": "ok"}

@@ -1,5 +1,6 @@
-"""Several worker processes on one address: they share the listening socket, and a store
-that several processes may write to.
+"""Several worker processes on one address.
+
+They share the listening socket, and a store that several processes may write to.
 
 The supervisor binds the address, starts the workers, says so once all of them serve,
 replaces one that has died, and stops them all. It serves nothing itself. It releases the

@@ -1,5 +1,6 @@
-"""A networked vector index as a projection of the journal: kept level with it, checked,
-and done without while it is not.
+"""A networked vector index as a projection of the journal.
+
+It is kept level with the journal, checked, and bypassed while it is not.
 
 The journal is the truth and a bank holds all of its own items, so a networked index may
 fail, lag or be deleted at any time: searches then go over the bank's own view, which
@@ -34,8 +35,9 @@ _MODULUS: Final = 1 << (8 * _CHECK_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an index is level with: a journal sequence, how many rows that makes, and
-    the digest of them all (32 hex digits).
+    """The state an index is level with: a journal sequence, a number of rows, their digest.
+
+    The digest (32 hex digits) is over all rows.
     """
 
     seq: int
@@ -43,8 +45,9 @@ class Applied:
     digest: str
 
     def agrees(self, other: Applied | None) -> bool:
-        """Whether both stand for the same rows; the sequence may differ, since many
-        entries change no row.
+        """Tell whether both stand for the same rows.
+
+        The sequence may differ, since many entries change no row.
         """
         return other is not None and (self.count, self.digest) == (other.count, other.digest)
 
@@ -67,7 +70,7 @@ class AppliedIndex(VectorIndex, Protocol):
     """
 
     async def applied(self) -> tuple[Applied | None, int]:
-        """The mark, and how many rows of the scope are really there."""
+        """Return the mark, and the true number of the scope's rows."""
         ...
 
     async def inventory(self) -> dict[str, int] | None:
@@ -77,8 +80,9 @@ class AppliedIndex(VectorIndex, Protocol):
     async def write(
         self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
     ) -> None:
-        """Write rows, take ids out, and store the mark last; nothing replaces or
-        removes what came from a later sequence.
+        """Write rows, take ids out, and store the mark last.
+
+        Nothing replaces or removes what came from a later sequence.
         """
         ...
 
@@ -92,8 +96,9 @@ class AppliedIndex(VectorIndex, Protocol):
 
 
 def row_check(row: IndexRow) -> int:
-    """A number (128 bits) over an item version and its vector; the digest of an index
-    is the sum over its rows.
+    """Return a number (128 bits) over an item version and its vector.
+
+    The digest of an index is the sum over its rows.
     """
     told = hashlib.sha256(row.item.model_dump_json().encode())
     told.update(row.vector.tobytes())
@@ -181,8 +186,9 @@ class IndexProjection:
     async def propose(
         self, vector: Vector, *, k: int, where: Filter | None, seq: int
     ) -> frozenset[str] | None:
-        """Ids of the k nearest for a state at `seq`; None when the index is not to be
-        relied on and the search is to be done here.
+        """Return the ids of the k nearest for a state at `seq`.
+
+        None when the index cannot be relied on and the bank has to search itself.
         """
         level = self._level
         if self._pending or self.failure is not None or (self._kept is not None and level is None):

@@ -1,5 +1,6 @@
-"""A vector index in Qdrant: one collection for all users, the tenant in every point and
-every filter.
+"""A vector index in Qdrant: one collection for all users, kept apart by tenant.
+
+The tenant stands in every point and every filter.
 
 Qdrant proposes, exactly and not by its approximate graph (none is built), and the index
 decides: it checks that candidates are rows of this scope that pass the filter, and

@@ -1,5 +1,6 @@
-"""Running Alembic from the package, without an ini file: the connection is handed in
-and its transaction stays the caller's.
+"""Running Alembic from the package, without an ini file.
+
+The connection is handed in, and its transaction stays the caller's.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""PostgreSQL behind the journal: any number of processes write, so nothing about the
-end of a log is remembered.
+"""The journal's database on a PostgreSQL server.
+
+Any number of processes write, so nothing about the end of a log is remembered.
 
 A transaction names its scopes (`row_security`), takes one advisory lock a scope, always
 in the same order, and only then reads their ends: one round trip. Whoever comes second
@@ -77,8 +78,9 @@ class PostgresBackend:
         return postgres_engine.worth_another_try(exc)
 
     def writing_engine(self) -> Engine:
-        """An engine of one connection at a time; a transaction waits for another
-        process that makes or migrates the schema.
+        """Make an engine of one connection at a time.
+
+        A transaction waits for another process that makes or migrates the schema.
         """
         engine = create_engine(
             "postgresql+psycopg://",
@@ -122,7 +124,7 @@ class PostgresBackend:
         ).rowcount
 
     def last_erasure(self, cursor: Any) -> str:
-        """Keeps the cache of vectors from being emptied until the transaction ends, then looks."""
+        """Keep the cache of vectors from being emptied until the transaction ends, then look."""
         cursor.execute(
             f"LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = '{ERASURE_KEY}'"
         )
@@ -137,7 +139,7 @@ class PostgresBackend:
         )
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
-        """The server's own business."""
+        """Do nothing: the server makes its checkpoints itself."""
         return True
 
     def scrub(self, connection: Any) -> bool:
@@ -154,8 +156,9 @@ class PostgresBackend:
         return not refusals
 
     def prune_responses(self, before_us: int) -> int:
-        """Some hundred scopes at a time, each named, since nobody sees first responses
-        of scopes that were not.
+        """Delete old responses of some hundred scopes at a time.
+
+        Each scope is named, since a transaction sees no responses of other scopes.
         """
         total = 0
         with closing(self.connect()) as connection:
@@ -173,16 +176,16 @@ class PostgresBackend:
         return total
 
     def reading_engine(self) -> Engine:
-        """The pool of this process, shared by all who read the same database."""
+        """Return the pool of this process, shared by all who read the same database."""
         return _ENGINES.acquire(self)
 
     def release_engine(self, engine: Engine) -> None:
-        """The last one to give it back closes its connections."""
+        """Release the pool; the last user closes its connections."""
         _ENGINES.release(self, engine)
 
     @contextmanager
     def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """A connection in a read-only transaction on one snapshot that sees these scopes alone."""
+        """Open a read-only transaction on one snapshot that sees these scopes alone."""
         statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_naming(seen)}"
         with _ran(engine, statement) as (connection, _):
             yield connection
@@ -193,8 +196,9 @@ class PostgresBackend:
 
 
 class AskedHeads:
-    """`Heads` by one statement each, so that whatever any process has acknowledged is
-    seen by the next read of any other.
+    """`Heads` by one statement each.
+
+    The next read of any process sees what another one has acknowledged.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -274,8 +278,9 @@ def pooled_engine(backend: PostgresBackend, size: int) -> Engine:
 
 @contextmanager
 def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
-    """A connection that has just run the statements, with their cursor; a transaction
-    they began is given up on leaving.
+    """Run statements; yield the connection and their cursor.
+
+    A transaction that they began is given up on leaving.
 
     A connection that had died in the pool is replaced once, and with it all the others
     that lie there.
@@ -304,9 +309,7 @@ def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection,
 
 
 def _naming(seen: Sequence[str]) -> str:
-    """The statement that names what a transaction is about: digests (hex digits) or a
-    sign of `journal_backend`.
-    """
+    """Make the statement that names the scopes of a transaction: digests, or a sign of `backend`."""
     return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
 
 
@@ -317,7 +320,8 @@ def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
 
 
 def _lock_key(digest: str) -> int:
-    """The 64-bit key of a scope's advisory lock; scopes that share one by chance merely
-    wait for each other.
+    """Return the 64-bit key of a scope's advisory lock.
+
+    Scopes that share one by chance merely wait for each other.
     """
     return int.from_bytes(bytes.fromhex(digest[:16]), signed=True)

@@ -71,7 +71,7 @@ def is_postgres_url(place: object) -> bool:
 
 
 def psycopg_module() -> Any:
-    """The driver. Raises `MissingExtra` when it is not installed."""
+    """Return the driver. Raises `MissingExtra` when it is not installed."""
     try:
         import psycopg
     except ImportError as exc:
@@ -80,7 +80,7 @@ def psycopg_module() -> Any:
 
 
 def parameters_of(url: str) -> dict[str, Any]:
-    """libpq's parameters from a URL.
+    """Read the parameters of libpq from a URL.
 
     Raises `ConfigError`, which does not repeat the URL, for it may hold a password.
     """
@@ -98,7 +98,7 @@ def parameters_of(url: str) -> dict[str, Any]:
 
 
 def label(url: str) -> str:
-    """The server and database of a URL, for messages and logs."""
+    """Return the server and database of a URL, for messages and logs."""
     found = parameters_of(url)
     host = found.get("host", "")
     user = f"{found['user']}@" if "user" in found else ""
@@ -110,7 +110,7 @@ def label(url: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The same URL without a password, wherever in it that stands."""
+    """Return the URL without a password, wherever in it that stands."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     query = "&".join(
@@ -120,7 +120,7 @@ def without_password(url: str) -> str:
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    """A connection whose transactions are begun by statements and whose commits are durable.
+    """Open a connection whose transactions begin by statements and whose commits are durable.
 
     Raises `psycopg.Error`.
     """
@@ -150,7 +150,7 @@ def worth_another_try(exc: Exception) -> bool:
 
 
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
-    """What an error of the driver or the pool means to a caller."""
+    """Translate an error of the driver or the pool for the caller."""
     cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     text = f"{doing} {place} failed: {' '.join(str(cause).split())}"
     if isinstance(exc, NoConnectionFree):
@@ -173,8 +173,9 @@ def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputErr
 
 
 def _unavailable(text: str, state: str) -> StoreUnavailable:
-    """The error, not retryable where the server answered that it will not let us in;
-    libpq tells that in words alone.
+    """Make the error, not retryable where the server refuses to let us in.
+
+    libpq reports that in words alone.
     """
     advice = next(
         (advice for words, advice in _REFUSALS if not state and re.search(words, text)), None

@@ -1,5 +1,4 @@
-"""The journal in PostgreSQL: the same log, written by any number of processes on any
-number of machines.
+"""The journal in PostgreSQL: one log, written by any number of processes and machines.
 
 An append takes the advisory lock of its scope, is decided against what is there, and is
 acknowledged after the server has made it durable. Every read asks for the end of the
@@ -24,8 +23,9 @@ _MOST_CONNECTIONS = 64
 
 
 class PostgresJournal(DatabaseJournal):
-    """A `Journal` in the database at a `postgresql://` URL; its tables are made when
-    they do not exist.
+    """A `Journal` in the database at a `postgresql://` URL.
+
+    Its tables are made when they do not exist.
 
     `pool` is how many connections a process keeps for reading at most; one more writes.
     `scrub` says what follows an erasure: `"vacuum"` frees the space, `"rewrite"` writes
@@ -58,7 +58,7 @@ class PostgresJournal(DatabaseJournal):
             )
 
     def examine(self) -> tuple[dict[str, str], list[str]]:
-        """What is worth knowing of the server, and what is wrong with how it is used.
+        """Return facts about the server, and what is wrong with how it is used.
 
         Blocks; raises `StoreError`s.
         """

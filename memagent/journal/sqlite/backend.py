@@ -1,5 +1,7 @@
-"""SQLite behind the journal: one process writes, so ends of logs are remembered; the
-writer moves the write-ahead log along.
+"""The journal's database in a SQLite file.
+
+One process writes, so ends of logs are remembered; the writer moves the write-ahead log
+along.
 
 `Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any
 other connection commits, and looks a head up only when it has moved.
@@ -66,7 +68,7 @@ class SqliteBackend:
         return sqlite_engine.writing_engine(self.path)
 
     def connect(self) -> sqlite3.Connection:
-        """The writing connection, durable as asked."""
+        """Open the writing connection, durable as asked."""
         connection = sqlite_engine.connect_for_writing(self.path)
         sqlite_engine.make_durable(connection, self.synchronous)
         return connection
@@ -93,22 +95,25 @@ class SqliteBackend:
         return connection.in_transaction
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
-        """Copy the write-ahead log into the database; all of it, waiting for readers,
-        when asked to or when it has grown long.
+        """Copy the write-ahead log into the database.
+
+        Copies all of it, waiting for readers, when asked to or when it has grown long.
         """
         mode = "TRUNCATE" if whole or sqlite_engine.wal_is_long(self.path) else "PASSIVE"
         busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         return not busy
 
     def scrub(self, connection: Any) -> bool:
-        """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages,
-        even with `secure_delete`.
+        """Rebuild the file.
+
+        SQLite leaves copies of moved rows in the gaps of pages, even with
+        `secure_delete`.
         """
         connection.execute("VACUUM")
         return True
 
     def prune_responses(self, before_us: int) -> int:
-        """A thousand rows at a time, so that the writer never waits long."""
+        """Delete a thousand rows at a time, so that the writer never waits long."""
         total = 0
         with (
             FORK_GATE.inside(),
@@ -121,7 +126,7 @@ class SqliteBackend:
                     return total
 
     def reading_engine(self) -> Engine:
-        """An engine of its own."""
+        """Make an engine of its own."""
         return sqlite_engine.reading_engine(self.path)
 
     def release_engine(self, engine: Engine) -> None:
@@ -130,8 +135,9 @@ class SqliteBackend:
 
     @contextmanager
     def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """A read-only connection; statements name the scope that they read, and nothing
-        else keeps scopes apart.
+        """Open a read-only connection.
+
+        Statements name the scope that they read, and nothing else keeps scopes apart.
         """
         with FORK_GATE.inside(), engine.connect() as connection:
             yield connection
@@ -142,8 +148,9 @@ class SqliteBackend:
 
 
 class WatchedHeads:
-    """`Heads` that are looked up again only after another connection has committed; a
-    known one costs microseconds.
+    """`Heads` that are looked up again only after another connection has committed.
+
+    A known head costs microseconds.
     """
 
     def __init__(self, path: Path) -> None:

@@ -60,7 +60,7 @@ _UNAVAILABLE: Final = frozenset(
 
 
 def database_path(url_or_path: str | os.PathLike[str]) -> Path:
-    """The database file meant by a path or an `sqlite:///` URL, with links resolved.
+    """Return the database file of a path or an `sqlite:///` URL, with links resolved.
 
     Raises `ConfigError` for anything else.
     """
@@ -132,7 +132,7 @@ def _making(path: Path) -> Generator[None]:
 
 
 def connect_for_writing(path: Path) -> sqlite3.Connection:
-    """A connection that may write. Nothing is written by connecting."""
+    """Open a connection that may write. Connecting writes nothing."""
     connection = _connect(_uri(path, "rw"))
     try:
         connection.execute("PRAGMA secure_delete = ON")
@@ -146,9 +146,7 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def writing_engine(path: Path) -> Engine:
-    """An engine over `connect_for_writing` whose transactions begin IMMEDIATE; for
-    making and migrating the schema.
-    """
+    """Make an engine for making and migrating the schema; its transactions begin IMMEDIATE."""
     engine = create_engine(
         "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
     )
@@ -163,8 +161,9 @@ def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> No
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
-    """A read-only connection; to an immutable view of a database at rest where SQLite
-    cannot share it.
+    """Open a read-only connection.
+
+    It goes to an immutable view of a database at rest where SQLite cannot share it.
     """
     connection = _connect(_uri(path, "ro"))
     try:
@@ -183,7 +182,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def reading_engine(path: Path) -> Engine:
-    """An engine over `connect_for_reading`, each statement by itself."""
+    """Make an engine over `connect_for_reading`, each statement by itself."""
     return create_engine(
         "sqlite://",
         creator=lambda: connect_for_reading(path),
@@ -202,14 +201,15 @@ def _wal_bytes(path: Path) -> int:
 
 
 def wal_is_long(path: Path) -> bool:
-    """Whether the write-ahead log has outgrown its limit because readers kept it from
-    starting over.
+    """Tell whether the write-ahead log has outgrown its limit.
+
+    It does when readers keep it from starting over.
     """
     return _wal_bytes(path) > _WAL_LIMIT_BYTES
 
 
 def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputError:
-    """What an error of the database means to a caller, with the path and what to do."""
+    """Translate an error of the database for the caller, with the path and what to do."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     text = f"{doing} {path} failed: {cause}"
     if not isinstance(cause, sqlite3.Error):

@@ -1,5 +1,7 @@
-"""The journal in a SQLite file: an append-only log a scope, durable before it is
-acknowledged, shared by threads, read by other processes.
+"""The journal in a SQLite file: an append-only log a scope.
+
+An append is durable before it is acknowledged; threads share the journal, other
+processes read it.
 
 One process writes (`StoreLocked` for a second one) and in it one thread
 (`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
@@ -22,8 +24,9 @@ from memagent.protocols import Clock
 
 
 class SqlJournal(DatabaseJournal):
-    """A `Journal` in the SQLite database at a path or `sqlite:///` URL, made when it
-    does not exist.
+    """A `Journal` in the SQLite database at a path or `sqlite:///` URL.
+
+    The file is made when it does not exist.
 
     `read_only` opens need no lock and always succeed; they see what the writer commits.
     `lock_timeout_s` is how long to wait for another process to give the store up.

@@ -62,8 +62,9 @@ def upgrade() -> None:
 
 
 def _share_responses() -> None:
-    """A transaction sees the responses of the users it has named, and with "*" those
-    that are due to be deleted.
+    """Let a transaction see the responses of the users it has named.
+
+    With "*" it sees those that are due to be deleted.
     """
     op.create_table(
         "service_responses",

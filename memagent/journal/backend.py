@@ -29,7 +29,10 @@ nobody's words.
 """
 VECTORS_ONLY: Final = "-"
 """Named where no scope is read or written: the cache of vectors, and nothing of anybody."""
-ADVICE: Final = "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
+ADVICE: Final = (
+    "restore a backup, or save what is readable with `memagent export`; `memagent doctor` "
+    "tells what is wrong"
+)
 
 
 class Tip(NamedTuple):
@@ -42,28 +45,23 @@ class Tip(NamedTuple):
 
 
 class DriverCursor(Protocol):
-    """What the writer needs of a driver's cursor."""
+    """The part of a driver's cursor that the writer needs."""
 
     @property
     def rowcount(self) -> int:
         """Rows that the last statement changed."""
-        ...
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run one statement; gives the cursor."""
-        ...
 
     def executemany(self, statement: Any, rows: Any, /) -> Any:
         """Run one statement once a row."""
-        ...
 
     def fetchone(self) -> Any:
         """Return the next row, None when there is none."""
-        ...
 
     def close(self) -> None:
         """Give up the cursor."""
-        ...
 
 
 class DriverConnection(Protocol):
@@ -74,30 +72,25 @@ class DriverConnection(Protocol):
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run one statement; gives a cursor."""
-        ...
 
     def cursor(self) -> Any:
         """Make a new `DriverCursor`."""
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 class Heads(Protocol):
     """Answers for the last committed sequence of scopes. Thread-safe."""
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises what the driver raises.
         """
-        ...
 
     def close(self) -> None:
         """Give up its connection, if it has one."""
-        ...
 
 
 class Backend(Protocol):
@@ -109,49 +102,39 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """The place, for messages; never with a password."""
-        ...
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may write to it too, over a connection that may be slow or lost."""
-        ...
+        """Whether other processes write to it too, over a connection that may be lost."""
 
     @property
     def sql(self) -> Statements:
         """Text of the writer's statements."""
-        ...
 
     @property
     def page_rows(self) -> int:
         """Most rows that are read at once."""
-        ...
 
     @property
     def driver_error(self) -> type[Exception]:
         """The base of what its driver raises."""
-        ...
 
     def guard(self) -> AbstractContextManager[None]:
-        """Held around every use, so that no fork happens in the middle of it where that does harm."""
-        ...
+        """Keep forks out of the block, where a fork in the middle of a use does harm."""
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error for the caller, with the place and what to do."""
-        ...
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """Whether the same transaction may succeed when it is begun again at once."""
-        ...
+        """Tell whether the same transaction may succeed when it is begun again at once."""
 
     # ---- writing, all from one thread
 
     def writing_engine(self) -> Engine:
-        """Make an engine for making and migrating the schema; its transactions exclude other makers."""
-        ...
+        """Make an engine for the schema; its transactions exclude other processes."""
 
     def connect(self) -> DriverConnection:
         """Open a connection whose commits are durable."""
-        ...
 
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
@@ -160,38 +143,32 @@ class Backend(Protocol):
 
         Returns their ends, as far as they are known now.
         """
-        ...
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
         """Run a statement of `sql` for many rows; how many rows it changed."""
-        ...
 
     def last_erasure(self, cursor: DriverCursor) -> str:
         """Return the mark of the last erasure; "" where other processes cannot erase.
 
         No other erasure can happen before this transaction ends.
         """
-        ...
 
     def in_transaction(self, connection: DriverConnection) -> bool:
-        """Whether a transaction has to be rolled back."""
-        ...
+        """Tell whether a transaction has to be rolled back."""
 
     def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
         """Move the write-ahead log along where that is the writer's task.
 
         Returns whether nothing is left of it.
         """
-        ...
 
     def scrub(self, connection: DriverConnection) -> bool:
         """Take deleted rows out of the files, as far as the database allows.
 
         Returns whether that was done.
         """
-        ...
 
     def prune_responses(self, before_us: int) -> int:
         """Delete first responses older than a moment; return their number.
@@ -199,25 +176,20 @@ class Backend(Protocol):
         Uses a connection of its own and short transactions; may be called from any
         thread.
         """
-        ...
 
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:
         """Make an engine for `reading`; give it back with `release_engine`."""
-        ...
 
     def release_engine(self, engine: Engine) -> None:
         """Close the engine's connections once nobody uses it."""
-        ...
 
     def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
         """Open a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
-        ...
 
     def heads(self, engine: Engine) -> Heads:
         """Make the object that answers for the ends of logs."""
-        ...
 
 
 def corrupt(place: object, what: str) -> StoreCorrupt:

@@ -261,7 +261,8 @@ class Committer:
                 raise
             if self._connection is None:
                 raise StoreUnavailable(
-                    f"the connection to {self._backend.name} was lost during a commit and cannot be made again: whether the entries "
+                    f"the connection to {self._backend.name} was lost during a commit and "
+                    "cannot be made again: whether the entries "
                     "were written shows when the store is back"
                 ) from exc
 

@@ -56,7 +56,7 @@ class DatabaseJournal:
     ) -> None:
         self._backend = backend
         self.place = backend.name
-        """Where the journal is kept, for messages; never with a password."""
+        """The place of the journal, for messages; never with a password."""
         self.read_only = read_only
         self._clock = clock
         self._pid = os.getpid()
@@ -144,7 +144,9 @@ class DatabaseJournal:
         ]
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Rows after `seq` in order, a page at a time, up to what is committed when the last page is read.
+        """Yield the rows after `seq` in order, a page at a time.
+
+        The last page goes up to what is committed when it is read.
 
         Erased rows are left out.
 
@@ -159,9 +161,9 @@ class DatabaseJournal:
             seq, complete = page.last_seq, page.complete
 
     async def head(self, scope: Scope) -> int:
-        """Sequence of the last committed row, by whichever process; 0 when the scope is empty.
+        """Return the sequence of the last committed row; 0 when the scope is empty.
 
-        Costs microseconds where one process writes, and one round trip to a server.
+        Any process may have committed it. Costs microseconds where one process writes,
         """
         self._check()
         return (
@@ -176,7 +178,7 @@ class DatabaseJournal:
         return self._reader.head(key) if head is None else head
 
     async def scopes(self) -> list[Scope]:
-        """Every scope that has rows, in order of key."""
+        """Return every scope that has rows, in order of key."""
         self._check()
         return await asyncio.to_thread(self._reader.scopes)
 
@@ -237,8 +239,10 @@ class DatabaseJournal:
             return
         if known is not None and not force and self._reader.scopes():
             raise ConfigError(
-                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) "
-                "is configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  "
+                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} "
+                f"dimensions), but {embedder_id!r} ({dim} dimensions) "
+                "is configured; their vectors cannot be compared. Configure the first one "
+                "again, or embed the memory anew:  "
                 "memagent reembed"
             )
         if self._writer is not None:
@@ -279,7 +283,8 @@ class DatabaseJournal:
     def _check(self) -> None:
         if self._pid != os.getpid():
             raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open it anew in the child process"
+                f"the journal at {self.place} was opened before a fork; open it anew in the "
+                "child process"
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")
@@ -293,6 +298,7 @@ def _response(
     key, body_digest, response_json = idempotency
     if not entries or not 0 < len(key) <= _MAX_KEY_CHARS or len(body_digest) > _MAX_DIGEST_CHARS:
         raise InputError(
-            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, its digest at most {_MAX_DIGEST_CHARS}"
+            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, "
+            f"its digest at most {_MAX_DIGEST_CHARS}"
         )
     return StoredResponse(key, body_digest, response_json)

@@ -21,7 +21,8 @@ def _to_bytes(digest: str, vector: Vector) -> bytes:
     array = np.asarray(vector, dtype="<f4")
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise EmbeddingError(
-            f"the vector for text digest {digest!r} is not a finite one-dimensional array (shape {array.shape})"
+            f"the vector for text digest {digest!r} is not a finite one-dimensional array "
+            f"(shape {array.shape})"
         )
     return array.tobytes()
 
@@ -47,7 +48,7 @@ class SqlEmbeddingCache:
         self._check = check
 
     def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
-        """Known vectors (D,) by digest; unknown digests are left out.
+        """Return known vectors (D,) by digest; unknown digests are left out.
 
         Raises `StoreError`s.
         """
@@ -55,11 +56,10 @@ class SqlEmbeddingCache:
         waiting: dict[str, bytes] = {}
         if self._writer is not None:
             keys = [(embedder_id, digest) for digest in digests]
-            waiting = {
-                digest: blob for (_, digest), blob in self._writer.pending.vectors(keys).items()
-            }
-        asked = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
-        known = self._reader.vectors(embedder_id, asked) | waiting
+            pending = self._writer.pending.vectors(keys)
+            waiting = {digest: blob for (_, digest), blob in pending.items()}
+        missing = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
+        known = self._reader.vectors(embedder_id, missing) | waiting
         return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:

@@ -87,13 +87,15 @@ class FileLock:
             except OSError as exc:
                 if exc.errno not in _HELD:
                     raise StoreError(
-                        f"cannot lock {self.path}: {exc.strerror}; put the store on a file system that knows file locks"
+                        f"cannot lock {self.path}: {exc.strerror}; put the store on a file "
+                        "system that knows file locks"
                     ) from exc
             if time.monotonic() >= deadline:
                 pid = self.holder()
                 who = "another process" if pid is None else f"process {pid}"
                 raise StoreLocked(
-                    f"{who} is the writer of this store (lock file {self.path}); use that process, close it, or open with read_only=True",
+                    f"{who} is the writer of this store (lock file {self.path}); use that "
+                    "process, close it, or open with read_only=True",
                     pid=pid,
                 )
             time.sleep(_POLL_S)
@@ -121,7 +123,7 @@ class FileLock:
         self._fd = None
 
     def forget(self) -> None:
-        """In a forked child: close the inherited copy without giving up the parent's lock."""
+        """Close the copy that a forked child inherited; the parent keeps its lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -94,4 +94,4 @@ def _open(backend: Backend, lock: FileLock | None) -> _Open:
 
 
 OPEN_WRITERS = OpenWriters()
-"""Those of this process."""
+"""The open writers of this process."""

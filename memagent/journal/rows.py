@@ -1,4 +1,4 @@
-"""What a journal row is made of, without any database: encoding, digests and the hash chain.
+"""The parts of a journal row, without any database: encoding, digests, the hash chain.
 
 A row has a header and a payload. The payload is the entry as JSON with a random salt;
 the header holds a digest over both and a chain hash over itself and the header before.
@@ -59,7 +59,8 @@ class IdempotencyKeyUsed(StoreError):
 
     def __init__(self, response: StoredResponse) -> None:
         super().__init__(
-            f"idempotency key {response.key!r} was used before in this scope; nothing was written again"
+            f"idempotency key {response.key!r} was used before in this scope; nothing was "
+            "written again"
         )
         self.response = response
 
@@ -70,7 +71,7 @@ def system_clock() -> datetime:
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 in UTC; exact."""
+    """Convert a moment to microseconds since 1970 in UTC; exact."""
     return (as_utc(moment) - _EPOCH) // _MICROSECOND
 
 
@@ -96,7 +97,8 @@ def scope_digest(key: ScopeKey) -> str:
 def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
     """Make the error for an append that built on a head which is no longer the last."""
     return VersionConflict(
-        f"scope {key} is at sequence {actual}, not at {expected}: read what was written in between and try again",
+        f"scope {key} is at sequence {actual}, not at {expected}: read what was written in "
+        "between and try again",
         expected=expected,
         actual=actual,
     )
@@ -122,7 +124,8 @@ def encode_entry(entry: Entry) -> bytes:
         ) from exc
     if not same:
         raise InputError(
-            f"this {entry.kind!r} entry would change when written as JSON: look for NaN or infinite numbers in it"
+            f"this {entry.kind!r} entry would change when written as JSON: look for NaN or "
+            "infinite numbers in it"
         )
     return body
 
@@ -136,7 +139,7 @@ def decode_entry(body: bytes) -> Entry:
 
 
 def payload_digest(salt: bytes, body: bytes) -> bytes:
-    """32 bytes over salt and payload."""
+    """Return the digest of salt and payload (32 bytes)."""
     return hashlib.sha256(salt + body).digest()
 
 
@@ -175,7 +178,7 @@ class PreparedEntry:
 def dates_of(
     entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, clock: Clock
 ) -> list[datetime]:
-    """When each entry was recorded, in UTC: as given, or all at this moment.
+    """Return the dates of entries, in UTC: as given, or all at this moment.
 
     Raises `InputError` unless there is a date for each.
     """
@@ -183,7 +186,8 @@ def dates_of(
         return [as_utc(clock())] * len(entries)
     if len(recorded_at) != len(entries):
         raise InputError(
-            f"{len(entries)} entries came with {len(recorded_at)} dates in recorded_at; give one date an entry"
+            f"{len(entries)} entries came with {len(recorded_at)} dates in recorded_at; give "
+            "one date an entry"
         )
     return [as_utc(moment) for moment in recorded_at]
 

@@ -112,7 +112,7 @@ def _names(table: Table) -> list[str]:
 
 
 def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
-    """Rows out of one array a column, each a parameter of the column's name."""
+    """Make rows out of one array a column, each a parameter of the column's name."""
     arrays = [bindparam(column.name, type_=ARRAY(column.type)) for column in columns]
     return (
         func.unnest(*arrays)
@@ -144,9 +144,9 @@ class Statements:
 
         def rows(table: Table) -> str:
             names = _names(table)
-            given = select(_unnested(list(table.columns)))
+            arrayed = select(_unnested(list(table.columns)))
             return text(
-                insert(table).from_select(names, given) if arrays else insert(table), *names
+                insert(table).from_select(names, arrayed) if arrays else insert(table), *names
             )
 
         self.tip = text(SELECT_TIP, "digest")
@@ -205,13 +205,13 @@ def _move_head() -> Update:
 
 def _move_heads() -> Update:
     types = {"scope": scopes.c.id.type, "before": scopes.c.head.type}
-    given = _unnested(
+    moved = _unnested(
         [Column(name, types[name] if name in types else scopes.c[name].type) for name in _MOVED]
     )
     return (
         update(scopes)
-        .where(scopes.c.id == given.c.scope, scopes.c.head == given.c.before)
-        .values({name: given.c[name] for name in _MOVED[:3]})
+        .where(scopes.c.id == moved.c.scope, scopes.c.head == moved.c.before)
+        .values({name: moved.c[name] for name in _MOVED[:3]})
     )
 
 

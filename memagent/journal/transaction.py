@@ -51,7 +51,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where and when entries were written; their sequences run on from `first_seq`."""
+    """The place and the dates of entries that were written, from `first_seq` on."""
 
     first_seq: int
     recorded_us: tuple[int, ...]

@@ -116,7 +116,7 @@ class JournalWriter:
             self.committer.close()
 
     def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
-        """Wait for appends and take one group: (the group, whether to stop, whether rows are pending)."""
+        """Wait for appends and take one group: (group, whether to stop, whether rows pend)."""
         group: list[_Waiting] = []
         size_bytes, signalled = 0, False
         timeout = None if wake_at is None else max(0.0, wake_at - time.monotonic())

@@ -49,7 +49,9 @@ RequestKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=MAX_KEY_CHARS,
-        description="The same key and request again gives the first response and has no further effect.",
+        description=(
+            "The same key and request again gives the first response and has no further effect."
+        ),
     ),
 ]
 
@@ -61,7 +63,7 @@ def service_of(connection: HTTPConnection) -> Service:
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
-    """Who a request is from.
+    """Return the caller of a request.
 
     Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`).
     """
@@ -106,7 +108,8 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     peer = connection.client.host if connection.client is not None else ""
     if not _is_loopback(peer) or any(name in connection.headers for name in _PROXIED):
         raise ServiceError(
-            "without any API key only requests of this machine are served; make one:  memagent keys create",
+            "without any API key only requests of this machine are served; make one:  memagent "
+            "keys create",
             status=401,
             code="unauthorized",
         )
@@ -115,7 +118,8 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     origin = connection.headers.get("origin")
     if host not in names or (origin is not None and urlsplit(origin).hostname not in names):
         raise ServiceError(
-            "the request names another host than this one; add it to service.hosts, or use an API key",
+            "the request names another host than this one; add it to service.hosts, or use an "
+            "API key",
             code="misdirected",
         )
 
@@ -180,7 +184,7 @@ class Call:
 
 def may(*needed: str) -> Callable[..., Awaitable[Call]]:
     """Make the dependency of a route whose caller must be allowed all of `needed`."""
-    wanted = frozenset(needed)
+    scopes = frozenset(needed)
 
     async def call(
         request: Request,
@@ -189,14 +193,14 @@ def may(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        return _call(request, wanted, user_id, agent_id, run_id, key)
+        return _call(request, scopes, user_id, agent_id, run_id, key)
 
     return call
 
 
 def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """As `may`, for routes that name the user in their path."""
-    wanted = frozenset(needed)
+    """Make the dependency of a route that names the user in its path; see `may`."""
+    scopes = frozenset(needed)
 
     async def call(
         request: Request,
@@ -205,7 +209,7 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        return _call(request, wanted, user_id, agent_id, run_id, key)
+        return _call(request, scopes, user_id, agent_id, run_id, key)
 
     return call
 
@@ -222,16 +226,16 @@ def named_call(
 
 def _call(
     request: Request,
-    wanted: frozenset[str],
+    needed: frozenset[str],
     user_id: str | None,
     agent_id: str | None,
     run_id: str | None,
     key: str | None,
 ) -> Call:
     caller = caller_of(request)
-    if not wanted <= caller.scopes:
+    if not needed <= caller.scopes:
         raise ServiceError(
-            f"the API key lacks the scope {', '.join(sorted(wanted - caller.scopes))}",
+            f"the API key lacks the scope {', '.join(sorted(needed - caller.scopes))}",
             code="forbidden",
         )
     if caller.user_id is not None and user_id not in (None, caller.user_id):

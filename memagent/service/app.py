@@ -31,7 +31,10 @@ from memagent.service.routes import (
     users,
 )
 
-_DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
+_DESCRIPTION: Final = (
+    "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
+    "user."
+)
 _NO_TELEMETRY: Final[Any] = dict.fromkeys(
     ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
 )

@@ -22,8 +22,10 @@ def check_workers(workers: int, *, shared: bool) -> None:
     """Raise `ConfigError` for several workers on a store that one process alone may write to."""
     if workers > 1 and not shared:
         raise ConfigError(
-            f"{workers} workers: a SQLite store has one writing process; keep the memory in PostgreSQL for several "
-            "(--db postgresql://USER@HOST/DATABASE), or run one worker, which serves many requests at once"
+            f"{workers} workers: a SQLite store has one writing process; keep the memory in "
+            "PostgreSQL for several "
+            "(--db postgresql://USER@HOST/DATABASE), or run one worker, which serves many "
+            "requests at once"
         )
 
 
@@ -41,7 +43,8 @@ def check_bind(host: str, keys: KeyRing) -> None:
     """Raise `ConfigError` for a bind beyond loopback without any API key."""
     if not is_loopback(host) and not keys.ever:
         raise ConfigError(
-            f"listening on {host} would let others in, and there is no API key; make one first:  memagent keys create --for USER"
+            f"listening on {host} would let others in, and there is no API key; make one first: "
+            " memagent keys create --for USER"
         )
 
 
@@ -81,7 +84,8 @@ def announce(
     say(f"memagent serves http://{host}:{port}  (dashboard: /ui, documentation: /docs{many})")
     if local:
         say(
-            "no API key is configured: requests of this machine are served as the local user, others are refused"
+            "no API key is configured: requests of this machine are served as the local user, "
+            "others are refused"
         )
 
 

@@ -66,7 +66,7 @@ class McpMount:
         request = Request(scope, receive)
         call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
         tools = frozenset[str]().union(
-            *(TOOLS_BY_SCOPE.get(one, frozenset()) for one in call.caller.scopes)
+            *(TOOLS_BY_SCOPE.get(name, frozenset()) for name in call.caller.scopes)
         )
         if not tools:
             raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
@@ -87,17 +87,17 @@ class McpMount:
     async def _start(self, tools: frozenset[str], max_body_bytes: int) -> McpEndpoint:
         async with self._lock:
             if tools not in self._endpoints:
-                made = await asyncio.to_thread(
+                endpoint = await asyncio.to_thread(
                     McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
                 )
                 self._discreet.take_over()
                 started = asyncio.Event()
                 running = asyncio.get_running_loop().create_task(
-                    made.run(started, self._stop), context=Context()
+                    endpoint.run(started, self._stop), context=Context()
                 )
                 self._running.append(running)
                 await started.wait()
-                self._endpoints[tools] = made
+                self._endpoints[tools] = endpoint
             return self._endpoints[tools]
 
     async def close(self) -> None:

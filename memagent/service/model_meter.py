@@ -30,7 +30,7 @@ MOST_MODELS: Final = 20
 PLACE: ContextVar[MutableMapping[str, Any] | None] = ContextVar(
     "memagent_spending_place", default=None
 )
-"""Where the calls of the present request or job are added up."""
+"""The place in which the calls of the present request or job are added up."""
 _SPENT: Final = "memagent.spent"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 _GIVEN_UP: Final = (asyncio.CancelledError, GeneratorExit)
@@ -210,7 +210,7 @@ def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
 def tell(
     log: logging.Logger, event: str, place: MutableMapping[str, Any] | None, line: dict[str, Any]
 ) -> None:
-    """One line of JSON, with the ids that lead to the request and the trace it belongs to."""
+    """Log one line of JSON, with the ids of the request and the trace."""
     ids = {
         "request_id": place.get("memagent.request_id") if place is not None else None,
         "trace_id": trace_id(),

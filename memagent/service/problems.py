@@ -67,14 +67,14 @@ async def library_error(request: Request, exc: Exception) -> Response:
 
 async def _wrong_request(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
-    found: list[dict[str, Any]] = list(exc.errors())
-    faults = tuple(_field_fault(error) for error in found[:_MOST_FAULTS])
-    if any(error["type"] == "json_invalid" for error in found):
+    errors: list[dict[str, Any]] = list(exc.errors())
+    faults = tuple(_field_fault(error) for error in errors[:_MOST_FAULTS])
+    if any(error["type"] == "json_invalid" for error in errors):
         problem = plain_problem(
             "malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults
         )
     else:
-        detail = f"the request has {len(found)} wrong field{'s' if len(found) != 1 else ''}"
+        detail = f"the request has {len(errors)} wrong field{'s' if len(errors) != 1 else ''}"
         problem = plain_problem(
             "invalid_request", detail, request_id=request_id_of(request), errors=faults
         )
@@ -106,7 +106,7 @@ async def _http_error(request: Request, exc: Exception) -> Response:
     return problem_response(problem, dict(exc.headers or {}))
 
 
-async def _unforeseen(request: Request, exc: Exception) -> Response:
+async def _unforeseen(request: Request, exc: Exception) -> Response:  # noqa: ARG001  # interface
     return unforeseen_response(request_id_of(request))
 
 

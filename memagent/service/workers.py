@@ -56,7 +56,7 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every worker opens; it is sent to their processes."""
+    """The store and model that every worker opens; it is sent to their processes."""
 
     settings: AgentSettings
     url: str

@@ -41,7 +41,7 @@ class CollectionGone(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a call may take."""
+    """The time that a call may take."""
 
     tries: int = 4
     timeout_s: float = 5.0
@@ -71,7 +71,7 @@ class Calls:
         self._patience = patience or Patience()
         self.exact = exact
         self.retried = 0
-        """How many tries were not the first."""
+        """Tries that were not the first."""
 
     @classmethod
     def to(cls, url: str, *, api_key: str | None = None, patience: Patience | None = None) -> Calls:
@@ -132,9 +132,9 @@ class _Fault:
 def _error(fault: _Fault, doing: str, tried: int) -> MemAgentError:
     if fault.final is not None:
         return fault.final(f"Qdrant, {doing}: {fault.reason}")
-    asked = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
+    pause = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
     return StoreUnavailable(
-        f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){asked}"
+        f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){pause}"
     )
 
 

@@ -16,7 +16,7 @@ _HERE: Final = Path(__file__).parent
 
 
 def alembic_config(connection: Connection | None = None, folder: Path = _HERE) -> Config:
-    """Alembic's configuration for the revisions in a folder, the journal's unless said otherwise."""
+    """Make Alembic's configuration for the revisions in a folder."""
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -66,15 +66,15 @@ class PostgresBackend:
         return postgres_engine.psycopg_module().Error
 
     def guard(self) -> AbstractContextManager[None]:
-        """Forks may happen at any time: a child never touches its parent's connections."""
+        """Guard nothing: a forked child never touches its parent's connections."""
         return nullcontext()
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """See `postgres_engine.store_error`."""
+        """Translate an error of the driver or the pool."""
         return postgres_engine.store_error(exc, self.name, doing)
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """See `postgres_engine.worth_another_try`."""
+        """Tell whether the connection died, or another transaction was in the way."""
         return postgres_engine.worth_another_try(exc)
 
     def writing_engine(self) -> Engine:
@@ -93,11 +93,14 @@ class PostgresBackend:
         return engine
 
     def connect(self) -> Any:
-        """See `postgres_engine.connect`."""
+        """Open a connection; see `postgres_engine.connect`."""
         return postgres_engine.connect(self.url)
 
     def begin(
-        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+        self,
+        cursor: DriverCursor,
+        scopes: Collection[ScopeKey],
+        known: Mapping[ScopeKey, Tip],  # noqa: ARG002  # interface
     ) -> Mapping[ScopeKey, Tip]:
         """Name the scopes, lock them, read their ends."""
         by_digest = {scope_digest(scope): scope for scope in scopes}
@@ -107,7 +110,8 @@ class PostgresBackend:
         keys = ", ".join(str(key) for key in sorted(map(_lock_key, by_digest)))
         digests = ", ".join(f"'{digest}'" for digest in by_digest)
         cursor.execute(
-            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM unnest(ARRAY[{keys}]::bigint[]) k; "
+            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
+            f"unnest(ARRAY[{keys}]::bigint[]) k; "
             f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
         )
         tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
@@ -116,7 +120,7 @@ class PostgresBackend:
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        """One statement with an array a column."""
+        """Run one statement with an array a column."""
         if not rows:
             return 0
         return cursor.execute(
@@ -126,24 +130,25 @@ class PostgresBackend:
     def last_erasure(self, cursor: Any) -> str:
         """Keep the cache of vectors from being emptied until the transaction ends, then look."""
         cursor.execute(
-            f"LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = '{ERASURE_KEY}'"
+            "LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = "
+            f"'{ERASURE_KEY}'"
         )
-        found = _last_result(cursor)
-        return found[0][0] if found else ""
+        rows = _last_result(cursor)
+        return rows[0][0] if rows else ""
 
     def in_transaction(self, connection: Any) -> bool:
-        """Whether the session is in one, or nobody knows."""
+        """Tell whether the session is in one, or nobody knows."""
         return (
             connection.info.transaction_status
             != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
         )
 
-    def checkpoint(self, connection: Any, *, whole: bool) -> bool:
+    def checkpoint(self, connection: Any, *, whole: bool) -> bool:  # noqa: ARG002  # interface
         """Do nothing: the server makes its checkpoints itself."""
         return True
 
     def scrub(self, connection: Any) -> bool:
-        """Vacuum what held words, or write it anew, which shuts others out for as long as it takes."""
+        """Vacuum the tables with text, or write them anew, which shuts others out meanwhile."""
         how = "(FULL)" if self.scrub_by == "rewrite" else "(INDEX_CLEANUP ON)"
         refusals: list[object] = []
         connection.add_notice_handler(
@@ -191,7 +196,7 @@ class PostgresBackend:
             yield connection
 
     def heads(self, engine: Engine) -> AskedHeads:
-        """Heads that are asked for every time."""
+        """Make heads that are asked for every time."""
         return AskedHeads(engine)
 
 
@@ -205,24 +210,24 @@ class AskedHeads:
         self._engine = engine
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises `psycopg.Error`.
         """
         digest = scope_digest(scope)
         statement = f"{_naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
         with _ran(self._engine, statement) as (_, cursor):
-            found = _last_result(cursor)
-        return found[0][0] if found else 0
+            rows = _last_result(cursor)
+        return rows[0][0] if rows else 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection to close."""
 
 
 class _Engines:
-    """Pools of reading connections by database and process, each open for as long as somebody uses it.
+    """Pools of reading connections by database and process.
 
-    Thread-safe.
+    A pool is open for as long as somebody uses it. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -309,7 +314,7 @@ def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection,
 
 
 def _naming(seen: Sequence[str]) -> str:
-    """Make the statement that names the scopes of a transaction: digests, or a sign of `backend`."""
+    """Make the statement that names a transaction's scopes: digests, or a sign of `backend`."""
     return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
 
 

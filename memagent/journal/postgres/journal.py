@@ -54,7 +54,8 @@ class PostgresJournal(DatabaseJournal):
         if read_only and not self._reader.ready():
             self.close()
             raise StoreError(
-                f"there is no memory at {self.place}; it is made when it is first opened for writing"
+                f"there is no memory at {self.place}; it is made when it is first opened for "
+                "writing"
             )
 
     def examine(self) -> tuple[dict[str, str], list[str]]:
@@ -68,21 +69,25 @@ class PostgresJournal(DatabaseJournal):
 
 def _examined(connection: Connection) -> tuple[dict[str, str], list[str]]:
     version, role, unbound, size, used, most = connection.exec_driver_sql(
-        "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, pg_database_size(current_database()), "
-        "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM pg_roles r WHERE r.rolname = current_user"
+        "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, "
+        "pg_database_size(current_database()), "
+        "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM "
+        "pg_roles r WHERE r.rolname = current_user"
     ).one()
-    found = {
+    facts = {
         "version": version,
         "role": role,
         "database_bytes": str(size),
         "connections": f"{used} of {most}",
     }
-    wrong: list[str] = []
-    if unbound:
-        wrong.append(f"role {role} is not bound by row-level security; connect as an ordinary role")
-    for name in ("fsync", "full_page_writes"):
-        if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on":
-            wrong.append(
-                f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
-            )
-    return found, wrong
+    wrong = (
+        [f"role {role} is not bound by row-level security; connect as an ordinary role"]
+        if unbound
+        else []
+    )
+    wrong += [
+        f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
+        for name in ("fsync", "full_page_writes")
+        if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on"
+    ]
+    return facts, wrong

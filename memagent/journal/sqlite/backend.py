@@ -52,19 +52,19 @@ class SqliteBackend:
         return str(self.path)
 
     def guard(self) -> AbstractContextManager[None]:
-        """No fork while a thread is inside SQLite."""
+        """Keep forks out while a thread is inside SQLite."""
         return FORK_GATE.inside()
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """See `sqlite_engine.store_error`."""
+        """Translate an error of SQLite."""
         return sqlite_engine.store_error(exc, self.path, doing)
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """Only where something else wrote to the file."""
+        """Tell whether something else wrote to the file."""
         return isinstance(exc, sqlite3.IntegrityError)
 
     def writing_engine(self) -> Engine:
-        """See `sqlite_engine.writing_engine`."""
+        """Make an engine; see `sqlite_engine.writing_engine`."""
         return sqlite_engine.writing_engine(self.path)
 
     def connect(self) -> sqlite3.Connection:
@@ -74,7 +74,10 @@ class SqliteBackend:
         return connection
 
     def begin(
-        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+        self,
+        cursor: DriverCursor,
+        scopes: Collection[ScopeKey],  # noqa: ARG002  # interface
+        known: Mapping[ScopeKey, Tip],
     ) -> Mapping[ScopeKey, Tip]:
         """Take SQLite's write lock; what is remembered is still so."""
         cursor.execute("BEGIN IMMEDIATE")
@@ -83,15 +86,15 @@ class SqliteBackend:
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        """One `executemany`."""
+        """Run one `executemany`."""
         return cursor.executemany(statement, rows).rowcount
 
-    def last_erasure(self, cursor: DriverCursor) -> str:
-        """Only this process erases, and it forgets its vectors when it does."""
+    def last_erasure(self, cursor: DriverCursor) -> str:  # noqa: ARG002  # interface
+        """Return "": only this process erases, and it forgets its vectors when it does."""
         return ""
 
     def in_transaction(self, connection: Any) -> bool:
-        """Whether SQLite says so."""
+        """Tell whether the connection is in one."""
         return connection.in_transaction
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
@@ -134,7 +137,11 @@ class SqliteBackend:
         engine.dispose()
 
     @contextmanager
-    def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
+    def reading(
+        self,
+        engine: Engine,
+        seen: Sequence[str],  # noqa: ARG002  # interface
+    ) -> Generator[Connection]:
         """Open a read-only connection.
 
         Statements name the scope that they read, and nothing else keeps scopes apart.
@@ -142,8 +149,8 @@ class SqliteBackend:
         with FORK_GATE.inside(), engine.connect() as connection:
             yield connection
 
-    def heads(self, engine: Engine) -> WatchedHeads:
-        """Heads with a connection of their own."""
+    def heads(self, engine: Engine) -> WatchedHeads:  # noqa: ARG002  # interface
+        """Make heads with a connection of their own."""
         return WatchedHeads(self.path)
 
 
@@ -161,7 +168,7 @@ class WatchedHeads:
         self._heads: dict[ScopeKey, int] = {}
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises `sqlite3.Error`.
         """

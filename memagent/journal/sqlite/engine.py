@@ -1,4 +1,4 @@
-"""How SQLite is opened and what its errors mean: the one place with PRAGMAs and URIs.
+"""Opening SQLite and translating its errors: the one place with PRAGMAs and URIs.
 
 The writing connection: WAL, `synchronous` as asked, `secure_delete`, no automatic
 checkpoints (the writer makes them), no mmap. Reading connections are opened `mode=ro`
@@ -37,7 +37,7 @@ from memagent.journal.backend import ADVICE
 from memagent.journal.statements import begin_with
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
-"""What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the
+"""The durability of a commit: FULL and EXTRA survive a power cut, NORMAL and OFF only the
 death of the process.
 """
 

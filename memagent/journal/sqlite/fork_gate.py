@@ -65,4 +65,4 @@ class ForkGate:
 
 
 FORK_GATE: Final = ForkGate()
-"""That of this process."""
+"""The gate of this process."""

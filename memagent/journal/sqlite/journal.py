@@ -71,5 +71,6 @@ class SqlJournal(DatabaseJournal):
         if isinstance(known, SqliteBackend) and known.synchronous != synchronous:
             self.close()
             raise ConfigError(
-                f"{path} is open in this process with synchronous={known.synchronous!r}, not {synchronous!r}; use the same"
+                f"{path} is open in this process with synchronous={known.synchronous!r}, not "
+                f"{synchronous!r}; use the same"
             )

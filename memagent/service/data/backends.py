@@ -50,19 +50,15 @@ class TablesBackend(Protocol):
         self, owners: Sequence[str], *, durable: bool
     ) -> AbstractContextManager[Connection]:
         """Open a transaction that names these owners; see `ServiceDatabase.run`."""
-        ...
 
     def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
         """Start an INSERT that knows `on_conflict_do_nothing`."""
-        ...
 
     def error(self, exc: SQLAlchemyError, doing: str) -> StoreError | InputError:
         """Translate an error of SQLAlchemy for the caller."""
-        ...
 
     def worth_another_try(self, exc: DBAPIError) -> bool:
         """Tell whether a transaction may succeed when it is begun again at once."""
-        ...
 
     def scrub_responses(self) -> None:
         """Free the space of deleted responses."""
@@ -92,9 +88,13 @@ class SqliteTables:
             self._path.chmod(0o600)
 
     @contextmanager
-    def transaction(self, owners: Sequence[str], *, durable: bool) -> Generator[Connection]:
-        """Open a transaction, one at a time; it is always durable."""
-        del owners, durable  # nobody shares the file, and every commit waits for the disk
+    def transaction(
+        self,
+        owners: Sequence[str],  # noqa: ARG002  # interface
+        *,
+        durable: bool,  # noqa: ARG002  # interface
+    ) -> Generator[Connection]:
+        """Open a transaction, one at a time; it is always durable, and shows every owner."""
         with self._lock, self.engine.begin() as db:
             yield db
 
@@ -107,9 +107,8 @@ class SqliteTables:
         place, cause = self._path or "memory", exc.__cause__ or exc
         return StoreUnavailable(f"{doing} the service's database at {place} failed: {cause}")
 
-    def worth_another_try(self, exc: DBAPIError) -> bool:
-        """Never: there is no connection to lose."""
-        del exc
+    def worth_another_try(self, exc: DBAPIError) -> bool:  # noqa: ARG002  # interface
+        """Return False: there is no connection to lose."""
         return False
 
     def scrub_responses(self) -> None:

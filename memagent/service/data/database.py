@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class ServiceDatabase:
-    """The database of the service: a SQLite file (a path), a PostgreSQL server (its URL or backend), or memory (None).
+    """The database of the service. Thread-safe.
 
-    Thread-safe.
+    A SQLite file (a path), a PostgreSQL server (its URL or backend), or memory (None).
     """
 
     def __init__(self, place: Path | str | PostgresBackend | None) -> None:
@@ -81,7 +81,7 @@ class ServiceDatabase:
         return db.execute(statement).rowcount > 0
 
     def secret(self) -> bytes:
-        """Return the 32 random bytes that keys are hashed and cursors signed with; they are made once."""
+        """Return the 32 bytes that keys are hashed and cursors signed with; made once."""
 
         def work(db: Connection) -> str:
             self.insert(db, meta, {"key": "secret", "value": secrets.token_hex(32)})

@@ -53,7 +53,7 @@ class PendingResponse:
         self.recorded = False
 
     def record(self, entries: Sequence[Entry]) -> tuple[str, str, str] | None:
-        """Return (key, digest, response as JSON); None when the response is not about these entries."""
+        """Return (key, digest, response as JSON), or None for entries of another kind."""
         response = None if self.recorded or not entries else self._keep(entries[-1])
         if response is None:
             return None
@@ -210,7 +210,7 @@ def _in_progress() -> ServiceError:
 
 
 async def request_digest(request: Request) -> str:
-    """Return the digest of what makes two requests the same: method, path, query, headers that matter, body."""
+    """Return the digest of method, path, query, the headers that matter, and body."""
     headers = [request.headers.get(name, "") for name in ("accept", "if-match")]
     parts = [request.method, request.url.path, request.url.query, *headers]
     return hashlib.sha256(json.dumps(parts).encode() + await request.body()).hexdigest()

@@ -23,12 +23,15 @@ _MOST_LEFT: Final = 500
 _MOST_LISTED: Final = 10_000
 _LEFT: Final = (
     "SELECT j.* FROM service_jobs j LEFT JOIN service_claims c ON c.place = 'job/' || j.id "
-    "WHERE j.state IN ('queued', 'running') AND (c.place IS NULL OR c.until_us < {now} OR c.worker = :worker) "
+    "WHERE j.state IN ('queued', 'running') AND (c.place IS NULL OR c.until_us < {now} OR "
+    "c.worker = :worker) "
     "ORDER BY j.created_us, j.id LIMIT :most"
 )
 _EARLIER: Final = (
-    "SELECT 1 FROM service_jobs o, service_jobs j WHERE j.id = :id AND o.scope = j.scope AND o.kind = j.kind AND o.attempts = 0 "
-    "AND o.state IN ('queued', 'running') AND (o.created_us < j.created_us OR (o.created_us = j.created_us AND o.id < j.id)) LIMIT 1"
+    "SELECT 1 FROM service_jobs o, service_jobs j WHERE j.id = :id AND o.scope = j.scope AND "
+    "o.kind = j.kind AND o.attempts = 0 "
+    "AND o.state IN ('queued', 'running') AND (o.created_us < j.created_us OR (o.created_us = "
+    "j.created_us AND o.id < j.id)) LIMIT 1"
 )
 
 

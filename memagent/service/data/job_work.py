@@ -127,9 +127,10 @@ class JobWork:
             pause = min(2 * pause, _LONGEST_WAIT_S)
 
     async def _must_wait(self, job: Job | None) -> bool:
-        """Tell whether an earlier job goes first; a lock of one worker does not order jobs of several.
+        """Tell whether an earlier job goes first.
 
-        A job that was tried before waits for nobody.
+        The lock of one worker does not order the jobs of several. A job that was tried
+        before waits for nobody.
         """
         if job is None or not self._leases.table.shared:
             return False

@@ -80,7 +80,8 @@ class KeyRing:
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown or not scopes:
             raise InputError(
-                f"scope {', '.join(unknown) or 'missing'}: a key has one or more of {', '.join(SCOPES)}"
+                f"scope {', '.join(unknown) or 'missing'}: a key has one or more of "
+                f"{', '.join(SCOPES)}"
             )
         if user_id is not None and not 0 < len(user_id) <= 256:
             raise InputError("a user id has 1 to 256 characters")

@@ -27,16 +27,21 @@ _SHARED_S: Final = 600
 _MOST_SHARED_BYTES: Final = 1024 * 1024
 _INSERT: Final = (
     "INSERT INTO service_responses (owner, place, body_digest, response_json, until_us) "
-    "SELECT CAST(:owner AS varchar), CAST(:place AS varchar), CAST(:digest AS varchar), CAST(:kept AS text), "
+    "SELECT CAST(:owner AS varchar), CAST(:place AS varchar), CAST(:digest AS varchar), "
+    "CAST(:kept AS text), "
     "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + :span "
-    "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = :erased) ON CONFLICT DO NOTHING"
+    "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = "
+    ":erased) ON CONFLICT DO NOTHING"
 )
 _ERASED: Final = "erased"
 """Stands in the place of a key for a while after an erasure, so that a request begun
 before it leaves no text of the user behind.
 """
 _DELETE: Final = "DELETE FROM service_responses"
-_FIND: Final = "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = :place"
+_FIND: Final = (
+    "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = "
+    ":place"
+)
 
 
 class CachedResponse(Record):
@@ -82,7 +87,7 @@ class ResponseCache:
 
     async def forget(self, user_id: str) -> None:
         """Drop all responses to a user."""
-        for place in [one for one in self._responses if one[0].partition("\x1f")[0] == user_id]:
+        for place in [key for key in self._responses if key[0].partition("\x1f")[0] == user_id]:
             self._drop(place)
 
     async def prune(self) -> None:

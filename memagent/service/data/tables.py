@@ -103,10 +103,11 @@ responses = Table(
 
 _NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
 _DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+_SEEN: Final = f"owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE})"
 for _statement in (
     "ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY",
     "ALTER TABLE service_responses FORCE ROW LEVEL SECURITY",
-    f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE}))",
+    f"CREATE POLICY named_owners ON service_responses USING ({_SEEN})",
 ):
     event.listen(shared, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
 
@@ -129,12 +130,13 @@ def prepare_tables(engine: Engine, place: str) -> None:
             version.create(connection)
             connection.execute(insert(version).values(version_num=REVISION))
             return
-        found = connection.execute(select(version.c.version_num)).scalar()
-        if found == REVISION:
+        revision = connection.execute(select(version.c.version_num)).scalar()
+        if revision == REVISION:
             return
-        if found is not None and found not in KNOWN_REVISIONS:
+        if revision is not None and revision not in KNOWN_REVISIONS:
             raise StoreError(
-                f"the service's tables at {place} were made by a newer memagent (schema revision {found}); this version knows revisions "
+                f"the service's tables at {place} were made by a newer memagent (schema "
+                f"revision {revision}); this version knows revisions "
                 f"up to {REVISION}: install the newer version"
             )
         from memagent.journal.migrations.upgrade import upgrade_to_head

@@ -79,7 +79,8 @@ def _share_responses() -> None:
     op.execute("ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY")
     op.execute("ALTER TABLE service_responses FORCE ROW LEVEL SECURITY")
     op.execute(
-        f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({named}) OR ('*' = ANY ({named}) AND {due}))"
+        f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({named}) OR ('*' "
+        f"= ANY ({named}) AND {due}))"
     )
 
 

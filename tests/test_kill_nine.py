@@ -218,6 +218,6 @@ def test_there_are_at_least_twelve_crash_points_and_no_typing_errors() -> None:
         kill_at("append.token")
     source = "".join(
         file.read_text(encoding="utf-8")
-        for file in Path(kill_at.__code__.co_filename).parent.glob("*.py")
+        for file in Path(kill_at.__code__.co_filename).parent.parent.rglob("*.py")
     )
     assert set(re.findall(r'reach\("([a-z.]+)"\)', source)) == set(CRASH_POINTS)

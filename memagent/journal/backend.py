@@ -50,18 +50,23 @@ class DriverCursor(Protocol):
     @property
     def rowcount(self) -> int:
         """Rows that the last statement changed."""
+        ...
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run one statement; gives the cursor."""
+        ...
 
     def executemany(self, statement: Any, rows: Any, /) -> Any:
         """Run one statement once a row."""
+        ...
 
     def fetchone(self) -> Any:
         """Return the next row, None when there is none."""
+        ...
 
     def close(self) -> None:
         """Give up the cursor."""
+        ...
 
 
 class DriverConnection(Protocol):
@@ -72,12 +77,15 @@ class DriverConnection(Protocol):
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
         """Run one statement; gives a cursor."""
+        ...
 
     def cursor(self) -> Any:
         """Make a new `DriverCursor`."""
+        ...
 
     def close(self) -> None:
         """End the connection."""
+        ...
 
 
 class Heads(Protocol):
@@ -88,9 +96,11 @@ class Heads(Protocol):
 
         Raises what the driver raises.
         """
+        ...
 
     def close(self) -> None:
         """Give up its connection, if it has one."""
+        ...
 
 
 class Backend(Protocol):
@@ -102,39 +112,49 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """The place, for messages; never with a password."""
+        ...
 
     @property
     def shared(self) -> bool:
         """Whether other processes write to it too, over a connection that may be lost."""
+        ...
 
     @property
     def sql(self) -> Statements:
         """Text of the writer's statements."""
+        ...
 
     @property
     def page_rows(self) -> int:
         """Most rows that are read at once."""
+        ...
 
     @property
     def driver_error(self) -> type[Exception]:
         """The base of what its driver raises."""
+        ...
 
     def guard(self) -> AbstractContextManager[None]:
         """Keep forks out of the block, where a fork in the middle of a use does harm."""
+        ...
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error for the caller, with the place and what to do."""
+        ...
 
     def worth_another_try(self, exc: Exception) -> bool:
         """Tell whether the same transaction may succeed when it is begun again at once."""
+        ...
 
     # ---- writing, all from one thread
 
     def writing_engine(self) -> Engine:
         """Make an engine for the schema; its transactions exclude other processes."""
+        ...
 
     def connect(self) -> DriverConnection:
         """Open a connection whose commits are durable."""
+        ...
 
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
@@ -143,32 +163,38 @@ class Backend(Protocol):
 
         Returns their ends, as far as they are known now.
         """
+        ...
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
         """Run a statement of `sql` for many rows; how many rows it changed."""
+        ...
 
     def last_erasure(self, cursor: DriverCursor) -> str:
         """Return the mark of the last erasure; "" where other processes cannot erase.
 
         No other erasure can happen before this transaction ends.
         """
+        ...
 
     def in_transaction(self, connection: DriverConnection) -> bool:
         """Tell whether a transaction has to be rolled back."""
+        ...
 
     def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
         """Move the write-ahead log along where that is the writer's task.
 
         Returns whether nothing is left of it.
         """
+        ...
 
     def scrub(self, connection: DriverConnection) -> bool:
         """Take deleted rows out of the files, as far as the database allows.
 
         Returns whether that was done.
         """
+        ...
 
     def prune_responses(self, before_us: int) -> int:
         """Delete first responses older than a moment; return their number.
@@ -176,20 +202,25 @@ class Backend(Protocol):
         Uses a connection of its own and short transactions; may be called from any
         thread.
         """
+        ...
 
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:
         """Make an engine for `reading`; give it back with `release_engine`."""
+        ...
 
     def release_engine(self, engine: Engine) -> None:
         """Close the engine's connections once nobody uses it."""
+        ...
 
     def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
         """Open a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
+        ...
 
     def heads(self, engine: Engine) -> Heads:
         """Make the object that answers for the ends of logs."""
+        ...
 
 
 def corrupt(place: object, what: str) -> StoreCorrupt:

@@ -39,8 +39,8 @@ _COMMIT_BYTES: Final = 16 * 1024
 _MAX_TIPS: Final = 65_536
 _RECONNECT_S: Final = 5.0
 _RECONNECT_PAUSE_S: Final = 0.1
+# Errors that concern the whole store, not one append of a group.
 _TELLING: Final = (StoreUnavailable, StoreReadOnly, StoreCorrupt)
-"""Errors that concern the whole store, not one append of a group."""
 
 
 class PendingRows:
@@ -107,16 +107,15 @@ class Committer:
 
     def __init__(self, backend: Backend, pending: PendingRows) -> None:
         self._backend, self._pending = backend, pending
+        # Whether erased bytes may still lie in the files.
         self.scrub_due = False
-        """Whether erased bytes may still lie in the files."""
+        # When to scrub again, in `time.monotonic` seconds.
         self.scrub_at = 0.0
-        """When to scrub again, in `time.monotonic` seconds."""
+        # The mark of the last erasure that this committer knows of.
         self._erasure = ""
-        """The mark of the last erasure that this committer knows of."""
+        # Ends of the logs lately written to, where nobody else writes; changed only
+        # after a commit.
         self._tips: dict[ScopeKey, Tip] = {}
-        """Ends of the logs lately written to, where nobody else writes; changed only
-        after a commit.
-        """
         self._written_bytes = 0
         self._connection: DriverConnection | None = None
         try:

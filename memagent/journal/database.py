@@ -55,8 +55,8 @@ class DatabaseJournal:
         lock: Callable[[], FileLock] | None = None,
     ) -> None:
         self._backend = backend
+        # The place of the journal, for messages; never with a password.
         self.place = backend.name
-        """The place of the journal, for messages; never with a password."""
         self.read_only = read_only
         self._clock = clock
         self._pid = os.getpid()
@@ -164,6 +164,7 @@ class DatabaseJournal:
         """Return the sequence of the last committed row; 0 when the scope is empty.
 
         Any process may have committed it. Costs microseconds where one process writes,
+        and one round trip to a server.
         """
         self._check()
         return (

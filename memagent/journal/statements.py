@@ -155,13 +155,13 @@ class Statements:
             insert(scopes).returning(scopes.c.id),
             *("digest", "user_id", "agent_id", "run_id", "head", "chain", "recorded_us"),
         )
+        # Rows of `journal`; as with the next three, for `Backend.write_rows`.
         self.header = rows(journal)
-        """Rows of `journal`; as with the next three, for `Backend.write_rows`."""
         self.payload = rows(payloads)
         self.new_response = rows(idempotency)
         self.vector = text(upsert(embeddings, dialect.name, arrays=arrays), *_names(embeddings))
+        # Rows of (head, chain, recorded_us, scope, before).
         self.move_head = text(_move_heads() if arrays else _move_head(), *_MOVED)
-        """Rows of (head, chain, recorded_us, scope, before)."""
         self.response = text(
             select(idempotency.c.body_digest, idempotency.c.response_json).where(
                 idempotency.c.scope_id == bindparam("scope"), idempotency.c.key == bindparam("key")

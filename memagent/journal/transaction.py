@@ -77,15 +77,15 @@ class Transaction:
         self._backend = backend
         self._sql = backend.sql
         self._known = tips
+        # Heads as the database has them, of the scopes in `tips`.
         self._written: dict[ScopeKey, int] = {}
-        """Heads as the database has them, of the scopes in `tips`."""
         self._headers: list[tuple[Any, ...]] = []
         self._payloads: list[tuple[Any, ...]] = []
         self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
+        # Ends of the scopes appended to, valid once the transaction has committed.
         self.tips: dict[ScopeKey, Tip] = {}
-        """Ends of the scopes appended to, valid once the transaction has committed."""
+        # The mark of the last erasure, "" when nothing was erased.
         self.erased = ""
-        """The mark of the last erasure, "" when nothing was erased."""
 
     def stage(self, request: AppendRequest) -> Appended:
         """Take an append in.

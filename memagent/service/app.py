@@ -35,12 +35,11 @@ _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
     "user."
 )
+# The framework's own telemetry records paths, queries and messages of errors; the
+# gate's spans take its place (`memagent.tracing`).
 _NO_TELEMETRY: Final[Any] = dict.fromkeys(
     ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
 )
-"""The framework's own telemetry records paths, queries and messages of errors; the gate's
-spans take its place (`memagent.tracing`).
-"""
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     talk.router,

@@ -48,10 +48,9 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
+        # Ids of requests only have to differ: some chance for every process, then a
+        # count.
         self._ids, self._count = secrets.token_hex(4).encode(), count()
-        """Ids of requests only have to differ: some chance for every process, then a
-        count.
-        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through."""

@@ -52,10 +52,9 @@ class McpMount:
         self._stop = asyncio.Event()
         self._lock = asyncio.Lock()
         self._discreet = _Discreet()
+        # The route to add to an app; it is not in the OpenAPI document, since MCP
+        # describes its tools itself.
         self.route: Final = Route(PATH, self, include_in_schema=False)
-        """The route to add to an app; it is not in the OpenAPI document, since MCP
-        describes its tools itself.
-        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an MCP client.

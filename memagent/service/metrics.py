@@ -40,14 +40,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.in_flight = 0
+        # Requests turned away, by reason: `overloaded`, `rate`, `too_large`.
         self.refused: Counter[str] = Counter()
-        """Requests turned away, by reason: `overloaded`, `rate`, `too_large`."""
+        # Things that happened inside, by name: `banks_opened`, `banks_evicted`,
+        # `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.
         self.events: Counter[str] = Counter()
-        """Things that happened inside, by name: `banks_opened`, `banks_evicted`,
-        `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.
-        """
+        # Calls and cost of language models.
         self.models = ModelFigures()
-        """Calls and cost of language models."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._buckets: defaultdict[str, list[int]] = defaultdict(

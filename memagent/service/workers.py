@@ -128,8 +128,8 @@ class Supervisor:
     def __init__(self, plan: Plan, listening: socket, leases: LeaseTable) -> None:
         self._plan, self._listening, self._leases = plan, listening, leases
         self._workers: list[_Worker] = []
+        # Times at which to replace dead workers.
         self._due: list[float] = []
-        """Times at which to replace dead workers."""
         self._failures = 0
         self._stopping = False
 

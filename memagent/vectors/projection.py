@@ -71,9 +71,11 @@ class AppliedIndex(VectorIndex, Protocol):
 
     async def applied(self) -> tuple[Applied | None, int]:
         """Return the mark, and the true number of the scope's rows."""
+        ...
 
     async def inventory(self) -> dict[str, int] | None:
         """Return item ids with their checks; None when some point is no row of ours."""
+        ...
 
     async def write(
         self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
@@ -82,12 +84,15 @@ class AppliedIndex(VectorIndex, Protocol):
 
         Nothing replaces or removes what came from a later sequence.
         """
+        ...
 
     async def clear(self) -> None:
         """Remove every row of the scope, and the mark."""
+        ...
 
     async def candidates(self, vector: Vector, *, k: int, where: Filter | None) -> Proposal:
         """Search, and read the mark in the same request."""
+        ...
 
 
 def row_check(row: IndexRow) -> int:
@@ -124,8 +129,8 @@ class IndexProjection:
         self._erasures, self._emptied = 0, 0
         self._lock = asyncio.Lock()
         self._rest_until = 0.0
+        # The reason for which the index is bypassed at present, or None.
         self.failure: StoreUnavailable | None = None
-        """The reason for which the index is bypassed at present, or None."""
 
     @property
     def applied(self) -> Applied | None:

@@ -70,8 +70,8 @@ class Calls:
         self._client = client
         self._patience = patience or Patience()
         self.exact = exact
+        # Tries that were not the first.
         self.retried = 0
-        """Tries that were not the first."""
 
     @classmethod
     def to(cls, url: str, *, api_key: str | None = None, patience: Patience | None = None) -> Calls:

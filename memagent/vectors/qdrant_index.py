@@ -53,8 +53,9 @@ class QdrantIndex:
         self._calls = client if isinstance(client, Calls) else Calls.over(client)
         self._points = Points(scope or Scope())
         self._collection = _Collection(self._calls, collection, dim)
+        # Rows returned that the search does not cover: another user's, or outside the
+        # filter.
         self.dropped = 0
-        """Rows returned that the search does not cover: another user's, or outside the filter."""
 
     @classmethod
     def connect(

@@ -22,8 +22,8 @@ from memagent.state.matching import filter_keys, matches
 from memagent.vectors.projection import Applied, row_check
 
 _BATCH: Final = 256
+# Of JSON in one request; a server as it is installed refuses more than 32 MB.
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of JSON in one request; a server as it is installed refuses more than 32 MB."""
 _NUMBER_BYTES: Final = 24
 _LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 _EVER: Final = 1e18

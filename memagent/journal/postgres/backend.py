@@ -37,8 +37,8 @@ it.
 """
 
 _POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
+# Held while the schema is made or migrated.
 _SCHEMA_LOCK: Final = 0x6D656D6167656E74
-"""Held while the schema is made or migrated."""
 _WORDS: Final = "payloads, idempotency"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500

@@ -57,6 +57,7 @@ _LET_IN: Final = (
     "permission denied for database",
     'role ".*" does not exist',
 )
+# Answers of a server that will not let us in however often it is asked, and what to do.
 _REFUSALS: Final = (
     ('database ".*" does not exist', "make it first:  createdb NAME"),
     (
@@ -64,7 +65,6 @@ _REFUSALS: Final = (
         "check user and password; libpq reads the password from PGPASSWORD or ~/.pgpass",
     ),
 )
-"""Answers of a server that will not let us in however often it is asked, and what to do."""
 
 
 def is_postgres_url(place: object) -> bool:

@@ -46,8 +46,8 @@ class SqlJournal(DatabaseJournal):
         lock_timeout_s: float = 0.0,
         clock: Clock = system_clock,
     ) -> None:
+        # The database file.
         path = self.path = database_path(url_or_path)
-        """The database file."""
         if read_only and not path.exists():
             raise StoreError(
                 f"there is no memory at {path}; it is made when it is first opened for writing"

@@ -1,20 +1,21 @@
-"""The two kinds of database that hold the service's tables, behind one small interface.
+"""The two kinds of database that hold the service's tables, with the same methods.
 
 `SqliteTables` is a file of its own beside a SQLite store (`memory.service.db`), because
 the memory's database has one writer that owns the connection; without a path it is
 memory. `PostgresTables` lies beside the journal's tables, and any number of workers
-share it. `ServiceDatabase` uses either.
+share it. `ServiceDatabase` uses either. Both are thread-safe; `shared` says whether other
+workers use the database too, `now` is SQL for its own clock in microseconds since 1970.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Connection, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
@@ -34,38 +35,8 @@ _PRAGMAS: Final = (
 )
 
 
-class TablesBackend(Protocol):
-    """One kind of database. Thread-safe."""
-
-    shared: bool
-    """Whether other workers use it too."""
-    now: str
-    """SQL for the database's own clock, in microseconds since 1970."""
-    engine: Engine
-
-    def prepare(self) -> None:
-        """Create or migrate the tables."""
-
-    def transaction(
-        self, owners: Sequence[str], *, durable: bool
-    ) -> AbstractContextManager[Connection]:
-        """Open a transaction that names these owners; see `ServiceDatabase.run`."""
-
-    def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
-        """Start an INSERT that knows `on_conflict_do_nothing`."""
-
-    def error(self, exc: SQLAlchemyError, doing: str) -> StoreError | InputError:
-        """Translate an error of SQLAlchemy for the caller."""
-
-    def worth_another_try(self, exc: DBAPIError) -> bool:
-        """Tell whether a transaction may succeed when it is begun again at once."""
-
-    def scrub_responses(self) -> None:
-        """Free the space of deleted responses."""
-
-
 class SqliteTables:
-    """`TablesBackend` in a SQLite file, or in memory."""
+    """The tables in a SQLite file, or in memory."""
 
     shared = False
     now = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
@@ -116,7 +87,7 @@ class SqliteTables:
 
 
 class PostgresTables:
-    """`TablesBackend` on a PostgreSQL server."""
+    """The tables on a PostgreSQL server."""
 
     shared = True
     now = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, Select, Table
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from memagent.journal.postgres.backend import PostgresBackend
-from memagent.service.data.backends import PostgresTables, SqliteTables, TablesBackend
+from memagent.service.data.backends import PostgresTables, SqliteTables
 from memagent.service.data.tables import meta
 
 T = TypeVar("T")
@@ -34,13 +34,13 @@ class ServiceDatabase:
 
     def __init__(self, place: Path | str | PostgresBackend | None) -> None:
         server = PostgresBackend(place) if isinstance(place, str) else place
-        self._backend: TablesBackend = (
+        self._backend = (
             PostgresTables(server) if isinstance(server, PostgresBackend) else SqliteTables(server)
         )
+        # Whether other workers use the database too.
         self.shared = self._backend.shared
-        """Whether other workers use the database too."""
+        # SQL for the database's own clock, in microseconds since 1970.
         self.now = self._backend.now
-        """SQL for the database's own clock, in microseconds since 1970."""
         try:
             with self._translated("opening"):
                 self._backend.prepare()

@@ -32,8 +32,8 @@ class JobRunner:
         """Give a job up after so many `attempts`."""
         self._work, self._table, self._leases = work, table, leases
         self._metrics, self._attempts = metrics, attempts
+        # Set when the service stops: no job is tried again then.
         self.stopping = False
-        """Set when the service stops: no job is tried again then."""
 
     async def run(self, job: Job, scope: Scope, *, pause_s: float) -> None:
         """Run a job after a pause, unless another worker holds it or has finished it."""

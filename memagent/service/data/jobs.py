@@ -27,10 +27,10 @@ from memagent.service.data.leases import Leases, job_place
 from memagent.tracing import carried
 
 _log = logging.getLogger(__name__)
+# Seconds between two looks for jobs that another worker left.
 _LOOK_S: Final = 1.0
-"""Seconds between two looks for jobs that another worker left."""
+# Seconds after which a job that was accepted and not started is started all the same.
 _FORGOTTEN_S: Final = 5.0
-"""Seconds after which a job that was accepted and not started is started all the same."""
 _ENDED: Final = (JobState.DONE, JobState.FAILED)
 
 
@@ -43,8 +43,8 @@ class Jobs:
         self.table, self.work = table, work
         self._runner, self._leases, self._banks = runner, leases, banks
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Jobs accepted and not started yet, since when.
         self._accepted: dict[str, float] = {}
-        """Jobs accepted and not started yet, since when."""
 
     async def accept_session(self, scope: Scope, session: Session) -> tuple[Job, bool]:
         """Store a session's turns and the job to remember them; both are durable on return.

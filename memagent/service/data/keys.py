@@ -28,8 +28,8 @@ SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin"
 """The scopes of keys; `admin` names any user (unless the key is bound), and reads metrics."""
 LOCAL_USER: Final = "default"
 _KEY = re.compile(r"ma_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
+# Seconds after which a revoked key is refused at the latest.
 _FRESH_S: Final = 1.0
-"""Seconds after which a revoked key is refused at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class KeyRing:
         self._secret = hmac.new(database.secret(), b"memagent/keys/1", hashlib.sha256).digest()
         self._known: dict[str, StoredKey] = {}
         self._read_at = float("-inf")
+        # Since when `watch` has waited for the database.
         self._waiting_since: float | None = None
-        """Since when `watch` has waited for the database."""
 
     def create(
         self, *, name: str, scopes: Sequence[str], user_id: str | None, at: datetime

@@ -45,8 +45,8 @@ class LeaseTable:
 
     def __init__(self, database: ServiceDatabase) -> None:
         self._database = database
+        # Whether there are other workers at all.
         self.shared = database.shared
-        """Whether there are other workers at all."""
 
     def acquire(self, place: str, worker: str, *, durable: bool = True) -> bool:
         """Acquire or extend a lease; return False when another worker holds it."""

@@ -33,10 +33,9 @@ _INSERT: Final = (
     "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = "
     ":erased) ON CONFLICT DO NOTHING"
 )
+# Stands in the place of a key for a while after an erasure, so that a request begun
+# before it leaves no text of the user behind.
 _ERASED: Final = "erased"
-"""Stands in the place of a key for a while after an erasure, so that a request begun
-before it leaves no text of the user behind.
-"""
 _DELETE: Final = "DELETE FROM service_responses"
 _FIND: Final = (
     "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = "

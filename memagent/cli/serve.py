@@ -64,11 +64,12 @@ def serve(
     """Serve the memory over HTTP, for any number of users; made when it is not there."""
     from memagent.build import open_store
     from memagent.service import serving
+    from memagent.service.binding import check_workers
 
     options = options if db is None else replace(options, path=db)
     settings = read_settings(options)
     path = store_path(options, settings)
-    serving.check_workers(workers, shared=isinstance(path, str))
+    check_workers(workers, shared=isinstance(path, str))
     embedder, model = options.embedder, options.model
     store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
     serving.serve(
@@ -129,6 +130,8 @@ def create_key(
 
 def list_keys(options: Options) -> None:
     """List every key, without its secret."""
+    from memagent.service.data.keys import KeyRing
+
     with _keys_database(options) as database:
         rows: list[dict[str, object]] = [
             {
@@ -139,7 +142,7 @@ def list_keys(options: Options) -> None:
                 "created": f"{key.created_at:%Y-%m-%d}",
                 "revoked": key.revoked,
             }
-            for key in database.api_keys()
+            for key in KeyRing(database).stored()
         ]
     emit(options, rows, lambda: Group(*([pairs(row) for row in rows] or [plain("no API keys")])))
 
@@ -149,9 +152,12 @@ def revoke_key(
 ) -> None:
     """Make a key useless, at once."""
     from memagent.memory.bank import system_clock
+    from memagent.service.data.keys import KeyRing
 
     with _keys_database(options) as database:
-        if not database.revoke_key(key_id.removeprefix("ma_").partition("_")[0], at=system_clock()):
+        if not KeyRing(database).revoke(
+            key_id.removeprefix("ma_").partition("_")[0], at=system_clock()
+        ):
             raise InputError(f"no API key {key_id!r} that works; `memagent keys list` shows them")
     row = {"id": key_id, "revoked": True}
     emit(options, row, lambda: pairs(row))

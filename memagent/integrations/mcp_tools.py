@@ -20,8 +20,8 @@ from memagent.core.answers import Question
 from memagent.core.errors import InputError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.memory.incoming import as_question
+from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
 
 ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]

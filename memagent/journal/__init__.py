@@ -1,5 +1,7 @@
-"""Stores: the journal (in memory and in SQL), the embedding cache, the exact vector
-index and the event graph's networkx view.
+"""The journal in memory and in SQL, with its cache of vectors.
+
+Import the module you need; nothing is re-exported here, so SQLAlchemy loads only for
+those who use it.
 
 Import the module you need; nothing is re-exported here, so SQLAlchemy and networkx load
 only for those who use them.

@@ -27,8 +27,9 @@ _MOST_REPORTED: Final = 20
 
 
 def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
-    """What is wrong with the scope's log, each line naming a sequence, the first bad
-    one first; [] when nothing is.
+    """Return what is wrong with the scope's log, the first bad sequence first.
+
+    Each line names a sequence; [] when nothing is wrong.
 
     A scope that was never written to is in order. At most 20 lines.
     """
@@ -48,13 +49,15 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     problems: list[str] = []
     if len(tips) > 1 or tip.digest != digest or (tip.user_id, tip.agent_id, tip.run_id) != scope:
         problems.append(
-            f"seq 0: the scope's row does not name it ({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
+            "seq 0: the scope's row does not name it "
+            f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
         )
     auditor = _Auditor(connection, tip.id, first_chain(digest))
     problems += auditor.run()
     if tip.head != auditor.seq:
         problems.append(
-            f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says {tip.head}"
+            f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says "
+            f"{tip.head}"
         )
     elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
         problems.append(f"seq {tip.head}: the tip does not match the last header")
@@ -66,7 +69,7 @@ def _same(column: Column[Any], value: str | None) -> ColumnElement[bool]:
 
 
 def _strays(connection: Connection) -> list[str]:
-    """Rows that belong to no scope, which is what a scope's row taken out leaves behind."""
+    """Report rows that belong to no scope, as a removed row of a scope leaves behind."""
     problems: list[str] = []
     for table in (journal, payloads):
         lost = table.outerjoin(scopes, scopes.c.id == table.c.scope_id)

@@ -1,5 +1,6 @@
-"""The seam between the journal and a database: what differs from one kind to the next,
-as one value.
+"""The interface between the journal and a database.
+
+One value holds what differs from one kind of database to the next.
 
 Everything else (entries, digests, chain, grouping, pages, audit) is written once
 against it. A backend names one database; it holds no connection of its own, and the
@@ -28,7 +29,10 @@ nobody's words.
 """
 VECTORS_ONLY: Final = "-"
 """Named where no scope is read or written: the cache of vectors, and nothing of anybody."""
-ADVICE: Final = "restore a backup, or save what is readable with `memagent export`; `memagent doctor` tells what is wrong"
+ADVICE: Final = (
+    "restore a backup, or save what is readable with `memagent export`; `memagent doctor` "
+    "tells what is wrong"
+)
 
 
 class Tip(NamedTuple):
@@ -41,7 +45,7 @@ class Tip(NamedTuple):
 
 
 class DriverCursor(Protocol):
-    """What the writer needs of a driver's cursor."""
+    """The part of a driver's cursor that the writer needs."""
 
     @property
     def rowcount(self) -> int:
@@ -57,7 +61,7 @@ class DriverCursor(Protocol):
         ...
 
     def fetchone(self) -> Any:
-        """The next row, None when there is none."""
+        """Return the next row, None when there is none."""
         ...
 
     def close(self) -> None:
@@ -66,8 +70,9 @@ class DriverCursor(Protocol):
 
 
 class DriverConnection(Protocol):
-    """What the writer needs of a driver's connection; it begins and ends transactions
-    by statements.
+    """The part of a driver's connection that the writer needs.
+
+    It begins and ends transactions by statements.
     """
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
@@ -75,7 +80,7 @@ class DriverConnection(Protocol):
         ...
 
     def cursor(self) -> Any:
-        """A new `DriverCursor`."""
+        """Make a new `DriverCursor`."""
         ...
 
     def close(self) -> None:
@@ -87,7 +92,7 @@ class Heads(Protocol):
     """Answers for the last committed sequence of scopes. Thread-safe."""
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises what the driver raises.
         """
@@ -111,7 +116,7 @@ class Backend(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may write to it too, over a connection that may be slow or lost."""
+        """Whether other processes write to it too, over a connection that may be lost."""
         ...
 
     @property
@@ -130,32 +135,33 @@ class Backend(Protocol):
         ...
 
     def guard(self) -> AbstractContextManager[None]:
-        """Held around every use, so that no fork happens in the middle of it where that does harm."""
+        """Keep forks out of the block, where a fork in the middle of a use does harm."""
         ...
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """What an error means to a caller, with the place and what to do."""
+        """Translate an error for the caller, with the place and what to do."""
         ...
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """Whether the same transaction may succeed when it is begun again at once."""
+        """Tell whether the same transaction may succeed when it is begun again at once."""
         ...
 
     # ---- writing, all from one thread
 
     def writing_engine(self) -> Engine:
-        """An engine for making and migrating the schema; its transactions exclude other makers."""
+        """Make an engine for the schema; its transactions exclude other processes."""
         ...
 
     def connect(self) -> DriverConnection:
-        """A connection whose commits are durable."""
+        """Open a connection whose commits are durable."""
         ...
 
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
     ) -> Mapping[ScopeKey, Tip]:
-        """Begin a transaction that may write to these scopes alone; their ends, as far
-        as they are known now.
+        """Begin a transaction that may write to these scopes alone.
+
+        Returns their ends, as far as they are known now.
         """
         ...
 
@@ -166,37 +172,42 @@ class Backend(Protocol):
         ...
 
     def last_erasure(self, cursor: DriverCursor) -> str:
-        """The mark of the last erasure; no other can happen before this transaction
-        ends. "" where other processes cannot erase.
+        """Return the mark of the last erasure; "" where other processes cannot erase.
+
+        No other erasure can happen before this transaction ends.
         """
         ...
 
     def in_transaction(self, connection: DriverConnection) -> bool:
-        """Whether a transaction has to be rolled back."""
+        """Tell whether a transaction has to be rolled back."""
         ...
 
     def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
-        """Move the write-ahead log along where that is the writer's task; whether
-        nothing is left of it.
+        """Move the write-ahead log along where that is the writer's task.
+
+        Returns whether nothing is left of it.
         """
         ...
 
     def scrub(self, connection: DriverConnection) -> bool:
-        """Take deleted rows out of the files, as far as the database lets us; whether
-        that was done.
+        """Take deleted rows out of the files, as far as the database allows.
+
+        Returns whether that was done.
         """
         ...
 
     def prune_responses(self, before_us: int) -> int:
-        """Delete first responses older than a moment over a connection of its own, in
-        short transactions, from any thread; their number.
+        """Delete first responses older than a moment; return their number.
+
+        Uses a connection of its own and short transactions; may be called from any
+        thread.
         """
         ...
 
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:
-        """An engine for `reading`; given back with `release_engine`."""
+        """Make an engine for `reading`; give it back with `release_engine`."""
         ...
 
     def release_engine(self, engine: Engine) -> None:
@@ -204,14 +215,14 @@ class Backend(Protocol):
         ...
 
     def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
-        """A connection that reads the scopes with these digests, or `WHOLE_STORE`."""
+        """Open a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
         ...
 
     def heads(self, engine: Engine) -> Heads:
-        """What answers for the ends of logs."""
+        """Make the object that answers for the ends of logs."""
         ...
 
 
 def corrupt(place: object, what: str) -> StoreCorrupt:
-    """The error for a database that is readable but is not what it should be."""
+    """Make the error for a database that is readable but damaged, or not ours."""
     return StoreCorrupt(f"{place}: {what}; {ADVICE}")

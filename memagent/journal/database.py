@@ -1,5 +1,7 @@
-"""What every journal in a SQL database does: appends, reads, the audit, first
-responses, the cache of vectors, the embedder's claim.
+"""The journal in a SQL database, of whichever kind.
+
+It appends, reads and audits, and keeps first responses, the cache of vectors and the
+embedder's claim.
 
 `expect` is decided inside the transaction, so two writers never both get a sequence, in
 one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
@@ -53,8 +55,8 @@ class DatabaseJournal:
         lock: Callable[[], FileLock] | None = None,
     ) -> None:
         self._backend = backend
+        # The place of the journal, for messages; never with a password.
         self.place = backend.name
-        """Where the journal is kept, for messages; never with a password."""
         self.read_only = read_only
         self._clock = clock
         self._pid = os.getpid()
@@ -142,7 +144,9 @@ class DatabaseJournal:
         ]
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Rows after `seq` in order, a page at a time, up to what is committed when the last page is read.
+        """Yield the rows after `seq` in order, a page at a time.
+
+        The last page goes up to what is committed when it is read.
 
         Erased rows are left out.
 
@@ -157,9 +161,10 @@ class DatabaseJournal:
             seq, complete = page.last_seq, page.complete
 
     async def head(self, scope: Scope) -> int:
-        """Sequence of the last committed row, by whichever process; 0 when the scope is empty.
+        """Return the sequence of the last committed row; 0 when the scope is empty.
 
-        Costs microseconds where one process writes, and one round trip to a server.
+        Any process may have committed it. Costs microseconds where one process writes,
+        and one round trip to a server.
         """
         self._check()
         return (
@@ -170,16 +175,18 @@ class DatabaseJournal:
 
     def _head(self, scope: Scope) -> int:
         key = scope_key(scope)
-        head = None if self._writer is None else self._writer.head(key)
+        head = None if self._writer is None else self._writer.committer.head(key)
         return self._reader.head(key) if head is None else head
 
     async def scopes(self) -> list[Scope]:
-        """Every scope that has rows, in order of key."""
+        """Return every scope that has rows, in order of key."""
         self._check()
         return await asyncio.to_thread(self._reader.scopes)
 
     def verify(self, scope: Scope) -> list[str]:
-        """What is wrong with the scope's chain of hashes and its payloads, the first bad sequence first; [] when nothing is.
+        """Return what is wrong with the scope's hashes and payloads, the first bad sequence first.
+
+        [] when nothing is wrong.
 
         Blocks.
         """
@@ -187,8 +194,9 @@ class DatabaseJournal:
         return self._reader.verify(scope_key(scope))
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the
-        scope has not seen it.
+        """Return the first response to the request with this idempotency key.
+
+        None when the scope has not seen the key.
         """
         self._check()
         return self._reader.response(scope_key(scope), key)
@@ -205,12 +213,13 @@ class DatabaseJournal:
             raise self._backend.error(exc, "deleting old responses in") from exc
 
     def claimed_embedder(self) -> tuple[str, int] | None:
-        """(id, width) of the embedder this store's vectors come from, None when none
-        was claimed yet.
+        """Return (id, width) of the embedder that this store's vectors come from.
+
+        None when no embedder was claimed yet.
         """
         self._check()
         value = (
-            self._writer.meta(_EMBEDDER_KEY) if self._writer is not None else None
+            self._writer.pending.meta(_EMBEDDER_KEY) if self._writer is not None else None
         ) or self._reader.meta(_EMBEDDER_KEY)
         if value is None:
             return None
@@ -218,8 +227,10 @@ class DatabaseJournal:
         return embedder_id, int(dim)
 
     def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Say whose vectors this store holds; the first claim stays unless `force`
-        (after embedding anew) or nothing is stored yet.
+        """Claim the store's vectors for an embedder.
+
+        The first claim stays unless `force` is set (after embedding anew) or nothing is
+        stored yet.
 
         Raises `ConfigError` naming both embedders and the way out when another one was
         claimed.
@@ -229,8 +240,10 @@ class DatabaseJournal:
             return
         if known is not None and not force and self._reader.scopes():
             raise ConfigError(
-                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} dimensions), but {embedder_id!r} ({dim} dimensions) "
-                "is configured; their vectors cannot be compared. Configure the first one again, or embed the memory anew:  "
+                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} "
+                f"dimensions), but {embedder_id!r} ({dim} dimensions) "
+                "is configured; their vectors cannot be compared. Configure the first one "
+                "again, or embed the memory anew:  "
                 "memagent reembed"
             )
         if self._writer is not None:
@@ -250,10 +263,11 @@ class DatabaseJournal:
 
     @property
     def scrub_due(self) -> bool:
-        """Whether bytes of something erased may still lie in the files, because the
-        disk or a long reader was in the way.
+        """Whether erased bytes may still lie in the files.
+
+        The disk or a long reader was in the way.
         """
-        return self._writer is not None and self._writer.scrub_due
+        return self._writer is not None and self._writer.committer.scrub_due
 
     def close(self) -> None:
         """Wait for what has been handed in, then close.
@@ -270,7 +284,8 @@ class DatabaseJournal:
     def _check(self) -> None:
         if self._pid != os.getpid():
             raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open it anew in the child process"
+                f"the journal at {self.place} was opened before a fork; open it anew in the "
+                "child process"
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")
@@ -284,6 +299,7 @@ def _response(
     key, body_digest, response_json = idempotency
     if not entries or not 0 < len(key) <= _MAX_KEY_CHARS or len(body_digest) > _MAX_DIGEST_CHARS:
         raise InputError(
-            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, its digest at most {_MAX_DIGEST_CHARS}"
+            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, "
+            f"its digest at most {_MAX_DIGEST_CHARS}"
         )
     return StoredResponse(key, body_digest, response_json)

@@ -1,5 +1,6 @@
-"""One writing process a store: an exclusive lock on a file beside the database, with
-the holder's process id in it.
+"""One writing process for a store: an exclusive lock on a file beside the database.
+
+The file holds the process id of the holder.
 
 The kernel keeps the lock, so a killed process leaves none behind, and the file itself
 may stay. The lock belongs to the open file: a forked child drops its copy with
@@ -86,19 +87,21 @@ class FileLock:
             except OSError as exc:
                 if exc.errno not in _HELD:
                     raise StoreError(
-                        f"cannot lock {self.path}: {exc.strerror}; put the store on a file system that knows file locks"
+                        f"cannot lock {self.path}: {exc.strerror}; put the store on a file "
+                        "system that knows file locks"
                     ) from exc
             if time.monotonic() >= deadline:
                 pid = self.holder()
                 who = "another process" if pid is None else f"process {pid}"
                 raise StoreLocked(
-                    f"{who} is the writer of this store (lock file {self.path}); use that process, close it, or open with read_only=True",
+                    f"{who} is the writer of this store (lock file {self.path}); use that "
+                    "process, close it, or open with read_only=True",
                     pid=pid,
                 )
             time.sleep(_POLL_S)
 
     def holder(self) -> int | None:
-        """The process id written by whoever took the lock last; None when there is none."""
+        """Return the process id written by the last holder; None when there is none."""
         for _ in range(3):  # a new holder writes its id just after it takes the lock
             try:
                 written = self.path.read_text(encoding="ascii", errors="replace").strip()
@@ -120,7 +123,7 @@ class FileLock:
         self._fd = None
 
     def forget(self) -> None:
-        """In a forked child: close the inherited copy without giving up the parent's lock."""
+        """Close the copy that a forked child inherited; the parent keeps its lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -35,7 +35,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 class _Log:
     scope: Scope
     erased_rows: int = 0
-    """How many rows at the beginning are gone; `rows` holds the rest."""
+    """The number of rows gone at the beginning; `rows` holds the rest."""
     rows: list[JournalRow] = field(default_factory=list[JournalRow])
     responses: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
 
@@ -110,7 +110,7 @@ class MemoryJournal:
         return rows
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Rows after `seq` in order, those committed when it began.
+        """Yield the rows after `seq` in order, those committed when it began.
 
         Erased rows are left out.
         """
@@ -121,18 +121,19 @@ class MemoryJournal:
             yield row
 
     async def head(self, scope: Scope) -> int:
-        """Sequence of the last row, 0 when the scope is empty."""
+        """Return the sequence of the last row, 0 when the scope is empty."""
         log = self._logs.get(scope_key(scope))
         return 0 if log is None else log.head
 
     async def scopes(self) -> list[Scope]:
-        """Every scope that has rows, in order of key."""
+        """Return every scope that has rows, in order of key."""
         with self._lock:
             return sorted((log.scope for log in self._logs.values()), key=lambda scope: scope.key)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """The first response to the request with this idempotency key; None when the
-        scope has not seen it.
+        """Return the first response to the request with this idempotency key.
+
+        None when the scope has not seen the key.
         """
         log = self._logs.get(scope_key(scope))
         return None if log is None else log.responses.get(key)

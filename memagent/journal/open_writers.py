@@ -1,5 +1,6 @@
-"""The writers open in this process, by database: a second open of the same store shares
-the first one's writer.
+"""The writers open in this process, by database.
+
+A second open of the same store shares the first one's writer.
 
 A child made by `fork` inherits none of them. It drops its copies of the lock files,
 keeps the connections untouched (using or closing one across a fork corrupts a SQLite
@@ -41,8 +42,9 @@ class OpenWriters:
     def acquire(
         self, backend: Backend, *, lock: Callable[[], FileLock] | None
     ) -> tuple[JournalWriter, Backend]:
-        """The writer for a database, opened if need be, and the backend it was opened
-        with; give it back with `release`.
+        """Return the writer of a database, opened if need be, and the backend it was opened with.
+
+        Give it back with `release`.
 
         `lock` takes the lock that keeps other processes from writing, and makes the
         place ready. Raises as opening a journal does.
@@ -92,4 +94,4 @@ def _open(backend: Backend, lock: FileLock | None) -> _Open:
 
 
 OPEN_WRITERS = OpenWriters()
-"""Those of this process."""
+"""The open writers of this process."""

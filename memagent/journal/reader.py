@@ -51,7 +51,7 @@ class Page:
 
     rows: tuple[JournalRow, ...]
     last_seq: int
-    """Where the next page begins, erased rows counted."""
+    """The place where the next page begins, erased rows counted."""
     complete: bool
     """Whether the log ended with this page."""
 
@@ -84,7 +84,7 @@ class JournalReader:
             raise self._backend.error(exc, "reading") from exc
 
     def ready(self) -> bool:
-        """Whether there are tables to read.
+        """Tell whether there are tables to read.
 
         Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this
         version.
@@ -94,13 +94,14 @@ class JournalReader:
                 state = schema_state(connection, self._place)
             if state is SchemaState.OLDER:
                 raise StoreError(
-                    f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open it once for writing to bring it up to date"
+                    f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open "
+                    "it once for writing to bring it up to date"
                 )
             self._ready = state is SchemaState.CURRENT
         return self._ready
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row; 0 when it has none."""
+        """Return the sequence of the scope's last row; 0 when it has none."""
         if not self.ready():
             return 0
         try:
@@ -109,14 +110,14 @@ class JournalReader:
             raise self._backend.error(exc, "reading") from exc
 
     def page(self, scope: ScopeKey, after: int) -> Page:
-        """The rows after a sequence, at most a page of them.
+        """Read the rows after a sequence, at most a page of them.
 
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         if not self.ready():
             return Page((), after, complete=True)
         digest, most = scope_digest(scope), self._backend.page_rows
-        found: list[tuple[int, int, bytes]] = []
+        rows: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
         with self._connected(digest) as connection:
             result = connection.execute(
@@ -134,15 +135,15 @@ class JournalReader:
                         )
                     last_seq = erasure - 1
                     break
-                found.append((seq, recorded_us, body))
+                rows.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
                 if size_bytes >= _PAGE_BYTES:
                     break
             else:
-                complete = len(found) < most
+                complete = len(rows) < most
             result.close()
-        return Page(tuple(self._row(scope, *row) for row in found), last_seq, complete)
+        return Page(tuple(self._row(scope, *row) for row in rows), last_seq, complete)
 
     def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
         try:
@@ -156,19 +157,16 @@ class JournalReader:
             ) from exc
 
     def scopes(self) -> list[Scope]:
-        """Every scope with rows, in order of key."""
+        """Return every scope with rows, in order of key."""
         if not self.ready():
             return []
         with self._connected(WHOLE_STORE) as connection:
             rows = connection.execute(SELECT_SCOPES).all()
-        found = [
-            Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)
-            for user_id, agent_id, run_id in rows
-        ]
-        return sorted(found, key=lambda scope: scope.key)
+        scopes = (Scope(user_id=user, agent_id=agent, run_id=run) for user, agent, run in rows)
+        return sorted(scopes, key=lambda scope: scope.key)
 
     def response(self, scope: ScopeKey, key: str) -> StoredResponse | None:
-        """The first response kept under an idempotency key."""
+        """Return the first response kept under an idempotency key."""
         if not self.ready():
             return None
         digest = scope_digest(scope)
@@ -177,7 +175,7 @@ class JournalReader:
         return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
 
     def meta(self, key: str) -> str | None:
-        """A property of the store, None when it was never set."""
+        """Return a property of the store, None when it was never set."""
         if not self.ready():
             return None
         with self._connected() as connection:
@@ -186,27 +184,28 @@ class JournalReader:
             ).scalar()
 
     def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
-        """Known vectors as little-endian float32; damaged rows are left out."""
+        """Return known vectors as little-endian float32; damaged rows are left out."""
         known: dict[str, bytes] = {}
         if not digests or not self.ready():
             return known
         with self._connected(VECTORS_ONLY) as connection:
             for start in range(0, len(digests), _VECTORS_AT_ONCE):
                 part = list(digests[start : start + _VECTORS_AT_ONCE])
-                for digest, dim, blob, crc in connection.execute(
-                    SELECT_VECTORS, {"embedder": embedder_id, "digests": part}
-                ):
-                    if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc:
-                        known[digest] = blob
+                values = {"embedder": embedder_id, "digests": part}
+                known |= {
+                    digest: blob
+                    for digest, dim, blob, crc in connection.execute(SELECT_VECTORS, values)
+                    if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc
+                }
         return known
 
     def ask(self, question: Callable[[Connection], T]) -> T:
-        """What a function answers that is given a connection which sees no scope."""
+        """Call a function with a connection that sees no scope; return its result."""
         with self._connected(VECTORS_ONLY) as connection:
             return question(connection)
 
     def verify(self, scope: ScopeKey) -> list[str]:
-        """What is wrong with the scope's log; see `audit_scope`."""
+        """Return what is wrong with the scope's log; see `audit_scope`."""
         from memagent.journal.audit import audit_scope
 
         if not self.ready():

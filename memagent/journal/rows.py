@@ -1,4 +1,4 @@
-"""What a journal row is made of, without any database: encoding, digests and the hash chain.
+"""The parts of a journal row, without any database: encoding, digests, the hash chain.
 
 A row has a header and a payload. The payload is the entry as JSON with a random salt;
 the header holds a digest over both and a chain hash over itself and the header before.
@@ -59,50 +59,53 @@ class IdempotencyKeyUsed(StoreError):
 
     def __init__(self, response: StoredResponse) -> None:
         super().__init__(
-            f"idempotency key {response.key!r} was used before in this scope; nothing was written again"
+            f"idempotency key {response.key!r} was used before in this scope; nothing was "
+            "written again"
         )
         self.response = response
 
 
 def system_clock() -> datetime:
-    """The present moment in UTC."""
+    """Return the present moment in UTC."""
     return datetime.now(UTC)
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 in UTC; exact."""
+    """Convert a moment to microseconds since 1970 in UTC; exact."""
     return (as_utc(moment) - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """The inverse of `to_microseconds`."""
+    """Convert microseconds since 1970 to a moment in UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def scope_key(scope: Scope) -> ScopeKey:
-    """The scope as a plain tuple, quick to hash."""
+    """Return the scope as a plain tuple, quick to hash."""
     return (scope.user_id, scope.agent_id, scope.run_id)
 
 
 @lru_cache(maxsize=8_192)
 def scope_digest(key: ScopeKey) -> str:
-    """64 hex digits that name a scope; no two scopes share them, whatever characters
-    their ids have.
+    """Return the 64 hex digits that name a scope.
+
+    No two scopes share them, whatever characters their ids have.
     """
     return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()
 
 
 def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
-    """The error for an append that built on a head which is no longer the last."""
+    """Make the error for an append that built on a head which is no longer the last."""
     return VersionConflict(
-        f"scope {key} is at sequence {actual}, not at {expected}: read what was written in between and try again",
+        f"scope {key} is at sequence {actual}, not at {expected}: read what was written in "
+        "between and try again",
         expected=expected,
         actual=actual,
     )
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The entry as UTF-8 JSON.
+    """Encode an entry as UTF-8 JSON.
 
     Raises `InputError` when reading it back would not give the same entry.
 
@@ -121,13 +124,14 @@ def encode_entry(entry: Entry) -> bytes:
         ) from exc
     if not same:
         raise InputError(
-            f"this {entry.kind!r} entry would change when written as JSON: look for NaN or infinite numbers in it"
+            f"this {entry.kind!r} entry would change when written as JSON: look for NaN or "
+            "infinite numbers in it"
         )
     return body
 
 
 def decode_entry(body: bytes) -> Entry:
-    """The inverse of `encode_entry`.
+    """Decode what `encode_entry` made.
 
     Raises `pydantic_core.ValidationError` for anything else.
     """
@@ -135,17 +139,17 @@ def decode_entry(body: bytes) -> Entry:
 
 
 def payload_digest(salt: bytes, body: bytes) -> bytes:
-    """32 bytes over salt and payload."""
+    """Return the digest of salt and payload (32 bytes)."""
     return hashlib.sha256(salt + body).digest()
 
 
 def first_chain(digest: str) -> bytes:
-    """The chain hash before the first row of the scope with that digest (32 bytes)."""
+    """Return the chain hash before the first row of the scope with that digest (32 bytes)."""
     return hashlib.sha256(b"memagent/journal/1/" + digest.encode()).digest()
 
 
 def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest: bytes) -> bytes:
-    """The chain hash of a header that follows one with the chain hash `previous` (32 bytes)."""
+    """Return the chain hash of a header that follows one with the hash `previous` (32 bytes)."""
     label = kind.encode()
     return hashlib.sha256(
         previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest
@@ -153,8 +157,9 @@ def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest
 
 
 def vector_crc(embedder_id: str, digest: str, blob: bytes) -> int:
-    """CRC-32 over a cached vector and its key, so that a flipped bit anywhere makes the
-    row unknown.
+    """Return the CRC-32 of a cached vector and its key.
+
+    A flipped bit anywhere makes the row unknown.
     """
     return zlib.crc32(f"{embedder_id}\x00{digest}\x00".encode() + blob)
 
@@ -173,7 +178,7 @@ class PreparedEntry:
 def dates_of(
     entries: Sequence[Entry], recorded_at: Sequence[datetime] | None, clock: Clock
 ) -> list[datetime]:
-    """When each entry was recorded, in UTC: as given, or all at this moment.
+    """Return the dates of entries, in UTC: as given, or all at this moment.
 
     Raises `InputError` unless there is a date for each.
     """
@@ -181,7 +186,8 @@ def dates_of(
         return [as_utc(clock())] * len(entries)
     if len(recorded_at) != len(entries):
         raise InputError(
-            f"{len(entries)} entries came with {len(recorded_at)} dates in recorded_at; give one date an entry"
+            f"{len(entries)} entries came with {len(recorded_at)} dates in recorded_at; give "
+            "one date an entry"
         )
     return [as_utc(moment) for moment in recorded_at]
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
     event,
 )
 
-from memagent.journal.row_security import ROW_SECURITY
+from memagent.journal.postgres.row_security import ROW_SECURITY
 
 SCHEMA_REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""
@@ -46,8 +46,9 @@ metadata = MetaData()
 
 
 def version_table(name: str) -> Table:
-    """Alembic's own table, as Alembic would make it; apart from the metadata of the
-    other tables, which Alembic compares.
+    """Make the table of Alembic's revisions, as Alembic would make it.
+
+    It is apart from the metadata of the other tables, which Alembic compares.
     """
     return Table(
         name,

@@ -1,5 +1,4 @@
-"""Bringing a database to the schema this version knows: make a new one, migrate an
-older one, refuse the rest.
+"""Bringing a database to the schema of this version: create, migrate, or refuse it.
 
 Whatever is refused has not been written to. Making and migrating are one transaction
 each, so a crash leaves the old state or the new.
@@ -28,7 +27,7 @@ from memagent.journal.schema import (
 
 
 class SchemaState(StrEnum):
-    """Where a database stands."""
+    """The state of a database."""
 
     EMPTY = "empty"
     """It has no tables yet."""
@@ -38,7 +37,7 @@ class SchemaState(StrEnum):
 
 
 def schema_state(connection: Connection, place: str) -> SchemaState:
-    """Where the database stands.
+    """Return the state of the database.
 
     Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a
     newer one.
@@ -51,7 +50,8 @@ def schema_state(connection: Connection, place: str) -> SchemaState:
     revision = connection.execute(select(version.c.version_num)).scalar()
     if revision is not None and revision not in KNOWN_REVISIONS:
         raise StoreError(
-            f"{place} was written by a newer memagent (schema revision {revision}); this version knows revisions up to {SCHEMA_REVISION}: "
+            f"{place} was written by a newer memagent (schema revision {revision}); this "
+            f"version knows revisions up to {SCHEMA_REVISION}: "
             "install the newer version"
         )
     if revision != SCHEMA_REVISION:
@@ -59,16 +59,16 @@ def schema_state(connection: Connection, place: str) -> SchemaState:
     missing = set(metadata.tables) - set(tables)
     if missing:
         raise corrupt(place, f"tables are missing: {', '.join(sorted(missing))}")
-    found = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
-    if found != FORMAT:
-        raise corrupt(place, f"its format is {found!r}, not {FORMAT!r}")
+    stored = connection.execute(select(meta.c.value).where(meta.c.key == "format")).scalar()
+    if stored != FORMAT:
+        raise corrupt(place, f"its format is {stored!r}, not {FORMAT!r}")
     return SchemaState.CURRENT
 
 
 def prepare_schema(backend: Backend) -> None:
-    """Make or migrate the schema where needed; the caller holds the writer's lock where there is one.
+    """Create or migrate the schema where needed.
 
-    Raises as `schema_state` does.
+    The caller holds the writer's lock where there is one. Raises as `schema_state` does.
     """
     try:
         with backend.writing_engine().connect() as connection:

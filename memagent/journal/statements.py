@@ -11,7 +11,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Dialect, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Dialect,
+    Engine,
+    bindparam,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -30,8 +42,16 @@ ERASURE_KEY: Final = "erasure"
 """Key of the `meta` row that holds the mark of the last erasure."""
 
 
+def begin_with(engine: Engine, statement: str) -> None:
+    """Begin every transaction of an engine with a statement, since its driver begins none."""
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.exec_driver_sql(statement)
+
+
 def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:
-    """An INSERT that overwrites a row with the same primary key.
+    """Make an INSERT that overwrites a row with the same primary key.
 
     Raises `NotImplementedError` for a dialect not thought of.
     """
@@ -92,7 +112,7 @@ def _names(table: Table) -> list[str]:
 
 
 def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
-    """Rows out of one array a column, each a parameter of the column's name."""
+    """Make rows out of one array a column, each a parameter of the column's name."""
     arrays = [bindparam(column.name, type_=ARRAY(column.type)) for column in columns]
     return (
         func.unnest(*arrays)
@@ -102,7 +122,7 @@ def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
 
 
 def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
-    """The statement as text whose placeholders stand for the parameters in this order."""
+    """Compile a statement to text whose placeholders stand for the parameters in this order."""
     if not isinstance(statement, ClauseElement):
         raise TypeError(f"not a compilable statement: {statement!r}")
     compiled = statement.compile(dialect=dialect, column_keys=list(order))
@@ -113,7 +133,8 @@ def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
 
 
 class Statements:
-    """Text of what the writer runs, for one dialect with positional parameters;
+    """The text of the writer's statements for one dialect with positional parameters.
+
     `arrays` as the module says.
     """
 
@@ -123,9 +144,9 @@ class Statements:
 
         def rows(table: Table) -> str:
             names = _names(table)
-            given = select(_unnested(list(table.columns)))
+            arrayed = select(_unnested(list(table.columns)))
             return text(
-                insert(table).from_select(names, given) if arrays else insert(table), *names
+                insert(table).from_select(names, arrayed) if arrays else insert(table), *names
             )
 
         self.tip = text(SELECT_TIP, "digest")
@@ -134,13 +155,13 @@ class Statements:
             insert(scopes).returning(scopes.c.id),
             *("digest", "user_id", "agent_id", "run_id", "head", "chain", "recorded_us"),
         )
+        # Rows of `journal`; as with the next three, for `Backend.write_rows`.
         self.header = rows(journal)
-        """Rows of `journal`; as with the next three, for `Backend.write_rows`."""
         self.payload = rows(payloads)
         self.new_response = rows(idempotency)
         self.vector = text(upsert(embeddings, dialect.name, arrays=arrays), *_names(embeddings))
+        # Rows of (head, chain, recorded_us, scope, before).
         self.move_head = text(_move_heads() if arrays else _move_head(), *_MOVED)
-        """Rows of (head, chain, recorded_us, scope, before)."""
         self.response = text(
             select(idempotency.c.body_digest, idempotency.c.response_json).where(
                 idempotency.c.scope_id == bindparam("scope"), idempotency.c.key == bindparam("key")
@@ -184,13 +205,13 @@ def _move_head() -> Update:
 
 def _move_heads() -> Update:
     types = {"scope": scopes.c.id.type, "before": scopes.c.head.type}
-    given = _unnested(
+    moved = _unnested(
         [Column(name, types[name] if name in types else scopes.c[name].type) for name in _MOVED]
     )
     return (
         update(scopes)
-        .where(scopes.c.id == given.c.scope, scopes.c.head == given.c.before)
-        .values({name: given.c[name] for name in _MOVED[:3]})
+        .where(scopes.c.id == moved.c.scope, scopes.c.head == moved.c.before)
+        .values({name: moved.c[name] for name in _MOVED[:3]})
     )
 
 

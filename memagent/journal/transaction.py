@@ -1,5 +1,4 @@
-"""One write transaction: many appends decided in turn, then written with one statement
-for all rows of a table.
+"""One write transaction: appends decided in turn, then one statement for all rows of a table.
 
 An append is decided against its scope's tip as the appends before it in this
 transaction left it. A refusal (conflict, used key) touches nothing, so it never fails
@@ -52,7 +51,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where and when entries were written; their sequences run on from `first_seq`."""
+    """The place and the dates of entries that were written, from `first_seq` on."""
 
     first_seq: int
     recorded_us: tuple[int, ...]
@@ -66,8 +65,9 @@ class StaleTips(Exception):
 
 
 class Transaction:
-    """Appends gathered inside a running transaction of `cursor`; `tips` are the scopes'
-    ends known so far and are only read.
+    """Appends gathered inside a running transaction of `cursor`.
+
+    `tips` are the scopes' ends known so far and are only read.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Transaction:
         self._backend = backend
         self._sql = backend.sql
         self._known = tips
+        # Heads as the database has them, of the scopes in `tips`.
         self._written: dict[ScopeKey, int] = {}
-        """Heads as the database has them, of the scopes in `tips`."""
         self._headers: list[tuple[Any, ...]] = []
         self._payloads: list[tuple[Any, ...]] = []
         self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
+        # Ends of the scopes appended to, valid once the transaction has committed.
         self.tips: dict[ScopeKey, Tip] = {}
-        """Ends of the scopes appended to, valid once the transaction has committed."""
+        # The mark of the last erasure, "" when nothing was erased.
         self.erased = ""
-        """The mark of the last erasure, "" when nothing was erased."""
 
     def stage(self, request: AppendRequest) -> Appended:
         """Take an append in.
@@ -124,7 +124,7 @@ class Transaction:
         return Appended(first_seq, tuple(recorded))
 
     def _tip(self, scope: ScopeKey) -> Tip:
-        """The scope's end; scope id 0 when the scope has no row yet."""
+        """Return the scope's end; scope id 0 when the scope has no row yet."""
         tip = self.tips.get(scope) or self._known.get(scope)
         if tip is None:
             digest = scope_digest(scope)
@@ -146,8 +146,9 @@ class Transaction:
         return tip._replace(scope_id=scope_id)
 
     def _erase(self, request: AppendRequest, tip: Tip) -> int:
-        """Delete what the request's last `Erased` entry erases; that entry's sequence,
-        0 when there is none.
+        """Delete what the request's last `Erased` entry erases.
+
+        Returns that entry's sequence, 0 when there is none.
         """
         last = max(
             (

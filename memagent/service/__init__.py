@@ -1,3 +1,1 @@
-"""The REST service: `memagent serve`, built on FastAPI over the same agent, memory and
-store that scripts use.
-"""
+"""The REST service: `memagent serve`, on FastAPI over the same agent, memory and store."""

@@ -1,5 +1,4 @@
-"""Who a request is from and which memory it is about: the dependency of every route
-that touches a memory.
+"""The caller of a request and the memory it is about, as a dependency of the routes.
 
 The user comes from the key. A request may name another (`user_id`) only with a key that
 is bound to none; which memory of a user, is said by `agent_id` and `run_id`. Without
@@ -50,19 +49,21 @@ RequestKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=MAX_KEY_CHARS,
-        description="The same key and request again gives the first response and has no further effect.",
+        description=(
+            "The same key and request again gives the first response and has no further effect."
+        ),
     ),
 ]
 
 
 def service_of(connection: HTTPConnection) -> Service:
-    """The service a connection belongs to."""
+    """Return the service a connection belongs to."""
     service: Service = connection.app.state.service
     return service
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
-    """Who a request is from.
+    """Return the caller of a request.
 
     Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`).
     """
@@ -88,7 +89,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 def metered(service: Service, caller: Caller) -> Caller:
-    """The caller, with this request counted.
+    """Count this request of the caller.
 
     Raises `ServiceError` (`too_many_requests`).
     """
@@ -107,7 +108,8 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     peer = connection.client.host if connection.client is not None else ""
     if not _is_loopback(peer) or any(name in connection.headers for name in _PROXIED):
         raise ServiceError(
-            "without any API key only requests of this machine are served; make one:  memagent keys create",
+            "without any API key only requests of this machine are served; make one:  memagent "
+            "keys create",
             status=401,
             code="unauthorized",
         )
@@ -116,14 +118,15 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     origin = connection.headers.get("origin")
     if host not in names or (origin is not None and urlsplit(origin).hostname not in names):
         raise ServiceError(
-            "the request names another host than this one; add it to service.hosts, or use an API key",
+            "the request names another host than this one; add it to service.hosts, or use an "
+            "API key",
             code="misdirected",
         )
 
 
 @lru_cache(maxsize=256)
 def _name_in(host: str) -> str | None:
-    """The name in a Host header."""
+    """Return the name in a Host header."""
     return urlsplit(f"//{host}").hostname
 
 
@@ -152,7 +155,7 @@ class Call:
         )
 
     def agent(self) -> AbstractContextManager[AsyncAgent]:
-        """The agent on this memory, kept open meanwhile."""
+        """Open the agent on this memory and keep it open meanwhile."""
         return self.service.banks.agent(self.scope)
 
     @property
@@ -167,8 +170,7 @@ class Call:
         *,
         keep: Callable[[Entry], Response | None] | None = None,
     ) -> Response:
-        """The response of `work`, or the first one when the request was made before
-        with the same idempotency key.
+        """Return the response of `work`, or the stored response to the same request.
 
         `keep` makes the response out of the journal entry that the work appends; it is
         written along with that entry. Raises `ServiceError` when the key was used for
@@ -181,8 +183,8 @@ class Call:
 
 
 def may(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """The dependency of a route: the caller must be allowed all of `needed`."""
-    wanted = frozenset(needed)
+    """Make the dependency of a route whose caller must be allowed all of `needed`."""
+    scopes = frozenset(needed)
 
     async def call(
         request: Request,
@@ -191,14 +193,14 @@ def may(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        return _call(request, wanted, user_id, agent_id, run_id, key)
+        return _call(request, scopes, user_id, agent_id, run_id, key)
 
     return call
 
 
 def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """As `may`, for routes that name the user in their path."""
-    wanted = frozenset(needed)
+    """Make the dependency of a route that names the user in its path; see `may`."""
+    scopes = frozenset(needed)
 
     async def call(
         request: Request,
@@ -207,7 +209,7 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        return _call(request, wanted, user_id, agent_id, run_id, key)
+        return _call(request, scopes, user_id, agent_id, run_id, key)
 
     return call
 
@@ -215,7 +217,7 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
 def named_call(
     request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None
 ) -> Call:
-    """A request about a memory, whatever the caller may do there.
+    """Make the call about a memory, whatever the caller may do there.
 
     Raises `ServiceError`, `InputError`.
     """
@@ -224,16 +226,16 @@ def named_call(
 
 def _call(
     request: Request,
-    wanted: frozenset[str],
+    needed: frozenset[str],
     user_id: str | None,
     agent_id: str | None,
     run_id: str | None,
     key: str | None,
 ) -> Call:
     caller = caller_of(request)
-    if not wanted <= caller.scopes:
+    if not needed <= caller.scopes:
         raise ServiceError(
-            f"the API key lacks the scope {', '.join(sorted(wanted - caller.scopes))}",
+            f"the API key lacks the scope {', '.join(sorted(needed - caller.scopes))}",
             code="forbidden",
         )
     if caller.user_id is not None and user_id not in (None, caller.user_id):
@@ -251,7 +253,7 @@ def _call(
 
 @lru_cache(maxsize=8_192)
 def _scope_of(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
-    """A memory's name, checked once for those who come again.
+    """Return a memory's name, checked once for those who come again.
 
     Raises `ValidationError`.
     """

@@ -30,15 +30,16 @@ from memagent.service.routes import (
     talk,
     users,
 )
-from memagent.service.routes.fast import Shortcut
 
-_DESCRIPTION: Final = "Long-term memory for language-model agents: cited answers, auditable writes, one memory a user."
+_DESCRIPTION: Final = (
+    "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
+    "user."
+)
+# The framework's own telemetry records paths, queries and messages of errors; the
+# gate's spans take its place (`memagent.tracing`).
 _NO_TELEMETRY: Final[Any] = dict.fromkeys(
     ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
 )
-"""The framework's own telemetry tells paths, queries and messages of errors; the gate's
-spans take its place (`memagent.tracing`).
-"""
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     talk.router,
@@ -52,7 +53,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 
 
 def create_app() -> FastAPI:
-    """The app without a service: `app.state.service` is set by `serve_app`."""
+    """Make the app without a service: `serve_app` sets `app.state.service`."""
     app = FastAPI(
         title="memagent",
         version=memagent.__version__,
@@ -80,10 +81,10 @@ def create_app() -> FastAPI:
 
 
 def serve_app(service: Service) -> ASGIApp:
-    """The app on a service, behind the gate: what a server runs."""
+    """Put the app on a service and behind the gate, for a server to run."""
     app = create_app()
     app.state.service = service
-    return Gate(Shortcut(app), service)
+    return Gate(app, service)
 
 
 @asynccontextmanager
@@ -100,9 +101,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the schema of problems, bearer keys, and none of the
-    framework's own error bodies.
-    """
+    """Add the schema of problems and bearer keys; remove the framework's error bodies."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)

@@ -44,22 +44,23 @@ class Banks:
         return len(self._open)
 
     def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
-        """The agent of a scope, kept open as long as it is in use; enter it before
-        anything else happens.
+        """Return the agent of a scope, which stays open as long as it is in use.
+
+        Enter it before anything else happens.
         """
-        found = self._open.get(scope.key)
-        if found is None:
-            found = self._open[scope.key] = _Open(self._make(scope))
+        opened = self._open.get(scope.key)
+        if opened is None:
+            opened = self._open[scope.key] = _Open(self._make(scope))
             self._metrics.events["banks_opened"] += 1
         else:
             self._open.move_to_end(scope.key)
         if len(self._open) > self._most:
-            self._close_oldest(found)
-        return found
+            self._close_oldest(opened)
+        return opened
 
-    def _close_oldest(self, asked: _Open) -> None:
+    def _close_oldest(self, newest: _Open) -> None:
         for key, entry in self._open.items():
-            if not entry.users and entry is not asked:
+            if not entry.users and entry is not newest:
                 del self._open[key]
                 self._metrics.events["banks_evicted"] += 1
                 return

@@ -24,7 +24,6 @@ from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
 from memagent.service.problems import problem_response, tell_failure, unforeseen_response
-from memagent.service.routes.fast import ROUTE
 from memagent.tracing import NO_SPAN, end_request, request_span, trace_id
 
 access_log = logging.getLogger("memagent.service.access")
@@ -49,10 +48,9 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
+        # Ids of requests only have to differ: some chance for every process, then a
+        # count.
         self._ids, self._count = secrets.token_hex(4).encode(), count()
-        """Ids of requests only have to differ: some chance for every process, then a
-        count.
-        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through."""
@@ -60,7 +58,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        one = request_span(scope["headers"])
+        request_trace = request_span(scope["headers"])
         PLACE.set(scope)
         request_id = _given_id(scope) or self._ids + b"%08x" % (next(self._count) & 0xFFFFFFFF)
         scope["memagent.request_id"] = request_id.decode()
@@ -99,9 +97,9 @@ class Gate:
             metrics.observe(scope["method"], route, status or 499, seconds)
             if access_log.isEnabledFor(logging.INFO):
                 _tell(scope, request_id.decode(), route, status or 499, seconds)
-            if one is not NO_SPAN:
+            if request_trace is not NO_SPAN:
                 end_request(
-                    one,
+                    request_trace,
                     method=scope["method"],
                     route=route,
                     status=status or 499,
@@ -129,7 +127,7 @@ class Gate:
         )
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """`receive`, counting: a body without a length is cut off where it grows too large."""
+        """Make a `receive` that counts: it cuts off a body that grows too large."""
         if scope["method"] == "GET":
             return receive
         most, seen = self._most_bytes(scope), 0
@@ -161,32 +159,35 @@ def _given_id(scope: Scope) -> bytes | None:
 
 
 def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
-    given = [*headers, *_HEADERS, (b"x-request-id", request_id)]
     names = {name for name, _ in headers}
-    given += [default for default in _DEFAULTS if default[0] not in names]
-    return given
+    defaults = [default for default in _DEFAULTS if default[0] not in names]
+    return [*headers, *_HEADERS, (b"x-request-id", request_id), *defaults]
 
 
 def _route_of(scope: Scope) -> str:
-    """The template of the route that answered; routers nested in others are named by
-    the outer one's prefix.
+    """Return the template of the route that answered, for log and metrics.
+
+    Routers nested in others are named by the outer one's prefix.
     """
     route = scope.get("route")
-    path = getattr(route, "path", None) or scope.get(ROUTE)
+    path = getattr(route, "path", None)
     return path if isinstance(path, str) else "unmatched"
 
 
 def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
-    """One line of JSON; nothing in it needs escaping, since none of it is the caller's
-    but the id, which has been checked.
-    """
-    method = scope["method"] if scope["method"] in METHODS else "OTHER"
+    """Log a request as one line of JSON."""
+    line = {
+        "at": _second(int(time.time())),
+        "request_id": request_id,
+        "method": scope["method"] if scope["method"] in METHODS else "OTHER",
+        "route": route,
+        "status": status,
+        "ms": round(1_000 * seconds, 1),
+    }
     trace = trace_id()
-    more = {**({} if trace is None else {"trace_id": trace}), **spent_in(scope)}
-    access_log.info(
-        f'{{"at": "{_second(int(time.time()))}", "request_id": "{request_id}", "method": "{method}", "route": "{route}", '
-        f'"status": {status}, "ms": {1_000 * seconds:.1f}{", " + json.dumps(more)[1:-1] if more else ""}}}'
-    )
+    if trace is not None:
+        line["trace_id"] = trace
+    access_log.info("%s", json.dumps({**line, **spent_in(scope)}))
 
 
 @lru_cache(maxsize=4)

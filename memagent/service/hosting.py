@@ -1,8 +1,7 @@
-"""What the service holds while it runs: the open store, the memories in use, keys,
-jobs, limits and figures.
+"""The service while it runs: store, open memories, keys, jobs, limits and figures.
 
-Made before the event loop runs, so that a store that cannot be opened is told in one
-line; `start` and `stop` are the service's lifespan.
+It is made before the event loop runs, so that a store that cannot be opened is reported
+in one line; `start` and `stop` are the service's lifespan.
 """
 
 from __future__ import annotations
@@ -31,10 +30,15 @@ from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
 from memagent.service.data.cursors import Cursors
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.idempotency import PromisingJournal, Requests
+from memagent.service.data.idempotency import IdempotentJournal, IdempotentRequests
+from memagent.service.data.job_runner import JobRunner
+from memagent.service.data.job_table import JobTable
+from memagent.service.data.job_work import JobWork
 from memagent.service.data.jobs import Jobs
 from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import Claims
+from memagent.service.data.leases import Leases, LeaseTable
+from memagent.service.data.response_cache import ResponseCache, SharedResponseCache
+from memagent.service.data.snapshots import SnapshotTable
 from memagent.service.metrics import Metrics
 from memagent.service.model_meter import MeteredModel
 
@@ -45,38 +49,35 @@ _MOST_METERS: Final = 10_000
 
 
 def service_database_path(store: Path) -> Path:
-    """Where the service keeps its own tables, beside a store."""
+    """Return the file of the service's own tables, beside a store."""
     return store.with_name(f"{store.stem}.service.db")
 
 
 def service_place(store: Store) -> Path | PostgresBackend | None:
-    """Where the service keeps its own tables for a store; None for memory."""
+    """Return the place of the service's own tables for a store; None for memory."""
     journal = store.journal
     if isinstance(journal, SqlJournal):
         return service_database_path(journal.path)
-    found = journal.backend if isinstance(journal, DatabaseJournal) else None
-    return found if isinstance(found, PostgresBackend) else None
+    backend = journal.backend if isinstance(journal, DatabaseJournal) else None
+    return backend if isinstance(backend, PostgresBackend) else None
 
 
 class Service:
-    """One service on one store."""
+    """A service on one store."""
 
     def __init__(
         self, store: Store, *, model: ChatModel | str | None = None, worker: str | None = None
     ) -> None:
-        """Takes the store over and closes it in `close`.
-
-        Raises `ConfigError`, `StoreError`.
+        """Take the store over; `close` closes it.
 
         The service's own tables lie in a file beside a SQLite store, on the server of a
         PostgreSQL one, else in memory. `worker` names this process among all that serve
-        the same store.
+        the same store. Raises `ConfigError`, `StoreError`.
         """
-        self.journal = PromisingJournal(store.journal)
+        self.journal = IdempotentJournal(store.journal)
         self.store = replace(store, journal=self.journal)
         self.settings = store.settings.service
         self.path = store.journal.path if isinstance(store.journal, SqlJournal) else None
-        """The store's file; None for one that is no file."""
         self.model = build_model(model, store.settings)
         self.design = build_design(store.settings.design, has_model=self.model is not None)
         self.metrics = Metrics()
@@ -85,8 +86,12 @@ class Service:
         self.database = ServiceDatabase(service_place(store))
         self.keys = KeyRing(self.database)
         self.cursors = Cursors(self.database.secret())
-        self.claims = Claims(self.database, worker or secrets.token_hex(8))
-        self.requests = Requests(self.journal, self.database, self.claims, self.metrics)
+        self.snapshots = SnapshotTable(self.database)
+        self.leases = Leases(LeaseTable(self.database), worker or secrets.token_hex(8))
+        self.responses = (
+            SharedResponseCache(self.database) if self.database.shared else ResponseCache()
+        )
+        self.requests = IdempotentRequests(self.journal, self.responses, self.leases, self.metrics)
         self.banks = Banks(self._agent, most=self.settings.max_banks, metrics=self.metrics)
         self.jobs = self._jobs()
         self.ready = False
@@ -98,15 +103,18 @@ class Service:
         return self.store.agent(scope, model=self.model or NoModel(), design=self.design)
 
     def _jobs(self) -> Jobs:
-        return Jobs(
-            database=self.database,
-            banks=self.banks,
-            journal=self.journal,
-            claims=self.claims,
-            replays=self.requests.replays,
-            metrics=self.metrics,
-            settings=self.settings,
+        table, side_by_side = JobTable(self.database, self.leases.table), self.settings.ingest_jobs
+        work = JobWork(
+            table,
+            self.leases,
+            self.banks,
+            self.journal,
+            self.responses,
+            side_by_side=side_by_side,
         )
+        attempts = self.settings.job_attempts
+        runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
+        return Jobs(table, work, runner, self.leases, self.banks)
 
     @property
     def has_model(self) -> bool:
@@ -114,8 +122,8 @@ class Service:
         return self.model is not None
 
     async def start(self) -> None:
-        """Go on with jobs left from before, and keep house from now on."""
-        self.claims.start()
+        """Resume the jobs of before, and begin the housekeeping."""
+        self.leases.start()
         left = await self.jobs.resume()
         if left:
             _log.info("%d jobs go on", left)
@@ -132,10 +140,8 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeper
         await self.jobs.drain(self.settings.drain_s)
-        with suppress(
-            MemAgentError
-        ):  # where the database is away, others get what was claimed when its time is over
-            await self.claims.stop()
+        with suppress(MemAgentError):  # where the database is away, the leases end by themselves
+            await self.leases.stop()
 
     def close(self) -> None:
         """Release the store and the database; harmless when repeated."""
@@ -149,7 +155,7 @@ class Service:
         pruned_at = float("-inf")
         while True:
             try:
-                await self.requests.replays.prune()
+                await self.responses.prune()
                 if time.monotonic() - pruned_at > _HOUSEKEEPING_S:
                     await self.prune()
                     pruned_at = time.monotonic()
@@ -158,9 +164,10 @@ class Service:
             await asyncio.sleep(_TIDYING_S)
 
     async def prune(self) -> int:
-        """Delete what is kept for a time only and is past it; the number of responses deleted."""
-        await self.jobs.prune()
-        await asyncio.to_thread(self.database.prune_claims)
+        """Delete jobs, leases and responses past their time; return the number of responses."""
+        oldest_job = system_clock() - timedelta(days=self.settings.job_days)
+        await asyncio.to_thread(self.jobs.table.prune, before=oldest_job)
+        await asyncio.to_thread(self.leases.table.prune)
         inner = self.journal.inner
         if not isinstance(inner, DatabaseJournal):
             return 0
@@ -168,9 +175,7 @@ class Service:
         return await asyncio.to_thread(inner.prune_responses, before=limit)
 
     def wait_s(self, caller: str) -> float:
-        """Seconds that a caller has to wait before the next request; 0 when it may go
-        ahead, which counts as one.
-        """
+        """Return the seconds a caller has to wait; 0 lets the request go ahead and counts it."""
         most = self.settings.requests_per_minute
         if most is None:
             return 0.0

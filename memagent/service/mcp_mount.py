@@ -52,10 +52,9 @@ class McpMount:
         self._stop = asyncio.Event()
         self._lock = asyncio.Lock()
         self._discreet = _Discreet()
+        # The route to add to an app; it is not in the OpenAPI document, since MCP
+        # describes its tools itself.
         self.route: Final = Route(PATH, self, include_in_schema=False)
-        """The route to add to an app; it is not in the OpenAPI document, since MCP
-        describes its tools itself.
-        """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an MCP client.
@@ -66,7 +65,7 @@ class McpMount:
         request = Request(scope, receive)
         call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
         tools = frozenset[str]().union(
-            *(TOOLS_BY_SCOPE.get(one, frozenset()) for one in call.caller.scopes)
+            *(TOOLS_BY_SCOPE.get(name, frozenset()) for name in call.caller.scopes)
         )
         if not tools:
             raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
@@ -87,17 +86,17 @@ class McpMount:
     async def _start(self, tools: frozenset[str], max_body_bytes: int) -> McpEndpoint:
         async with self._lock:
             if tools not in self._endpoints:
-                made = await asyncio.to_thread(
+                endpoint = await asyncio.to_thread(
                     McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
                 )
                 self._discreet.take_over()
                 started = asyncio.Event()
                 running = asyncio.get_running_loop().create_task(
-                    made.run(started, self._stop), context=Context()
+                    endpoint.run(started, self._stop), context=Context()
                 )
                 self._running.append(running)
                 await started.wait()
-                self._endpoints[tools] = made
+                self._endpoints[tools] = endpoint
             return self._endpoints[tools]
 
     async def close(self) -> None:
@@ -109,7 +108,7 @@ class McpMount:
 
 
 def _named(request: Request, name: str) -> str | None:
-    """What the query calls the user, agent or run, or else the header."""
+    """Read the user, agent or run from the query, or else from the header."""
     return request.query_params.get(name) or request.headers.get(_NAMED_BY[name])
 
 
@@ -119,8 +118,9 @@ def _agent_of(request: Any) -> AsyncAgent:
 
 
 class _Discreet(logging.Handler):
-    """Tells where the vendor's code had trouble and of what kind; its own messages may
-    hold somebody's words.
+    """A log handler that reports where the vendor's code had trouble and of what kind.
+
+    Its own messages may hold text of users.
     """
 
     def __init__(self) -> None:

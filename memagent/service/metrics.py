@@ -1,5 +1,6 @@
-"""Counters and histograms in Prometheus' text format, by hand: a handful of series with
-bounded labels need no library.
+"""Counters and histograms in Prometheus' text format.
+
+They are written by hand: a handful of series with bounded labels needs no library.
 
 Routes are named by their templates (or `unmatched`), methods by the ones HTTP knows; no
 label ever carries what a caller chose.
@@ -31,22 +32,21 @@ _BUCKETS_S: Final = (
     30.0,
 )
 METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
-"""Methods that HTTP knows; any other is told as `OTHER`."""
+"""Methods that HTTP knows; any other is counted as `OTHER`."""
 
 
 class Metrics:
-    """What the service counts. Used from one event loop."""
+    """The figures of the service. Used from one event loop."""
 
     def __init__(self) -> None:
         self.in_flight = 0
+        # Requests turned away, by reason: `overloaded`, `rate`, `too_large`.
         self.refused: Counter[str] = Counter()
-        """Requests turned away, by reason: `overloaded`, `rate`, `too_large`."""
+        # Things that happened inside, by name: `banks_opened`, `banks_evicted`,
+        # `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.
         self.events: Counter[str] = Counter()
-        """Things that happened inside, by name: `banks_opened`, `banks_evicted`,
-        `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.
-        """
+        # Calls and cost of language models.
         self.models = ModelFigures()
-        """What language models were asked and cost."""
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._buckets: defaultdict[str, list[int]] = defaultdict(
@@ -60,13 +60,14 @@ class Metrics:
         self._buckets[route][bisect_left(_BUCKETS_S, seconds)] += 1
 
     def text(self, gauges: Mapping[str, float], by_state: Mapping[str, int]) -> str:
-        """All of it in the text format, with further gauges and the numbers of jobs by state."""
+        """Return all figures in the text format, with further gauges and the jobs by state."""
         return "\n".join([*self._lines(gauges, by_state), ""])
 
     def _lines(self, gauges: Mapping[str, float], by_state: Mapping[str, int]) -> Iterable[str]:
         yield from _head("memagent_requests_total", "counter", "Requests answered.")
         for (method, route, status), count in sorted(self._requests.items()):
-            yield f'memagent_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
+            labels = f'method="{method}",route="{route}",status="{status}"'
+            yield f"memagent_requests_total{{{labels}}} {count}"
         yield from _head(
             "memagent_request_seconds", "histogram", "Time from a request to the end of its answer."
         )

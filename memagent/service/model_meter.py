@@ -1,5 +1,6 @@
-"""What language models cost the service: figures for `/metrics`, a log line a call, and
-the sum of every request and job.
+"""The cost of language models: figures for `/metrics`, a log line a call, and sums.
+
+Every request and job has a sum of its own.
 
 Counts, never words. Labels are bounded: roles are ours, and of the models the first
 twenty by name are told apart, later ones are `other`. The sum goes to a place that the
@@ -29,7 +30,7 @@ MOST_MODELS: Final = 20
 PLACE: ContextVar[MutableMapping[str, Any] | None] = ContextVar(
     "memagent_spending_place", default=None
 )
-"""Where the calls of the present request or job are added up."""
+"""The place in which the calls of the present request or job are added up."""
 _SPENT: Final = "memagent.spent"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 _GIVEN_UP: Final = (asyncio.CancelledError, GeneratorExit)
@@ -70,7 +71,7 @@ class ModelFigures:
         return model
 
     def series(self) -> Iterable[Series]:
-        """The counters for Prometheus."""
+        """Return the counters for Prometheus."""
         calls = (
             (_labels(role, name, "outcome", more), n)
             for (role, name, more), n in sorted(self._calls.items())
@@ -175,15 +176,16 @@ class MeteredModel:
 
 
 def spent_in(place: MutableMapping[str, Any]) -> dict[str, Any]:
-    """What was spent below a place, for its log line; {} when no model was asked."""
+    """Return what was spent below a place, for its log line; {} when no model was asked."""
     usage: Usage | None = place.get(_SPENT)
     return {} if usage is None else {"model_calls": usage.calls, **_tokens_of(usage)}
 
 
 @contextmanager
 def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
-    """One try of a job: its model calls are added up, and told with what is put into
-    the line when it ends.
+    """Log one try of a job when it ends, with its model calls added up.
+
+    The line also holds what the block puts into the yielded dict.
     """
     place: dict[str, Any] = {}
     line: dict[str, Any] = {"job_id": job_id, "kind": kind, "attempt": attempt, "outcome": "ok"}
@@ -208,7 +210,7 @@ def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
 def tell(
     log: logging.Logger, event: str, place: MutableMapping[str, Any] | None, line: dict[str, Any]
 ) -> None:
-    """One line of JSON, with the ids that lead to the request and the trace it belongs to."""
+    """Log one line of JSON, with the ids of the request and the trace."""
     ids = {
         "request_id": place.get("memagent.request_id") if place is not None else None,
         "trace_id": trace_id(),

@@ -27,12 +27,12 @@ _MOST_FAULTS: Final = 20
 
 
 def request_id_of(request: Request) -> str:
-    """The id of a request, as the gate gave it."""
+    """Return the id of a request, as the gate gave it."""
     return str(request.scope.get("memagent.request_id", ""))
 
 
 def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    """A problem as a response."""
+    """Make a response of a problem."""
     more = dict(headers or {})
     if problem.status == 401:
         more["WWW-Authenticate"] = "Bearer"
@@ -53,7 +53,7 @@ def install(app: FastAPI) -> None:
 
 
 async def library_error(request: Request, exc: Exception) -> Response:
-    """The answer to an error of the library."""
+    """Answer to an error of the library."""
     assert isinstance(exc, MemAgentError)
     problem = problem_of(exc, request_id=request_id_of(request))
     if problem.status >= 500:
@@ -67,14 +67,14 @@ async def library_error(request: Request, exc: Exception) -> Response:
 
 async def _wrong_request(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
-    found: list[dict[str, Any]] = list(exc.errors())
-    faults = tuple(_field_fault(error) for error in found[:_MOST_FAULTS])
-    if any(error["type"] == "json_invalid" for error in found):
+    errors: list[dict[str, Any]] = list(exc.errors())
+    faults = tuple(_field_fault(error) for error in errors[:_MOST_FAULTS])
+    if any(error["type"] == "json_invalid" for error in errors):
         problem = plain_problem(
             "malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults
         )
     else:
-        detail = f"the request has {len(found)} wrong field{'s' if len(found) != 1 else ''}"
+        detail = f"the request has {len(errors)} wrong field{'s' if len(errors) != 1 else ''}"
         problem = plain_problem(
             "invalid_request", detail, request_id=request_id_of(request), errors=faults
         )
@@ -106,12 +106,12 @@ async def _http_error(request: Request, exc: Exception) -> Response:
     return problem_response(problem, dict(exc.headers or {}))
 
 
-async def _unforeseen(request: Request, exc: Exception) -> Response:
+async def _unforeseen(request: Request, exc: Exception) -> Response:  # noqa: ARG001  # interface
     return unforeseen_response(request_id_of(request))
 
 
 def unforeseen_response(request_id: str) -> Response:
-    """The answer to what nobody foresaw; the log knows more, by the request's id."""
+    """Answer to an error that nobody foresaw; the log knows more, by the request's id."""
     return problem_response(
         plain_problem(
             "internal_error", "something went wrong in the service", request_id=request_id
@@ -120,8 +120,9 @@ def unforeseen_response(request_id: str) -> Response:
 
 
 def tell_failure(exc: BaseException, *, request_id: str) -> None:
-    """Log where something failed, and of what kind; never the message, which may hold
-    somebody's words.
+    """Log where something failed, and of what kind.
+
+    Never the message, which may hold text of users.
     """
     frames = traceback.extract_tb(exc.__traceback__)[-6:]
     where = " < ".join(
@@ -132,7 +133,7 @@ def tell_failure(exc: BaseException, *, request_id: str) -> None:
 
 
 def precondition_failed(*, expected: int, actual: int) -> ServiceError:
-    """The error for an `If-Match` that does not."""
+    """Make the error for an `If-Match` that names another version."""
     return ServiceError(
         f"the memory has changed: it is at version {actual} now, If-Match names {expected}",
         code="precondition_failed",

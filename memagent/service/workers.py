@@ -1,11 +1,11 @@
-"""Several worker processes on one address: they share the listening socket, and a store
-that several processes may write to.
+"""Several worker processes on one address.
 
-The supervisor binds the address, starts the workers, tells once all of them serve,
-starts one anew that has died, and stops them all. It serves nothing itself. Of a worker
-that has died it gives back the claims at once, so that the others take over its jobs
-without waiting for leases to end. A worker whose supervisor was killed stops as if it
-had been asked to.
+They share the listening socket, and a store that several processes may write to.
+
+The supervisor binds the address, starts the workers, says so once all of them serve,
+replaces one that has died, and stops them all. It serves nothing itself. It releases the
+leases of a dead worker at once, so that the others take over its jobs without waiting
+for leases to end. A worker whose supervisor was killed stops as if it had been asked to.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from memagent.config import AgentSettings
 from memagent.core.errors import ConfigError, MemAgentError, StoreUnavailable
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.protocols import ChatModel
-from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.keys import KeyRing
-from memagent.service.serving import (
+from memagent.service.binding import (
+    announce,
     check_bind,
     check_workers,
+    ignore_signals,
     log_to_stderr,
     no_address,
-    say_where,
     server_class,
     server_config,
-    take_signals,
 )
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.keys import KeyRing
+from memagent.service.data.leases import LeaseTable
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.5
@@ -55,10 +56,11 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every worker opens; it travels to their processes."""
+    """The store and model that every worker opens; it is sent to their processes."""
 
     settings: AgentSettings
     url: str
+    workers: int
     model: str | None
     embedder: str | None
     group: str
@@ -70,11 +72,11 @@ class Plan:
         settings: AgentSettings,
         place: Path | PostgresBackend | None,
         *,
-        workers: int,
-        model: ChatModel | str | None,
-        embedder: str | None,
+        workers: int = 1,
+        model: ChatModel | str | None = None,
+        embedder: str | None = None,
     ) -> Plan:
-        """The plan for a store at a place.
+        """Make the plan for a store at a place.
 
         Raises `ConfigError` where several workers cannot open it.
         """
@@ -83,16 +85,14 @@ class Plan:
             raise ConfigError(
                 "several workers open the model by its name; an object cannot be handed to them"
             )
-        return cls(settings, place.url, model, embedder, secrets.token_hex(6))
+        return cls(settings, place.url, workers, model, embedder, secrets.token_hex(6))
 
     def worker(self, pid: int | None) -> str:
-        """The name under which a process claims what it works on."""
+        """Return the name under which a process holds its leases."""
         return f"{self.group}-{pid}"
 
 
-def serve_by_workers(
-    plan: Plan, *, host: str, port: int, workers: int, say: Callable[[str], None]
-) -> None:
+def serve_by_workers(plan: Plan, *, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve by several processes until SIGINT or SIGTERM, then have them drain.
 
     Raises as `serving.serve` does.
@@ -102,56 +102,58 @@ def serve_by_workers(
         keys = KeyRing(database)
         check_bind(host, keys)
         local = not keys.ever
+        config = server_config(None, plan.settings.service, host=host, port=port)
         try:
-            listening = server_config(
-                None, plan.settings.service, host=host, port=port
-            ).bind_socket()
+            listening = config.bind_socket()
         except SystemExit as exc:
             raise no_address(host, port) from exc
         with listening:
-            supervisor = Supervisor(plan, listening, database)
-            supervisor.run(
-                workers,
-                lambda: say_where(listening.getsockname(), say, local=local, workers=workers),
+            address = listening.getsockname()
+            Supervisor(plan, listening, LeaseTable(database)).run(
+                lambda: announce(address, say, local=local, workers=plan.workers)
             )
 
 
+@dataclass(slots=True, eq=False)
 class _Worker:
-    __slots__ = ("process", "ready", "told")
-
-    def __init__(self, process: BaseProcess, told: Connection) -> None:
-        self.process, self.told, self.ready = process, told, False
+    process: BaseProcess
+    signal: Connection
+    """Becomes readable when the worker serves."""
+    ready: bool = False
 
 
 class Supervisor:
-    """Keeps a number of workers running."""
+    """Keeps the workers of a plan running."""
 
-    def __init__(self, plan: Plan, listening: socket, database: ServiceDatabase) -> None:
-        self._plan, self._listening, self._database = plan, listening, database
+    def __init__(self, plan: Plan, listening: socket, leases: LeaseTable) -> None:
+        self._plan, self._listening, self._leases = plan, listening, leases
         self._workers: list[_Worker] = []
+        # Times at which to replace dead workers.
         self._due: list[float] = []
-        """When to start workers in place of dead ones."""
         self._failures = 0
         self._stopping = False
 
-    def run(self, number: int, ready: Callable[[], None]) -> None:
+    def run(self, ready: Callable[[], None]) -> None:
         """Run until SIGINT or SIGTERM.
 
-        `ready` is called once, when all serve. Raises `StoreUnavailable` when the first
-        ones cannot.
+        Calls `ready` once, when all workers serve. Raises `StoreUnavailable` when the
+        first ones cannot.
         """
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, self._stop)
-        told = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+        started = False
         try:
-            for _ in range(number):
+            for _ in range(self._plan.workers):
                 self._start()
             while not self._stopping:
                 self._look()
-                if not told and sum(worker.ready for worker in self._workers) == number:
+                if (
+                    not started
+                    and sum(worker.ready for worker in self._workers) == self._plan.workers
+                ):
                     ready()
-                    told = True
-                if not told and self._failures:
+                    started = True
+                if not started and self._failures:
                     raise StoreUnavailable("the workers could not start; the lines above say why")
         finally:
             self._end()
@@ -160,55 +162,52 @@ class Supervisor:
         self._stopping = True
 
     def _start(self) -> None:
-        told, tell = _SPAWN.Pipe(duplex=False)
+        receiver, sender = _SPAWN.Pipe(duplex=False)
         process = _SPAWN.Process(
-            target=_work, args=(self._plan, self._listening, tell), name="memagent-worker"
+            target=_work, args=(self._plan, self._listening, sender), name="memagent-worker"
         )
         process.start()
-        tell.close()
-        self._workers.append(_Worker(process, told))
+        sender.close()
+        self._workers.append(_Worker(process, receiver))
 
     def _look(self) -> None:
-        """Wait a moment for something to happen to a worker, and see to it."""
-        starting = [worker.told for worker in self._workers if not worker.ready]
+        """Wait a moment for a worker to start or to end, and replace dead ones."""
+        starting = [worker.signal for worker in self._workers if not worker.ready]
         wait([*starting, *(worker.process.sentinel for worker in self._workers)], timeout=_LOOK_S)
         for worker in list(self._workers):
             with suppress(EOFError, OSError):
-                if not worker.ready and worker.told.poll():
-                    worker.told.recv()
+                if not worker.ready and worker.signal.poll():
+                    worker.signal.recv()
                     worker.ready, self._failures = True, 0
             if not worker.process.is_alive():
                 self._bury(worker)
         now = time.monotonic()
-        for due in [one for one in self._due if one <= now]:
+        for due in [due for due in self._due if due <= now]:
             self._due.remove(due)
             self._start()
 
     def _bury(self, worker: _Worker) -> None:
         self._workers.remove(worker)
-        worker.told.close()
+        worker.signal.close()
         if self._stopping:
             return
         self._failures += not worker.ready
         pause = 0.0 if worker.ready else min(2.0 ** (self._failures - 1), _LONGEST_PAUSE_S)
-        _log.warning(
-            "worker %s ended (%s); starting another", worker.process.pid, worker.process.exitcode
-        )
+        pid = worker.process.pid
+        _log.warning("worker %s ended (%s); starting another", pid, worker.process.exitcode)
         self._due.append(time.monotonic() + pause)
-        threading.Thread(target=self._give_back, args=(worker.process.pid,), daemon=True).start()
+        threading.Thread(target=self._release_leases, args=(pid,), daemon=True).start()
 
-    def _give_back(self, pid: int | None) -> None:
+    def _release_leases(self, pid: int | None) -> None:
         try:
-            self._database.release(self._plan.worker(pid))
+            self._leases.release(self._plan.worker(pid))
         except MemAgentError as exc:
             _log.warning(
-                "what worker %s was at waits for its lease to end: %s", pid, type(exc).__name__
+                "the jobs of worker %s wait for their leases to end: %s", pid, type(exc).__name__
             )
 
     def _end(self) -> None:
-        """Ask the workers to stop, again and again in case one had not listened yet;
-        kill those that do not.
-        """
+        """Ask the workers to stop until they do; kill those that have not in time."""
         until = time.monotonic() + self._plan.settings.service.drain_s + _BEYOND_DRAIN_S
         while self._workers and time.monotonic() < until:
             for worker in self._workers:
@@ -220,8 +219,8 @@ class Supervisor:
             worker.process.join()
 
 
-def _work(plan: Plan, listening: socket, tell: Connection) -> None:
-    """A worker's process."""
+def _work(plan: Plan, listening: socket, sender: Connection) -> None:
+    """Serve in a worker's process."""
     import uvicorn
 
     from memagent.service.app import serve_app
@@ -238,8 +237,8 @@ def _work(plan: Plan, listening: socket, tell: Connection) -> None:
         raise SystemExit(3) from None
     with closing(service):
         config = server_config(serve_app(service), service.settings, host="", port=0)
-        server = server_class(uvicorn.Server, lambda _: tell.send(True))(config)
-        take_signals()
+        server = server_class(uvicorn.Server, lambda _: sender.send(True))(config)
+        ignore_signals()
         server.run(sockets=[listening])
 
 

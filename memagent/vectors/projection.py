@@ -1,5 +1,6 @@
-"""A networked vector index as a projection of the journal: kept level with it, checked,
-and done without while it is not.
+"""A networked vector index as a projection of the journal.
+
+It is kept level with the journal, checked, and bypassed while it is not.
 
 The journal is the truth and a bank holds all of its own items, so a networked index may
 fail, lag or be deleted at any time: searches then go over the bank's own view, which
@@ -34,8 +35,9 @@ _MODULUS: Final = 1 << (8 * _CHECK_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an index is level with: a journal sequence, how many rows that makes, and
-    the digest of them all (32 hex digits).
+    """The state an index is level with: a journal sequence, a number of rows, their digest.
+
+    The digest (32 hex digits) is over all rows.
     """
 
     seq: int
@@ -43,8 +45,9 @@ class Applied:
     digest: str
 
     def agrees(self, other: Applied | None) -> bool:
-        """Whether both stand for the same rows; the sequence may differ, since many
-        entries change no row.
+        """Tell whether both stand for the same rows.
+
+        The sequence may differ, since many entries change no row.
         """
         return other is not None and (self.count, self.digest) == (other.count, other.digest)
 
@@ -56,7 +59,7 @@ class Proposal:
     hits: list[Hit]
     applied: Applied | None
     dropped: int = 0
-    """Rows that came back without having been asked for, and were left out."""
+    """Rows that came back outside of the search, and were left out."""
 
 
 @runtime_checkable
@@ -67,18 +70,19 @@ class AppliedIndex(VectorIndex, Protocol):
     """
 
     async def applied(self) -> tuple[Applied | None, int]:
-        """The mark, and how many rows of the scope are really there."""
+        """Return the mark, and the true number of the scope's rows."""
         ...
 
     async def inventory(self) -> dict[str, int] | None:
-        """Item ids with their checks; None when something lies there that is no row of ours."""
+        """Return item ids with their checks; None when some point is no row of ours."""
         ...
 
     async def write(
         self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
     ) -> None:
-        """Write rows, take ids out, and store the mark last; nothing replaces or
-        removes what came from a later sequence.
+        """Write rows, take ids out, and store the mark last.
+
+        Nothing replaces or removes what came from a later sequence.
         """
         ...
 
@@ -87,17 +91,17 @@ class AppliedIndex(VectorIndex, Protocol):
         ...
 
     async def candidates(self, vector: Vector, *, k: int, where: Filter | None) -> Proposal:
-        """`search`, and the mark read in the same request."""
+        """Search, and read the mark in the same request."""
         ...
 
 
 def row_check(row: IndexRow) -> int:
-    """A number (128 bits) over an item version and its vector; the digest of an index
-    is the sum over its rows.
+    """Return a number (128 bits) over an item version and its vector.
+
+    The digest of an index is the sum over its rows.
     """
-    told = hashlib.sha256(row.item.model_dump_json().encode())
-    told.update(row.vector.tobytes())
-    return int.from_bytes(told.digest()[:_CHECK_BYTES], "big")
+    seal = hashlib.sha256(row.item.model_dump_json().encode() + row.vector.tobytes())
+    return int.from_bytes(seal.digest()[:_CHECK_BYTES], "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +122,19 @@ class IndexProjection:
 
     def __init__(self, index: VectorIndex) -> None:
         self._index = index
-        self._kept = index if isinstance(index, AppliedIndex) else None
+        self._applied_index = index if isinstance(index, AppliedIndex) else None
         self._pending: set[str] = set()
         self._checks: dict[str, int] = {}
         self._level: Applied | None = None
         self._erasures, self._emptied = 0, 0
         self._lock = asyncio.Lock()
         self._rest_until = 0.0
+        # The reason for which the index is bypassed at present, or None.
         self.failure: StoreUnavailable | None = None
-        """Why the index is done without at present, or None."""
 
     @property
     def applied(self) -> Applied | None:
-        """What the index is known to be level with; None before the first look and after a fault."""
+        """The known state of the index; None before the first look and after a fault."""
         return self._level
 
     def changed(self, ids: Iterable[str]) -> None:
@@ -146,10 +150,10 @@ class IndexProjection:
     async def catch_up(self, present: Callable[[], Level], *, insist: bool = False) -> None:
         """Bring the index level with the state that `present` gives.
 
-        A failure is kept in `failure`, and raised when one insists.
+        A failure is stored in `failure`, and raised with `insist`.
 
-        Without insisting nothing is tried while another task is at it, nor for 15 s
-        after a failure.
+        Without `insist` nothing is tried while another task does so, nor for 15 s after
+        a failure.
         """
         if not insist and (self._lock.locked() or time.monotonic() < self._rest_until):
             return
@@ -157,12 +161,12 @@ class IndexProjection:
             level, erasures = present(), self._erasures
             pending, self._pending = self._pending, set[str]()
             try:
-                if self._kept is None:
+                if self._applied_index is None:
                     await self._push(self._index, level, pending)
                 elif self._level is None:
-                    await self._reconcile(self._kept, level)
+                    await self._reconcile(self._applied_index, level)
                 elif pending:
-                    await self._follow(self._kept, self._level, level, pending)
+                    await self._follow(self._applied_index, self._level, level, pending)
             except BaseException as exc:
                 self._pending |= pending
                 self._level = None
@@ -181,25 +185,30 @@ class IndexProjection:
     async def propose(
         self, vector: Vector, *, k: int, where: Filter | None, seq: int
     ) -> frozenset[str] | None:
-        """Ids of the k nearest for a state at `seq`; None when the index is not to be
-        relied on and the search is to be done here.
+        """Return the ids of the k nearest for a state at `seq`.
+
+        None when the index cannot be relied on and the bank has to search itself.
         """
         level = self._level
-        if self._pending or self.failure is not None or (self._kept is not None and level is None):
+        if (
+            self._pending
+            or self.failure is not None
+            or (self._applied_index is not None and level is None)
+        ):
             return None
         try:
-            if self._kept is None or level is None:
+            if self._applied_index is None or level is None:
                 return frozenset(
                     hit.id for hit in await self._index.search(vector, k=k, where=where)
                 )
-            found = await self._kept.candidates(vector, k=k, where=where)
+            proposal = await self._applied_index.candidates(vector, k=k, where=where)
         except StoreUnavailable as failure:
             self._level = None
             self._failed(failure)
             return None
-        few = where is None and len(found.hits) < min(k, level.count)
-        if found.dropped or few or not level.agrees(found.applied):
-            if found.applied is None or found.applied.seq <= seq:
+        few = where is None and len(proposal.hits) < min(k, level.count)
+        if proposal.dropped or few or not level.agrees(proposal.applied):
+            if proposal.applied is None or proposal.applied.seq <= seq:
                 self._level = (
                     None  # no later writer explains it: look closely before the next search
                 )
@@ -207,7 +216,7 @@ class IndexProjection:
                     "the vector index is not as it was left; it is compared with the journal"
                 )
             return None
-        return frozenset(hit.id for hit in found.hits)
+        return frozenset(hit.id for hit in proposal.hits)
 
     # -- inside ------------------------------------------------------------------------
 
@@ -243,14 +252,14 @@ class IndexProjection:
         mark, count = await index.applied()
         rows = {item_id: row for item_id in level.ids if (row := level.row(item_id)) is not None}
         checks = {item_id: row_check(row) for item_id, row in rows.items()}
-        wanted = Applied(level.seq, len(checks), _hex(sum(checks.values())))
+        target = Applied(level.seq, len(checks), _hex(sum(checks.values())))
         # A mark ahead of the journal is of a history that a restored backup has undone.
         if self._emptied < erasures or (
             mark is not None and mark.seq > max(level.seq, await level.head())
         ):
             await index.clear()
             mark, count = None, 0
-        if not (wanted.agrees(mark) and count == wanted.count):
+        if not (target.agrees(mark) and count == target.count):
             stored = await index.inventory() if count or mark is not None else {}
             if stored is None:
                 await index.clear()
@@ -260,9 +269,9 @@ class IndexProjection:
                 for item_id, row in sorted(rows.items())
                 if stored.get(item_id) != checks[item_id]
             ]
-            await index.write(fresh, sorted(stored.keys() - checks.keys()), applied=wanted)
-            _log.info("the vector index caught up by %d rows of %d", len(fresh), wanted.count)
-        self._checks, self._level, self._emptied = checks, wanted, erasures
+            await index.write(fresh, sorted(stored.keys() - checks.keys()), applied=target)
+            _log.info("the vector index caught up by %d rows of %d", len(fresh), target.count)
+        self._checks, self._level, self._emptied = checks, target, erasures
 
     def _failed(self, failure: StoreUnavailable) -> None:
         if self.failure is None:

@@ -1,5 +1,4 @@
-"""Calls to a Qdrant server: a bounded number of tries, pauses with jitter, and errors
-of our own tree.
+"""Calls to a Qdrant server: bounded tries, pauses with jitter, errors of our own tree.
 
 Every call of the index assigns or reads, so a call that may have been carried out is
 simply made again. What the server says about a wrong request is told at once; what may
@@ -42,7 +41,7 @@ class CollectionGone(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a call may take."""
+    """The time that a call may take."""
 
     tries: int = 4
     timeout_s: float = 5.0
@@ -64,18 +63,19 @@ class Calls:
         *,
         exact: bool = False,
     ) -> None:
-        """`client` is called at every try, inside the event loop that makes the call;
+        """Call `client` at every try, inside the event loop that makes the call.
+
         `exact` says that it can only search exactly.
         """
         self._client = client
         self._patience = patience or Patience()
         self.exact = exact
+        # Tries that were not the first.
         self.retried = 0
-        """How many tries were not the first."""
 
     @classmethod
     def to(cls, url: str, *, api_key: str | None = None, patience: Patience | None = None) -> Calls:
-        """Calls to a server. Raises `MissingExtra` without qdrant-client."""
+        """Make calls to a server. Raises `MissingExtra` without qdrant-client."""
         try:
             importlib.import_module("qdrant_client")
         except ImportError as exc:
@@ -85,7 +85,7 @@ class Calls:
 
     @classmethod
     def over(cls, client: AsyncQdrantClient) -> Calls:
-        """Calls through a client; its local mode is exact, and says so when asked for it."""
+        """Make calls through a client; its local mode searches exactly."""
         options = client.init_options
         return cls(
             lambda: client,
@@ -93,7 +93,7 @@ class Calls:
         )
 
     async def ask(self, doing: str, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
-        """What `call` gives, tried again as far as patience goes.
+        """Return the result of `call`, tried again as far as patience goes.
 
         Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
         `StoreError` for a request that the server finds wrong.
@@ -132,9 +132,9 @@ class _Fault:
 def _error(fault: _Fault, doing: str, tried: int) -> MemAgentError:
     if fault.final is not None:
         return fault.final(f"Qdrant, {doing}: {fault.reason}")
-    asked = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
+    pause = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
     return StoreUnavailable(
-        f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){asked}"
+        f"Qdrant, {doing}: {fault.reason} ({tried} {'try' if tried == 1 else 'tries'}){pause}"
     )
 
 
@@ -171,8 +171,9 @@ def _status_fault(status: int, retry_after: str | None) -> _Fault:
 
 
 def shared_client(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
-    """The client of the running event loop for a server: all users of a process share
-    its connections.
+    """Return the client of the running event loop for a server.
+
+    All users of a process share its connections.
     """
     from qdrant_client import AsyncQdrantClient
 

@@ -24,10 +24,10 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from view_index import ViewIndex
 
 from memagent.core.records import Scope
 from memagent.protocols import IndexRow
-from view_index import ViewIndex
 from memagent.testing import check_vector_index
 from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
 from memagent.vectors.projection import Applied, row_check

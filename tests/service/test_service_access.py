@@ -23,7 +23,8 @@ from memagent.config import ServiceSettings
 from memagent.core.errors import ConfigError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.postgres.backend import PostgresBackend
-from memagent.service.serving import check_workers, serve
+from memagent.service.binding import check_workers
+from memagent.service.serving import serve
 
 CALLS = calls(3_000)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
@@ -204,8 +205,8 @@ def test_scopes_are_kept_and_a_revoked_key_is_refused(served: Served, keys: dict
         assert http.get("/v1/memories").json()["code"] == "invalid_request"
         assert len(http.get("/v1/memories", params={"user_id": "ann"}).json()["items"]) >= 5
         assert "memagent_requests_total" in http.get("/metrics").text
-    served.service.database.revoke_key(reader.split("_")[1], at=served.service.store.clock())
-    served.service.keys.look()
+    served.service.keys.revoke(reader.split("_")[1], at=served.service.store.clock())
+    served.service.keys.read()
     with served.http(reader) as http:
         answer = http.get("/v1/memories")
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")

@@ -208,8 +208,8 @@ def test_a_key_revoked_in_the_middle_is_refused_at_once(
     async def run() -> None:
         async with connected(served.url, key, mode=mode) as tools:
             assert (await tools("list", limit=1))["memories"]
-            served.service.database.revoke_key(key.split("_")[1], at=served.service.store.clock())
-            served.service.keys._looked_at = float("-inf")  # pyright: ignore[reportPrivateUsage]
+            served.service.keys.revoke(key.split("_")[1], at=served.service.store.clock())
+            served.service.keys._read_at = float("-inf")  # pyright: ignore[reportPrivateUsage]
             with pytest.raises(Exception, match="error response"):
                 await tools("list", limit=1)
 

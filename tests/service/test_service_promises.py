@@ -196,12 +196,12 @@ def test_a_failed_model_loses_no_turn(place: str) -> None:
         model.works.set()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            states = running.service.database.job_counts()
+            states = running.service.jobs.table.counts()
             if states["done"] == 5:
                 break
             time.sleep(0.05)
         assert http.get(f"/v1/jobs/{job['id']}").json()["state"] == "done"
-        assert running.service.database.job_counts()["done"] == 5
+        assert running.service.jobs.table.counts()["done"] == 5
 
 
 def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(place: str) -> None:
@@ -257,11 +257,11 @@ def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
         assert kept.items() <= found.items()
         deadline = time.monotonic() + 60
         while (
-            running.service.database.job_counts()["done"] < len(sessions)
+            running.service.jobs.table.counts()["done"] < len(sessions)
             and time.monotonic() < deadline
         ):
             time.sleep(0.05)
-        assert running.service.database.job_counts()["done"] >= len(sessions)
+        assert running.service.jobs.table.counts()["done"] >= len(sessions)
 
 
 def test_asked_to_stop_it_finishes_what_runs_and_exits_cleanly(place: str) -> None:

@@ -32,6 +32,7 @@ from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.keys import KeyRing
+from memagent.service.data.leases import LeaseTable
 from memagent.service.data.tables import KNOWN_REVISIONS, REVISION, VERSION_TABLE, owner_digest
 from memagent.testing.models import FunctionModel
 
@@ -151,7 +152,7 @@ def test_a_key_of_another_process_counts_within_a_second(url: str, method: str) 
         with running.http(key) as mine:
             assert mine.get("/v1/memories").status_code == 200
             if method == "revoked":
-                running.service.database.revoke_key(key_id, at=system_clock())
+                running.service.keys.revoke(key_id, at=system_clock())
                 until(lambda: mine.get("/v1/memories").status_code == 401, seconds=1.5)
         assert time.monotonic() - made_at < 10
 
@@ -211,7 +212,7 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
                 }
                 taken = (a, b)[number % 2].post("/v1/sessions", params={"user_id": user}, json=body)
                 assert taken.status_code == 202
-        until(lambda: one.service.database.job_counts()["done"] == 12)
+        until(lambda: one.service.jobs.table.counts()["done"] == 12)
         assert model.most == 1, "no memory is worked on twice at once"
         for user in ("ann", "bob"):
             mine = [word for word in model.seen if f"-{user}-" in word]
@@ -226,24 +227,25 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
 def test_what_a_worker_left_is_taken_over_when_its_lease_ends(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memagent.service.data.database.LEASE_S", 2.0)
+    monkeypatch.setattr("memagent.service.data.leases.LEASE_S", 2.0)
     scope = Scope(user_id="ann")
     with serving(url, model=Watched()) as running, running.http() as http:
         for number in (1, 2):
             body = {"id": f"s{number}", "turns": [{"text": "tea"}]}
             http.post("/v1/sessions", params={"user_id": "ann"}, json=body)
-        until(lambda: running.service.database.job_counts()["done"] == 2)
+        until(lambda: running.service.jobs.table.counts()["done"] == 2)
     left = rows_of(
         url, "UPDATE service_jobs SET state = 'running', attempts = 0, result = NULL RETURNING id"
     )
     dead = ServiceDatabase(url)
+    leases = LeaseTable(dead)
     for (job_id,) in left:
-        assert dead.claim(f"job/{job_id}", "dead")
-    assert dead.claim(f"memory/{scope_digest(scope_key(scope))}", "dead")
-    assert not dead.claim(f"job/{left[0][0]}", "another"), "whoever holds it keeps it meanwhile"
+        assert leases.acquire(f"job/{job_id}", "dead")
+    assert leases.acquire(f"memory/{scope_digest(scope_key(scope))}", "dead")
+    assert not leases.acquire(f"job/{left[0][0]}", "another"), "whoever holds it keeps it meanwhile"
     began = time.monotonic()
     with serving(url, model=Watched()) as running:
-        until(lambda: running.service.database.job_counts()["done"] == 2)
+        until(lambda: running.service.jobs.table.counts()["done"] == 2)
     assert time.monotonic() - began > 1.0
     dead.close()
 
@@ -499,7 +501,7 @@ def test_workers_killed_under_load_lose_nothing_acknowledged(url: str) -> None:
         assert mine.items() <= found.items()
         assert {text for text in kept.values() if text.startswith("counted ")} <= set(said)
         assert sessions <= {one["id"] for one in _listed(http, "/v1/sessions")}
-        counts = running.service.database.job_counts()
+        counts = running.service.jobs.table.counts()
         assert [one for one in _listed(http, "/v1/jobs") if one["state"] == "failed"] == []
         assert (counts["done"], counts["failed"]) == (
             len({row["id"] for row in _listed(http, "/v1/sessions")}),

@@ -17,7 +17,6 @@ from postgres_kit import journal_at
 from memagent.core.errors import EmbeddingError, StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
-from memagent.journal.embedding_cache import MemoryEmbeddingCache
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.protocols import EmbeddingCache, Vector
 
@@ -28,11 +27,8 @@ def vectors(*names: str) -> dict[str, Vector]:
     return {name: np.full(3, float(len(name)), dtype=np.float32) for name in names}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddingCache]:
-    if request.param == "memory":
-        yield MemoryEmbeddingCache()
-        return
     with ExitStack() as opened:
         place = str(tmp_path / "j.db")
         if request.param == "postgres":
@@ -67,12 +63,6 @@ def test_unusable_vectors_are_refused(cache: EmbeddingCache, bad: object) -> Non
             "e", {"fine": np.ones(1, dtype=np.float32), "bad": np.asarray(bad, dtype=np.float32)}
         )
     assert cache.get_many("e", ["fine", "bad"]) == {}
-
-
-def test_memory_drops_the_oldest_beyond_its_bound() -> None:
-    cache = MemoryEmbeddingCache(max_rows=2)
-    cache.put_many("e", vectors("a", "bb", "ccc"))
-    assert list(cache.get_many("e", ["a", "bb", "ccc"])) == ["bb", "ccc"]
 
 
 def test_vectors_are_written_with_a_commit_and_on_closing(place: str) -> None:

@@ -348,7 +348,7 @@ def test_two_opens_of_one_path_share_a_writer(tmp_path: Path) -> None:
 def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
     with SqlJournal(tmp_path / "j.db") as journal:
         assert journal._writer is not None
-        connection = journal._writer._connected()
+        connection = journal._writer.committer.connected()
         settings = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "secure_delete")

@@ -161,7 +161,7 @@ def test_a_long_reader_delays_the_scrub_and_no_data_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memagent.journal.sqlite.engine._BUSY_S", 0.05)
-    monkeypatch.setattr("memagent.journal.writer._SCRUB_AGAIN_S", 0.05)
+    monkeypatch.setattr("memagent.journal.committer._SCRUB_AGAIN_S", 0.05)
     ann, bob = Scope(user_id="ann"), Scope(user_id="bob")
 
     async def run() -> None:

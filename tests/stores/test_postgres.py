@@ -34,7 +34,7 @@ from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
 from memagent.journal.postgres.engine import connect, without_password
 from memagent.journal.postgres.journal import PostgresJournal
-from memagent.journal.row_security import SEEN
+from memagent.journal.postgres.row_security import SEEN
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.journal.schema import SCHEMA_REVISION, VERSION_TABLE
 from memagent.plugins import load

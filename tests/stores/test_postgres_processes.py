@@ -333,7 +333,7 @@ def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool
                 cut.set()
                 assert journal._writer is not None
                 if arrived:
-                    journal._writer._connected().execute("COMMIT")
+                    journal._writer.committer.connected().execute("COMMIT")
                 end_sessions(url)
 
         crash_points.watch(cut_the_line)

@@ -311,8 +311,8 @@ def test_a_revoked_key_is_out_at_once_and_a_session_ends(
     with entered(house, house.key("ana")) as http:
         key_id = http.cookies[session_cookie(http)].split(".")[0]
         assert http.get("/ui").status_code == 200
-        assert service.database.revoke_key(key_id, at=system_clock())
-        service.keys.look()  # the service does so every half second
+        assert service.keys.revoke(key_id, at=system_clock())
+        service.keys.read()  # the service does so every half second
         assert http.get("/ui").headers["location"] == "/ui/sign-in"
     monkeypatch.setattr(session_auth, "SESSION_S", -1)
     with house.http(Origin=house.url) as http:

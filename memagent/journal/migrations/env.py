@@ -1,5 +1,6 @@
-"""Alembic's entry: runs the revisions on the connection that `upgrade.py` put into the
-configuration, all in one transaction.
+"""Alembic's entry: run the revisions on the connection that `upgrade.py` configured.
+
+All revisions run in one transaction.
 """
 
 from __future__ import annotations

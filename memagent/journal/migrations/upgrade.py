@@ -1,5 +1,6 @@
-"""Running Alembic from the package, without an ini file: the connection is handed in
-and its transaction stays the caller's.
+"""Running Alembic from the package, without an ini file.
+
+The connection is handed in, and its transaction stays the caller's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _HERE: Final = Path(__file__).parent
 
 
 def alembic_config(connection: Connection | None = None, folder: Path = _HERE) -> Config:
-    """Alembic's configuration for the revisions in a folder, the journal's unless said otherwise."""
+    """Make Alembic's configuration for the revisions in a folder."""
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection

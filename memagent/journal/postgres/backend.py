@@ -1,5 +1,6 @@
-"""PostgreSQL behind the journal: any number of processes write, so nothing about the
-end of a log is remembered.
+"""The journal's database on a PostgreSQL server.
+
+Any number of processes write, so nothing about the end of a log is remembered.
 
 A transaction names its scopes (`row_security`), takes one advisory lock a scope, always
 in the same order, and only then reads their ends: one round trip. Whoever comes second
@@ -19,16 +20,16 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
 from memagent.journal.postgres import engine as postgres_engine
-from memagent.journal.row_security import SETTING
+from memagent.journal.postgres.row_security import SETTING
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
-from memagent.journal.statements import ERASURE_KEY, Statements
+from memagent.journal.statements import ERASURE_KEY, Statements, begin_with
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]
 """After an erasure: free the space of what was deleted, or write the tables anew without
@@ -36,8 +37,8 @@ it.
 """
 
 _POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
+# Held while the schema is made or migrated.
 _SCHEMA_LOCK: Final = 0x6D656D6167656E74
-"""Held while the schema is made or migrated."""
 _WORDS: Final = "payloads, idempotency"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
@@ -65,20 +66,21 @@ class PostgresBackend:
         return postgres_engine.psycopg_module().Error
 
     def guard(self) -> AbstractContextManager[None]:
-        """Forks may happen at any time: a child never touches its parent's connections."""
+        """Guard nothing: a forked child never touches its parent's connections."""
         return nullcontext()
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """See `postgres_engine.store_error`."""
+        """Translate an error of the driver or the pool."""
         return postgres_engine.store_error(exc, self.name, doing)
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """See `postgres_engine.worth_another_try`."""
+        """Tell whether the connection died, or another transaction was in the way."""
         return postgres_engine.worth_another_try(exc)
 
     def writing_engine(self) -> Engine:
-        """An engine of one connection at a time; a transaction waits for another
-        process that makes or migrates the schema.
+        """Make an engine of one connection at a time.
+
+        A transaction waits for another process that makes or migrates the schema.
         """
         engine = create_engine(
             "postgresql+psycopg://",
@@ -87,18 +89,18 @@ class PostgresBackend:
             use_native_hstore=False,
         )
 
-        @event.listens_for(engine, "begin")
-        def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-            connection.exec_driver_sql(f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-
+        begin_with(engine, f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
         return engine
 
     def connect(self) -> Any:
-        """See `postgres_engine.connect`."""
+        """Open a connection; see `postgres_engine.connect`."""
         return postgres_engine.connect(self.url)
 
     def begin(
-        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+        self,
+        cursor: DriverCursor,
+        scopes: Collection[ScopeKey],
+        known: Mapping[ScopeKey, Tip],  # noqa: ARG002  # interface
     ) -> Mapping[ScopeKey, Tip]:
         """Name the scopes, lock them, read their ends."""
         by_digest = {scope_digest(scope): scope for scope in scopes}
@@ -108,7 +110,8 @@ class PostgresBackend:
         keys = ", ".join(str(key) for key in sorted(map(_lock_key, by_digest)))
         digests = ", ".join(f"'{digest}'" for digest in by_digest)
         cursor.execute(
-            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM unnest(ARRAY[{keys}]::bigint[]) k; "
+            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
+            f"unnest(ARRAY[{keys}]::bigint[]) k; "
             f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
         )
         tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
@@ -117,7 +120,7 @@ class PostgresBackend:
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        """One statement with an array a column."""
+        """Run one statement with an array a column."""
         if not rows:
             return 0
         return cursor.execute(
@@ -125,26 +128,27 @@ class PostgresBackend:
         ).rowcount
 
     def last_erasure(self, cursor: Any) -> str:
-        """Keeps the cache of vectors from being emptied until the transaction ends, then looks."""
+        """Keep the cache of vectors from being emptied until the transaction ends, then look."""
         cursor.execute(
-            f"LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = '{ERASURE_KEY}'"
+            "LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = "
+            f"'{ERASURE_KEY}'"
         )
-        found = _last_result(cursor)
-        return found[0][0] if found else ""
+        rows = _last_result(cursor)
+        return rows[0][0] if rows else ""
 
     def in_transaction(self, connection: Any) -> bool:
-        """Whether the session is in one, or nobody knows."""
+        """Tell whether the session is in one, or nobody knows."""
         return (
             connection.info.transaction_status
             != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
         )
 
-    def checkpoint(self, connection: Any, *, whole: bool) -> bool:
-        """The server's own business."""
+    def checkpoint(self, connection: Any, *, whole: bool) -> bool:  # noqa: ARG002  # interface
+        """Do nothing: the server makes its checkpoints itself."""
         return True
 
     def scrub(self, connection: Any) -> bool:
-        """Vacuum what held words, or write it anew, which shuts others out for as long as it takes."""
+        """Vacuum the tables with text, or write them anew, which shuts others out meanwhile."""
         how = "(FULL)" if self.scrub_by == "rewrite" else "(INDEX_CLEANUP ON)"
         refusals: list[object] = []
         connection.add_notice_handler(
@@ -157,8 +161,9 @@ class PostgresBackend:
         return not refusals
 
     def prune_responses(self, before_us: int) -> int:
-        """Some hundred scopes at a time, each named, since nobody sees first responses
-        of scopes that were not.
+        """Delete old responses of some hundred scopes at a time.
+
+        Each scope is named, since a transaction sees no responses of other scopes.
         """
         total = 0
         with closing(self.connect()) as connection:
@@ -176,52 +181,53 @@ class PostgresBackend:
         return total
 
     def reading_engine(self) -> Engine:
-        """The pool of this process, shared by all who read the same database."""
+        """Return the pool of this process, shared by all who read the same database."""
         return _ENGINES.acquire(self)
 
     def release_engine(self, engine: Engine) -> None:
-        """The last one to give it back closes its connections."""
+        """Release the pool; the last user closes its connections."""
         _ENGINES.release(self, engine)
 
     @contextmanager
     def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """A connection in a read-only transaction on one snapshot that sees these scopes alone."""
+        """Open a read-only transaction on one snapshot that sees these scopes alone."""
         statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_naming(seen)}"
         with _ran(engine, statement) as (connection, _):
             yield connection
 
     def heads(self, engine: Engine) -> AskedHeads:
-        """Heads that are asked for every time."""
+        """Make heads that are asked for every time."""
         return AskedHeads(engine)
 
 
 class AskedHeads:
-    """`Heads` by one statement each, so that whatever any process has acknowledged is
-    seen by the next read of any other.
+    """`Heads` by one statement each.
+
+    The next read of any process sees what another one has acknowledged.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises `psycopg.Error`.
         """
         digest = scope_digest(scope)
         statement = f"{_naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
         with _ran(self._engine, statement) as (_, cursor):
-            found = _last_result(cursor)
-        return found[0][0] if found else 0
+            rows = _last_result(cursor)
+        return rows[0][0] if rows else 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection to close."""
 
 
 class _Engines:
-    """Pools of reading connections by database and process, each open for as long as somebody uses it.
+    """Pools of reading connections by database and process.
 
-    Thread-safe.
+    A pool is open for as long as somebody uses it. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -242,7 +248,7 @@ class _Engines:
 
     def acquire(self, backend: PostgresBackend) -> Engine:
         with self._lock:
-            engine, users = self._open.get(backend) or (_pooled(backend), 0)
+            engine, users = self._open.get(backend) or (pooled_engine(backend, backend.pool), 0)
             self._open[backend] = (engine, users + 1)
         return engine
 
@@ -261,12 +267,13 @@ class _Engines:
 _ENGINES: Final = _Engines()
 
 
-def _pooled(backend: PostgresBackend) -> Engine:
+def pooled_engine(backend: PostgresBackend, size: int) -> Engine:
+    """Make an engine over a pool of connections to the server."""
     return create_engine(
         "postgresql+psycopg://",
         creator=backend.connect,
         poolclass=QueuePool,
-        pool_size=backend.pool,
+        pool_size=size,
         max_overflow=0,
         pool_timeout=_WAIT_FOR_CONNECTION_S,
         pool_use_lifo=True,
@@ -276,8 +283,9 @@ def _pooled(backend: PostgresBackend) -> Engine:
 
 @contextmanager
 def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
-    """A connection that has just run the statements, with their cursor; a transaction
-    they began is given up on leaving.
+    """Run statements; yield the connection and their cursor.
+
+    A transaction that they began is given up on leaving.
 
     A connection that had died in the pool is replaced once, and with it all the others
     that lie there.
@@ -306,9 +314,7 @@ def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection,
 
 
 def _naming(seen: Sequence[str]) -> str:
-    """The statement that names what a transaction is about: digests (hex digits) or a
-    sign of `journal_backend`.
-    """
+    """Make the statement that names a transaction's scopes: digests, or a sign of `backend`."""
     return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
 
 
@@ -319,7 +325,8 @@ def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
 
 
 def _lock_key(digest: str) -> int:
-    """The 64-bit key of a scope's advisory lock; scopes that share one by chance merely
-    wait for each other.
+    """Return the 64-bit key of a scope's advisory lock.
+
+    Scopes that share one by chance merely wait for each other.
     """
     return int.from_bytes(bytes.fromhex(digest[:16]), signed=True)

@@ -1,4 +1,4 @@
-"""How PostgreSQL is reached and what its errors mean: the one place that knows psycopg.
+"""Reaching PostgreSQL and translating its errors: the one place that knows psycopg.
 
 A URL is libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what
 it leaves out comes from libpq's variables, `~/.pgpass` and service file. Passwords
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import psycopg
 
 SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+psycopg://")
-"""How a URL begins that means a PostgreSQL server."""
+"""The beginnings of URLs that mean a PostgreSQL server."""
 _DEFAULTS: Final[Mapping[str, str]] = {
     "application_name": "memagent",
     "connect_timeout": "5",
@@ -40,8 +40,10 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "15000",
 }
 _SESSION: Final = (
-    "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET client_encoding = 'UTF8'; "
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET "
+    "client_encoding = 'UTF8'; "
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE "
+    "current_setting('synchronous_commit') = 'off'"
 )
 _UNAVAILABLE: Final = ("08", "53", "57", "58", "55P03", "40", "25P03")
 _READ_ONLY: Final = ("25006", "42501")
@@ -55,6 +57,7 @@ _LET_IN: Final = (
     "permission denied for database",
     'role ".*" does not exist',
 )
+# Answers of a server that will not let us in however often it is asked, and what to do.
 _REFUSALS: Final = (
     ('database ".*" does not exist', "make it first:  createdb NAME"),
     (
@@ -62,16 +65,15 @@ _REFUSALS: Final = (
         "check user and password; libpq reads the password from PGPASSWORD or ~/.pgpass",
     ),
 )
-"""What a server says that will not let us in however often it is asked, and what to do."""
 
 
 def is_postgres_url(place: object) -> bool:
-    """Whether a text names a PostgreSQL server and not a file."""
+    """Tell whether a text names a PostgreSQL server and not a file."""
     return isinstance(place, str) and place.startswith(SCHEMES)
 
 
 def psycopg_module() -> Any:
-    """The driver. Raises `MissingExtra` when it is not installed."""
+    """Return the driver. Raises `MissingExtra` when it is not installed."""
     try:
         import psycopg
     except ImportError as exc:
@@ -80,7 +82,7 @@ def psycopg_module() -> Any:
 
 
 def parameters_of(url: str) -> dict[str, Any]:
-    """libpq's parameters from a URL.
+    """Read the parameters of libpq from a URL.
 
     Raises `ConfigError`, which does not repeat the URL, for it may hold a password.
     """
@@ -89,38 +91,40 @@ def parameters_of(url: str) -> dict[str, Any]:
     driver = psycopg_module()
     text = "postgresql://" + url.partition("://")[2]
     try:
-        found: dict[str, Any] = driver.conninfo.conninfo_to_dict(text)
+        return driver.conninfo.conninfo_to_dict(text)
     except driver.Error:
         raise ConfigError(
-            "this is not a URL of PostgreSQL; write postgresql://user@host:5432/database, special characters as %XX"
+            "this is not a URL of PostgreSQL; write postgresql://user@host:5432/database, "
+            "special characters as %XX"
         ) from None
-    return found
 
 
 def label(url: str) -> str:
-    """The server and database of a URL, for messages and logs."""
-    found = parameters_of(url)
-    host = found.get("host", "")
-    user = f"{found['user']}@" if "user" in found else ""
-    port = f":{found['port']}" if "port" in found else ""
+    """Return the server and database of a URL, for messages and logs."""
+    parts = parameters_of(url)
+    host = parts.get("host", "")
+    user = f"{parts['user']}@" if "user" in parts else ""
+    port = f":{parts['port']}" if "port" in parts else ""
     at_socket = f"?host={host}" if host.startswith("/") else ""
     return (
-        f"postgresql://{user}{'' if at_socket else host}{port}/{found.get('dbname', '')}{at_socket}"
+        f"postgresql://{user}{'' if at_socket else host}{port}/{parts.get('dbname', '')}{at_socket}"
     )
 
 
 def without_password(url: str) -> str:
-    """The same URL without a password, wherever in it that stands."""
+    """Return the URL without a password, wherever in it that stands."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     query = "&".join(
-        one for one in parts.query.split("&") if not one.startswith(("password=", "sslpassword="))
+        part
+        for part in parts.query.split("&")
+        if not part.startswith(("password=", "sslpassword="))
     )
     return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}{at}{host}", query=query))
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    """A connection whose transactions are begun by statements and whose commits are durable.
+    """Open a connection whose transactions begin by statements and whose commits are durable.
 
     Raises `psycopg.Error`.
     """
@@ -135,7 +139,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
 
 
 def connection_was_lost(exc: Exception) -> bool:
-    """Whether an error of the driver came with the end of the connection."""
+    """Tell whether an error of the driver came with the end of the connection."""
     driver = psycopg_module()
     state: str = getattr(exc, "sqlstate", None) or ""
     return isinstance(exc, driver.OperationalError) and (
@@ -144,13 +148,13 @@ def connection_was_lost(exc: Exception) -> bool:
 
 
 def worth_another_try(exc: Exception) -> bool:
-    """Whether a transaction that failed with this error may succeed when it is begun again at once."""
+    """Tell whether a transaction that failed so may succeed when it is begun again at once."""
     state: str = getattr(exc, "sqlstate", None) or ""
     return connection_was_lost(exc) or state.startswith(("40", "23"))
 
 
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
-    """What an error of the driver or the pool means to a caller."""
+    """Translate an error of the driver or the pool for the caller."""
     cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     text = f"{doing} {place} failed: {' '.join(str(cause).split())}"
     if isinstance(exc, NoConnectionFree):
@@ -173,8 +177,9 @@ def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputErr
 
 
 def _unavailable(text: str, state: str) -> StoreUnavailable:
-    """The error, not retryable where the server answered that it will not let us in;
-    libpq tells that in words alone.
+    """Make the error, not retryable where the server refuses to let us in.
+
+    libpq reports that in words alone.
     """
     advice = next(
         (advice for words, advice in _REFUSALS if not state and re.search(words, text)), None

@@ -1,5 +1,4 @@
-"""The journal in PostgreSQL: the same log, written by any number of processes on any
-number of machines.
+"""The journal in PostgreSQL: one log, written by any number of processes and machines.
 
 An append takes the advisory lock of its scope, is decided against what is there, and is
 acknowledged after the server has made it durable. Every read asks for the end of the
@@ -24,8 +23,9 @@ _MOST_CONNECTIONS = 64
 
 
 class PostgresJournal(DatabaseJournal):
-    """A `Journal` in the database at a `postgresql://` URL; its tables are made when
-    they do not exist.
+    """A `Journal` in the database at a `postgresql://` URL.
+
+    Its tables are made when they do not exist.
 
     `pool` is how many connections a process keeps for reading at most; one more writes.
     `scrub` says what follows an erasure: `"vacuum"` frees the space, `"rewrite"` writes
@@ -54,11 +54,12 @@ class PostgresJournal(DatabaseJournal):
         if read_only and not self._reader.ready():
             self.close()
             raise StoreError(
-                f"there is no memory at {self.place}; it is made when it is first opened for writing"
+                f"there is no memory at {self.place}; it is made when it is first opened for "
+                "writing"
             )
 
     def examine(self) -> tuple[dict[str, str], list[str]]:
-        """What is worth knowing of the server, and what is wrong with how it is used.
+        """Return facts about the server, and what is wrong with how it is used.
 
         Blocks; raises `StoreError`s.
         """
@@ -68,21 +69,25 @@ class PostgresJournal(DatabaseJournal):
 
 def _examined(connection: Connection) -> tuple[dict[str, str], list[str]]:
     version, role, unbound, size, used, most = connection.exec_driver_sql(
-        "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, pg_database_size(current_database()), "
-        "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM pg_roles r WHERE r.rolname = current_user"
+        "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, "
+        "pg_database_size(current_database()), "
+        "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM "
+        "pg_roles r WHERE r.rolname = current_user"
     ).one()
-    found = {
+    facts = {
         "version": version,
         "role": role,
         "database_bytes": str(size),
         "connections": f"{used} of {most}",
     }
-    wrong: list[str] = []
-    if unbound:
-        wrong.append(f"role {role} is not bound by row-level security; connect as an ordinary role")
-    for name in ("fsync", "full_page_writes"):
-        if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on":
-            wrong.append(
-                f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
-            )
-    return found, wrong
+    wrong = (
+        [f"role {role} is not bound by row-level security; connect as an ordinary role"]
+        if unbound
+        else []
+    )
+    wrong += [
+        f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
+        for name in ("fsync", "full_page_writes")
+        if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on"
+    ]
+    return facts, wrong

@@ -1,5 +1,7 @@
-"""SQLite behind the journal: one process writes, so ends of logs are remembered; the
-writer moves the write-ahead log along.
+"""The journal's database in a SQLite file.
+
+One process writes, so ends of logs are remembered; the writer moves the write-ahead log
+along.
 
 `Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any
 other connection commits, and looks a head up only when it has moved.
@@ -50,29 +52,32 @@ class SqliteBackend:
         return str(self.path)
 
     def guard(self) -> AbstractContextManager[None]:
-        """No fork while a thread is inside SQLite."""
+        """Keep forks out while a thread is inside SQLite."""
         return FORK_GATE.inside()
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
-        """See `sqlite_engine.store_error`."""
+        """Translate an error of SQLite."""
         return sqlite_engine.store_error(exc, self.path, doing)
 
     def worth_another_try(self, exc: Exception) -> bool:
-        """Only where something else wrote to the file."""
+        """Tell whether something else wrote to the file."""
         return isinstance(exc, sqlite3.IntegrityError)
 
     def writing_engine(self) -> Engine:
-        """See `sqlite_engine.writing_engine`."""
+        """Make an engine; see `sqlite_engine.writing_engine`."""
         return sqlite_engine.writing_engine(self.path)
 
     def connect(self) -> sqlite3.Connection:
-        """The writing connection, durable as asked."""
+        """Open the writing connection, durable as asked."""
         connection = sqlite_engine.connect_for_writing(self.path)
         sqlite_engine.make_durable(connection, self.synchronous)
         return connection
 
     def begin(
-        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
+        self,
+        cursor: DriverCursor,
+        scopes: Collection[ScopeKey],  # noqa: ARG002  # interface
+        known: Mapping[ScopeKey, Tip],
     ) -> Mapping[ScopeKey, Tip]:
         """Take SQLite's write lock; what is remembered is still so."""
         cursor.execute("BEGIN IMMEDIATE")
@@ -81,34 +86,37 @@ class SqliteBackend:
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
-        """One `executemany`."""
+        """Run one `executemany`."""
         return cursor.executemany(statement, rows).rowcount
 
-    def last_erasure(self, cursor: DriverCursor) -> str:
-        """Only this process erases, and it forgets its vectors when it does."""
+    def last_erasure(self, cursor: DriverCursor) -> str:  # noqa: ARG002  # interface
+        """Return "": only this process erases, and it forgets its vectors when it does."""
         return ""
 
     def in_transaction(self, connection: Any) -> bool:
-        """Whether SQLite says so."""
+        """Tell whether the connection is in one."""
         return connection.in_transaction
 
     def checkpoint(self, connection: Any, *, whole: bool) -> bool:
-        """Copy the write-ahead log into the database; all of it, waiting for readers,
-        when asked to or when it has grown long.
+        """Copy the write-ahead log into the database.
+
+        Copies all of it, waiting for readers, when asked to or when it has grown long.
         """
         mode = "TRUNCATE" if whole or sqlite_engine.wal_is_long(self.path) else "PASSIVE"
         busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         return not busy
 
     def scrub(self, connection: Any) -> bool:
-        """Rebuild the file; SQLite leaves copies of moved rows in the gaps of pages,
-        even with `secure_delete`.
+        """Rebuild the file.
+
+        SQLite leaves copies of moved rows in the gaps of pages, even with
+        `secure_delete`.
         """
         connection.execute("VACUUM")
         return True
 
     def prune_responses(self, before_us: int) -> int:
-        """A thousand rows at a time, so that the writer never waits long."""
+        """Delete a thousand rows at a time, so that the writer never waits long."""
         total = 0
         with (
             FORK_GATE.inside(),
@@ -121,7 +129,7 @@ class SqliteBackend:
                     return total
 
     def reading_engine(self) -> Engine:
-        """An engine of its own."""
+        """Make an engine of its own."""
         return sqlite_engine.reading_engine(self.path)
 
     def release_engine(self, engine: Engine) -> None:
@@ -129,21 +137,27 @@ class SqliteBackend:
         engine.dispose()
 
     @contextmanager
-    def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """A read-only connection; statements name the scope that they read, and nothing
-        else keeps scopes apart.
+    def reading(
+        self,
+        engine: Engine,
+        seen: Sequence[str],  # noqa: ARG002  # interface
+    ) -> Generator[Connection]:
+        """Open a read-only connection.
+
+        Statements name the scope that they read, and nothing else keeps scopes apart.
         """
         with FORK_GATE.inside(), engine.connect() as connection:
             yield connection
 
-    def heads(self, engine: Engine) -> WatchedHeads:
-        """Heads with a connection of their own."""
+    def heads(self, engine: Engine) -> WatchedHeads:  # noqa: ARG002  # interface
+        """Make heads with a connection of their own."""
         return WatchedHeads(self.path)
 
 
 class WatchedHeads:
-    """`Heads` that are looked up again only after another connection has committed; a
-    known one costs microseconds.
+    """`Heads` that are looked up again only after another connection has committed.
+
+    A known head costs microseconds.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,7 +168,7 @@ class WatchedHeads:
         self._heads: dict[ScopeKey, int] = {}
 
     def head(self, scope: ScopeKey) -> int:
-        """Sequence of the scope's last row, 0 when it has none.
+        """Return the sequence of the scope's last row, 0 when it has none.
 
         Raises `sqlite3.Error`.
         """

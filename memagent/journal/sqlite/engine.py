@@ -1,4 +1,4 @@
-"""How SQLite is opened and what its errors mean: the one place with PRAGMAs and URIs.
+"""Opening SQLite and translating its errors: the one place with PRAGMAs and URIs.
 
 The writing connection: WAL, `synchronous` as asked, `secure_delete`, no automatic
 checkpoints (the writer makes them), no mmap. Reading connections are opened `mode=ro`
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -34,9 +34,10 @@ from memagent.core.errors import (
     StoreUnavailable,
 )
 from memagent.journal.backend import ADVICE
+from memagent.journal.statements import begin_with
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
-"""What a commit waits for: FULL and EXTRA survive a power cut, NORMAL and OFF only the
+"""The durability of a commit: FULL and EXTRA survive a power cut, NORMAL and OFF only the
 death of the process.
 """
 
@@ -59,7 +60,7 @@ _UNAVAILABLE: Final = frozenset(
 
 
 def database_path(url_or_path: str | os.PathLike[str]) -> Path:
-    """The database file meant by a path or an `sqlite:///` URL, with links resolved.
+    """Return the database file of a path or an `sqlite:///` URL, with links resolved.
 
     Raises `ConfigError` for anything else.
     """
@@ -131,7 +132,7 @@ def _making(path: Path) -> Generator[None]:
 
 
 def connect_for_writing(path: Path) -> sqlite3.Connection:
-    """A connection that may write. Nothing is written by connecting."""
+    """Open a connection that may write. Connecting writes nothing."""
     connection = _connect(_uri(path, "rw"))
     try:
         connection.execute("PRAGMA secure_delete = ON")
@@ -145,17 +146,11 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def writing_engine(path: Path) -> Engine:
-    """An engine over `connect_for_writing` whose transactions begin IMMEDIATE; for
-    making and migrating the schema.
-    """
+    """Make an engine for making and migrating the schema; its transactions begin IMMEDIATE."""
     engine = create_engine(
         "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
     )
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
+    begin_with(engine, "BEGIN IMMEDIATE")
     return engine
 
 
@@ -166,8 +161,9 @@ def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> No
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
-    """A read-only connection; to an immutable view of a database at rest where SQLite
-    cannot share it.
+    """Open a read-only connection.
+
+    It goes to an immutable view of a database at rest where SQLite cannot share it.
     """
     connection = _connect(_uri(path, "ro"))
     try:
@@ -186,7 +182,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def reading_engine(path: Path) -> Engine:
-    """An engine over `connect_for_reading`, each statement by itself."""
+    """Make an engine over `connect_for_reading`, each statement by itself."""
     return create_engine(
         "sqlite://",
         creator=lambda: connect_for_reading(path),
@@ -205,14 +201,15 @@ def _wal_bytes(path: Path) -> int:
 
 
 def wal_is_long(path: Path) -> bool:
-    """Whether the write-ahead log has outgrown its limit because readers kept it from
-    starting over.
+    """Tell whether the write-ahead log has outgrown its limit.
+
+    It does when readers keep it from starting over.
     """
     return _wal_bytes(path) > _WAL_LIMIT_BYTES
 
 
 def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputError:
-    """What an error of the database means to a caller, with the path and what to do."""
+    """Translate an error of the database for the caller, with the path and what to do."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     text = f"{doing} {path} failed: {cause}"
     if not isinstance(cause, sqlite3.Error):

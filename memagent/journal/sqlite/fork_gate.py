@@ -35,7 +35,7 @@ class ForkGate:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """What runs in the block is not cut by a fork."""
+        """Run a block that no fork cuts."""
         depth: int = getattr(self._mine, "depth", 0)
         if depth == 0:
             with self._condition:
@@ -65,4 +65,4 @@ class ForkGate:
 
 
 FORK_GATE: Final = ForkGate()
-"""That of this process."""
+"""The gate of this process."""

@@ -1,5 +1,7 @@
-"""The journal in a SQLite file: an append-only log a scope, durable before it is
-acknowledged, shared by threads, read by other processes.
+"""The journal in a SQLite file: an append-only log a scope.
+
+An append is durable before it is acknowledged; threads share the journal, other
+processes read it.
 
 One process writes (`StoreLocked` for a second one) and in it one thread
 (`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
@@ -22,8 +24,9 @@ from memagent.protocols import Clock
 
 
 class SqlJournal(DatabaseJournal):
-    """A `Journal` in the SQLite database at a path or `sqlite:///` URL, made when it
-    does not exist.
+    """A `Journal` in the SQLite database at a path or `sqlite:///` URL.
+
+    The file is made when it does not exist.
 
     `read_only` opens need no lock and always succeed; they see what the writer commits.
     `lock_timeout_s` is how long to wait for another process to give the store up.
@@ -43,8 +46,8 @@ class SqlJournal(DatabaseJournal):
         lock_timeout_s: float = 0.0,
         clock: Clock = system_clock,
     ) -> None:
+        # The database file.
         path = self.path = database_path(url_or_path)
-        """The database file."""
         if read_only and not path.exists():
             raise StoreError(
                 f"there is no memory at {path}; it is made when it is first opened for writing"
@@ -68,5 +71,6 @@ class SqlJournal(DatabaseJournal):
         if isinstance(known, SqliteBackend) and known.synchronous != synchronous:
             self.close()
             raise ConfigError(
-                f"{path} is open in this process with synchronous={known.synchronous!r}, not {synchronous!r}; use the same"
+                f"{path} is open in this process with synchronous={known.synchronous!r}, not "
+                f"{synchronous!r}; use the same"
             )

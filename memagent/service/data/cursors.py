@@ -1,4 +1,4 @@
-"""Cursors: where a page ended, sealed so that nobody can make one up or use another's.
+"""Cursors: the place where a page ended, sealed so that nobody can forge or share one.
 
 A cursor names the last entry of a page, so pages neither skip nor repeat what stays
 while others write. Its seal covers the listing, the scope and the filters it was made
@@ -26,16 +26,13 @@ class Cursors:
         self._secret = hmac.new(secret, b"memagent/cursors/1", hashlib.sha256).digest()
 
     def make(self, after: str, *, listing: str, scope: Scope, terms: str = "") -> str:
-        """A cursor behind the entry `after`."""
+        """Make a cursor behind the entry `after`."""
         body = after.encode()
-        return (
-            base64.urlsafe_b64encode(self._seal(body, listing, scope, terms) + body)
-            .decode()
-            .rstrip("=")
-        )
+        sealed = self._seal(body, listing, scope, terms) + body
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def read(self, cursor: str, *, listing: str, scope: Scope, terms: str = "") -> str:
-        """The entry a cursor stands behind.
+        """Return the entry that a cursor stands behind.
 
         Raises `ServiceError` (`invalid_cursor`) for one not made for this listing.
         """

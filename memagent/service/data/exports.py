@@ -1,8 +1,8 @@
-"""Exports that are made of the log when they are fetched: what a job keeps is where in
-the log a file ends, and what it weighs.
+"""Export files that are made of the journal when they are fetched.
 
-The same lines come out every time, in whichever worker, until an erasure has taken some
-of them: then the file weighs something else and is not given.
+A job stores where in the journal a file ends, and its size and checksum. The same lines
+come out every time, in whichever worker, until an erasure has taken some of them: then
+the checksum differs and the file is not given.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from memagent.service.banks import Banks
 _BLOCK_CHARS: Final = 64 * 1024
 
 
-async def weighed(bank: MemoryBank, number: int) -> dict[str, Any]:
-    """One file of an export, as its job tells of it: whose memory, up to where, how
-    much, and the checksum.
+async def describe_file(bank: MemoryBank, number: int) -> dict[str, Any]:
+    """Describe one file of an export for its job.
+
+    Names the memory, the place in the journal, the counts, the size and the checksum.
     """
     state = await bank.sync()
     place: dict[str, Any] = {"seq": state.seq, "digest": state.digest()}
@@ -30,17 +31,20 @@ async def weighed(bank: MemoryBank, number: int) -> dict[str, Any]:
         content = line.encode()
         seal.update(content)
         lines, size = lines + 1, size + len(content)
-    counts = {
+    return {
+        **bank.scope.model_dump(),
+        **place,
         "items": sum(1 for _ in state.active()),
         "sessions": len(state.sessions),
         "rows": lines - 2,
+        "number": number,
+        "bytes": size,
+        "sha256": seal.hexdigest(),
     }
-    weight = {"number": number, "bytes": size, "sha256": seal.hexdigest()}
-    return {**bank.scope.model_dump(), **place, **counts, **weight}
 
 
-async def opened(banks: Banks, file: dict[str, Any]) -> AsyncGenerator[bytes] | None:
-    """The content of a file that `weighed` told of; None when it cannot be made any more."""
+async def open_file(banks: Banks, file: dict[str, Any]) -> AsyncGenerator[bytes] | None:
+    """Return the content of a described file; None when it cannot be made any more."""
     seal = hashlib.sha256()
     async for block in _blocks(banks, file):
         seal.update(block)

@@ -1,12 +1,11 @@
-"""What this worker alone is at work on, among all that share a database: jobs, memories
-being remembered, requests with a key.
+"""Leases: the right of one worker to work on a job, a memory or a request alone.
 
-A claim is a lease (`database.LEASE_S`). A thread renews all of them, so that a busy
-event loop keeps them, and tells whoever holds one that was lost: the process had been
-stopped, or the database away, for longer than the lease. A worker that dies renews
-nothing, and its supervisor gives its places back at once; another machine's worker
-takes over when the lease is over. What was claimed for somebody who went away before it
-came here is not renewed. Where nobody shares the database every place is free, and
+A lease holds for `LEASE_S` by the database's own clock. A thread renews all leases of a
+worker, so that a busy event loop keeps them, and reports a lease that was lost: the
+process had been stopped, or the database was away, for longer than the lease. A worker
+that dies renews nothing. Its supervisor releases its leases at once; a worker on another
+machine takes over when the lease ends. A lease whose caller was cancelled while it was
+acquired is not renewed. Where nobody shares the database every place is free, and
 nothing is written.
 """
 
@@ -16,85 +15,144 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
+from sqlalchemy import Connection, text
+
 from memagent.core.errors import MemAgentError
-from memagent.service.data.database import LEASE_S, ServiceDatabase
+from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.tables import claims
 
 _log = logging.getLogger(__name__)
+LEASE_S: Final = 10.0
+"""Seconds that a lease holds unless it is renewed."""
 _BEAT_S: Final = LEASE_S / 4
+_ACQUIRE: Final = (
+    "INSERT INTO service_claims (place, worker, until_us) VALUES (:place, :worker, {now} + :lease) "
+    "ON CONFLICT (place) DO UPDATE SET worker = excluded.worker, until_us = excluded.until_us "
+    "WHERE service_claims.worker = excluded.worker OR service_claims.until_us < {now}"
+)
 
 
-class Claims:
-    """The claims of one worker. Used from one event loop, after `start`."""
+def job_place(job_id: str) -> str:
+    """Return the place that the worker of a job holds."""
+    return f"job/{job_id}"
 
-    def __init__(self, database: ServiceDatabase, worker: str) -> None:
-        self._database, self.worker = database, worker
+
+class LeaseTable:
+    """The rows of the leases, by place. Thread-safe; calls block."""
+
+    def __init__(self, database: ServiceDatabase) -> None:
+        self._database = database
+        # Whether there are other workers at all.
+        self.shared = database.shared
+
+    def acquire(self, place: str, worker: str, *, durable: bool = True) -> bool:
+        """Acquire or extend a lease; return False when another worker holds it."""
+        return self._database.run(
+            lambda db: self.acquire_within(db, place, worker), durable=durable
+        )
+
+    def acquire_within(self, db: Connection, place: str, worker: str) -> bool:
+        """Acquire a lease as part of a running transaction."""
+        values = {"place": place, "worker": worker, "lease": int(LEASE_S * 1e6)}
+        return db.execute(text(_ACQUIRE.format(now=self._database.now)), values).rowcount > 0
+
+    def renew(self, worker: str, places: Collection[str]) -> frozenset[str]:
+        """Extend a worker's leases on these places; return the places it still holds."""
+        if not places:
+            return frozenset()
+        mine = claims.update().where(claims.c.worker == worker, claims.c.place.in_(places))
+        until = text(f"{self._database.now} + {int(LEASE_S * 1e6)}")
+        statement = mine.values(until_us=until).returning(claims.c.place)
+        return frozenset(
+            self._database.run(lambda db: db.execute(statement).scalars().all(), durable=False)
+        )
+
+    def release(self, worker: str, place: str | None = None) -> None:
+        """Release one lease of a worker, or all; harmless when another worker holds the place."""
+        mine = claims.delete().where(claims.c.worker == worker)
+        statement = mine if place is None else mine.where(claims.c.place == place)
+        self._database.run(lambda db: db.execute(statement), durable=place is None)
+
+    def prune(self) -> None:
+        """Delete leases that ended more than an hour ago."""
+        old = claims.delete().where(text(f"until_us < {self._database.now} - 3600000000"))
+        self._database.run(lambda db: db.execute(old))
+
+
+class Leases:
+    """The leases of one worker. Used from one event loop, after `start`."""
+
+    def __init__(self, table: LeaseTable, worker: str) -> None:
+        self.table, self.worker = table, worker
         self._held: dict[str, Callable[[], object]] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Renew claims from now on; call it in the event loop that uses them."""
-        if self._database.shared:
-            arguments = (asyncio.get_running_loop(),)
+        """Renew leases from now on; call it in the event loop that uses them."""
+        if self.table.shared:
             self._thread = threading.Thread(
-                target=self._beat, args=arguments, name="memagent-claims", daemon=True
+                target=self._renew_held,
+                args=(asyncio.get_running_loop(),),
+                name="memagent-leases",
+                daemon=True,
             )
             self._thread.start()
 
     async def stop(self) -> None:
-        """Renew nothing any more, and give everything back."""
+        """Stop renewing, and release all leases."""
         self._ended.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-            await asyncio.to_thread(self._database.release, self.worker)
+            await asyncio.to_thread(self.table.release, self.worker)
 
-    async def take(
-        self, place: str, *, lost: Callable[[], object] = lambda: None, soon: bool = False
+    async def acquire(
+        self, place: str, *, lost: Callable[[], object] = lambda: None, durable: bool = True
     ) -> bool:
-        """Take a place unless another worker has it; `lost` is called in the event loop when it has been lost.
+        """Acquire the lease of a place; return False when another worker holds it.
 
-        Raises `StoreError`s.
+        `lost` is called in the event loop when the lease is lost. Raises `StoreError`s.
         """
-        if not self._database.shared:
+        if not self.table.shared:
             return True
-        if not await asyncio.to_thread(self._database.claim, place, self.worker, soon=soon):
+        if not await asyncio.to_thread(self.table.acquire, place, self.worker, durable=durable):
             return False
         self._held[place] = lost
         return True
 
-    async def give_back(self, place: str) -> None:
-        """Let others have the place; where the database is away they get it when the lease is over."""
-        if not self._database.shared:
+    async def release(self, place: str) -> None:
+        """Release a place; where the database is away, others get it when the lease ends."""
+        if not self.table.shared:
             return
         self._held.pop(place, None)
         try:
-            await asyncio.to_thread(self._database.release, self.worker, place)
+            await asyncio.to_thread(self.table.release, self.worker, place)
         except MemAgentError as exc:
-            _log.warning("a claim was not given back: %s", type(exc).__name__)
+            _log.warning("a lease was not released: %s", type(exc).__name__)
 
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _renew_held(self, loop: asyncio.AbstractEventLoop) -> None:
         renewed_at = time.monotonic()
         while not self._ended.wait(_BEAT_S):
             held, now = dict(self._held), time.monotonic()
             try:
-                kept = self._database.renew(self.worker, tuple(held))
+                renewed = self.table.renew(self.worker, tuple(held))
             except MemAgentError as exc:
-                _log.warning("claims were not renewed: %s", type(exc).__name__)
+                _log.warning("leases were not renewed: %s", type(exc).__name__)
                 if now - renewed_at < LEASE_S:
                     continue
-                kept = frozenset[str]()
+                renewed = frozenset[str]()
             else:
                 renewed_at = now
-            gone = {place: lost for place, lost in held.items() if place not in kept}
+            gone = {place: lost for place, lost in held.items() if place not in renewed}
             if gone and not loop.is_closed():
-                loop.call_soon_threadsafe(self._lose, gone)
+                loop.call_soon_threadsafe(self._report_lost, gone)
 
-    def _lose(self, gone: dict[str, Callable[[], object]]) -> None:
+    def _report_lost(self, gone: dict[str, Callable[[], object]]) -> None:
         for place, lost in gone.items():
-            if self._held.get(place) is lost:  # and was not given back and taken anew meanwhile
+            if self._held.get(place) is lost:  # and was not released and acquired anew meanwhile
                 del self._held[place]
                 _log.warning("another worker may be at %s now", place.partition("/")[0])
                 lost()

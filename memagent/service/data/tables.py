@@ -1,12 +1,11 @@
 """The service's own tables, and bringing a database to them.
 
-On PostgreSQL they lie beside the journal's, in the same schema, and are told apart by
-their names; for a SQLite store they are a file of their own. `service_responses` exists
-on PostgreSQL alone, where workers share what they answered. It is the one table with
-somebody's words, so it stands behind row-level security like the journal's: a
-transaction names the users it is about (`owner_digest`). A new database is made from
-this metadata and stamped; Alembic is loaded only for one that stands elsewhere, as the
-journal does it.
+On PostgreSQL they lie beside the journal's, in the same schema, under names of their own;
+for a SQLite store they are a separate file. `service_responses` exists on PostgreSQL
+alone, where workers share their responses. It is the one table with text of users, so it
+stands behind row-level security like the journal's: a transaction names the users it is
+about (`owner_digest`). A new database is made from this metadata and stamped; Alembic is
+loaded only for one of another revision, as in the journal.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.row_security import SETTING
+from memagent.journal.postgres.row_security import SETTING
 from memagent.journal.schema import version_table
 
 REVISION: Final = "0001"
@@ -90,7 +89,7 @@ claims = Table(
     Column("worker", String(64), nullable=False, index=True),
     Column("until_us", BigInteger, nullable=False),
 )
-"""What a worker alone is at work on, until when unless it says so again."""
+"""Leases: the worker that alone works on a place, and until when."""
 responses = Table(
     "service_responses",
     shared,
@@ -104,23 +103,24 @@ responses = Table(
 
 _NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
 _DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+_SEEN: Final = f"owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE})"
 for _statement in (
     "ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY",
     "ALTER TABLE service_responses FORCE ROW LEVEL SECURITY",
-    f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE}))",
+    f"CREATE POLICY named_owners ON service_responses USING ({_SEEN})",
 ):
     event.listen(shared, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
 
 
 def owner_digest(user_id: str) -> str:
-    """What a transaction names that is about a user's kept responses."""
+    """Return the name of a user for transactions about the stored responses."""
     return hashlib.sha256(f"memagent/owner\x00{user_id}".encode()).hexdigest()
 
 
 def prepare_tables(engine: Engine, place: str) -> None:
-    """Make or migrate the tables; the engine's transactions exclude other makers.
+    """Create or migrate the tables; the engine's transactions exclude other processes.
 
-    Raises `StoreError` for a newer service's.
+    Raises `StoreError` for tables of a newer service.
     """
     with engine.begin() as connection:
         if VERSION_TABLE not in inspect(connection).get_table_names():
@@ -130,12 +130,13 @@ def prepare_tables(engine: Engine, place: str) -> None:
             version.create(connection)
             connection.execute(insert(version).values(version_num=REVISION))
             return
-        found = connection.execute(select(version.c.version_num)).scalar()
-        if found == REVISION:
+        revision = connection.execute(select(version.c.version_num)).scalar()
+        if revision == REVISION:
             return
-        if found is not None and found not in KNOWN_REVISIONS:
+        if revision is not None and revision not in KNOWN_REVISIONS:
             raise StoreError(
-                f"the service's tables at {place} were made by a newer memagent (schema revision {found}); this version knows revisions "
+                f"the service's tables at {place} were made by a newer memagent (schema "
+                f"revision {revision}); this version knows revisions "
                 f"up to {REVISION}: install the newer version"
             )
         from memagent.journal.migrations.upgrade import upgrade_to_head

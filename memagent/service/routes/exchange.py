@@ -41,7 +41,7 @@ async def store_question(call: Call, text: str, *, speaker: str) -> None:
 
 
 async def _store(call: Call, session: Session) -> None:
-    job, _ = await call.service.jobs.take_session(call.scope, session)
+    job, _ = await call.service.jobs.accept_session(call.scope, session)
     if job.state is JobState.FAILED:
         job = job.model_copy(update={"state": JobState.QUEUED})
     call.service.jobs.start(job, call.scope)

@@ -32,6 +32,7 @@ from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.facade import ranked
 from memagent.service.access import Call, may
+from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
     PageRequest,
     check_match,
@@ -43,7 +44,7 @@ from memagent.service.routes.responses import (
     record,
 )
 
-router = APIRouter(tags=["memories"])
+router = APIRouter(tags=["memories"], route_class=FastRoute)
 Reader = Annotated[Call, Depends(may("memory:read"))]
 Writer = Annotated[Call, Depends(may("memory:write"))]
 Deleter = Annotated[Call, Depends(may("memory:delete"))]

@@ -50,7 +50,7 @@ async def readiness(request: Request) -> Response:
     if not service.has_model:
         notes.append("no language model is configured: answers quote the best evidence")
     try:
-        await run_in_threadpool(service.database.job_counts)
+        await run_in_threadpool(service.jobs.table.counts)
     except Exception as exc:
         notes.append(f"the service's database does not answer ({type(exc).__name__})")
         return record(
@@ -75,7 +75,7 @@ async def metrics(request: Request) -> Response:
     if "admin" not in caller_of(request).scopes:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
-    counts = await run_in_threadpool(service.database.job_counts)
+    counts = await run_in_threadpool(service.jobs.table.counts)
     text = service.metrics.text(
         {"banks_open": len(service.banks), "ready": int(service.ready)}, counts
     )

@@ -22,7 +22,6 @@ from memagent.service.access import Call
 from memagent.service.problems import precondition_failed
 
 T = TypeVar("T")
-_write_item: Final = MemoryItem.__pydantic_serializer__.to_json
 _JSON: Final = "application/json"
 _REFUSALS: Final = {
     400: "A cursor or body that cannot be read",
@@ -80,16 +79,11 @@ def record(
 
 def hits_response(hits: Iterable[tuple[MemoryItem, float]]) -> Response:
     """Write unexplained hits as `Hits` would be, without making a record of each."""
-    content = b'{"hits":[' + b",".join(_hit_json(item, score) for item, score in hits) + b"]}"
-    return Response(content, 200, None, _JSON)
-
-
-def _hit_json(item: MemoryItem, score: float) -> bytes:
-    return b'{"id":%b,"kind":"item","score":%b,"item":%b,"event":null}' % (
-        to_json(item.id),
-        to_json(score),
-        _write_item(item),
-    )
+    rows = [
+        {"id": item.id, "kind": "item", "score": score, "item": item, "event": None}
+        for item, score in hits
+    ]
+    return Response(to_json({"hits": rows}), 200, None, _JSON)
 
 
 def etag_of(item: MemoryItem) -> str:

@@ -46,7 +46,7 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
             created_at=system_clock(),
         )
         return record(
-            await run_in_threadpool(call.service.database.add_snapshot, call.scope, info), 201
+            await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201
         )
 
     return await call.once(work)
@@ -61,7 +61,7 @@ async def list_snapshots(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """List snapshots, oldest first."""
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     items, further = page_of(
         call, infos, PageRequest("snapshots", cursor, limit), id_of=lambda info: info.id
     )
@@ -90,7 +90,7 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
             await agent.memory.restore(await _snapshot(info, agent.bank))
         return record(info)
 
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     known = next((info for info in infos if info.id == snapshot_id), None)
 
     def keep(entry: Entry) -> Response | None:
@@ -145,7 +145,7 @@ async def diff(
 
 async def find_snapshot(call: Call, snapshot_id: str) -> SnapshotInfo:
     """Return a snapshot of the call's memory. Raises `MemoryNotFound`."""
-    infos = await run_in_threadpool(call.service.database.snapshots, call.scope)
+    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
     for info in infos:
         if info.id == snapshot_id:
             return info

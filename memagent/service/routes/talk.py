@@ -63,7 +63,7 @@ async def remember(
     async def work() -> Response:
         session = await _session(body, call)
         jobs = call.service.jobs
-        job, fresh = await jobs.take_session(call.scope, session)
+        job, fresh = await jobs.accept_session(call.scope, session)
         if job.state is JobState.FAILED:
             job = job.model_copy(update={"state": JobState.QUEUED})
         if wait:
@@ -168,7 +168,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """List the user's jobs, newest first."""
-    jobs = await run_in_threadpool(call.service.database.jobs_of, call.scope.user_id)
+    jobs = await run_in_threadpool(call.service.jobs.table.of_user, call.scope.user_id)
     items, further = page_of(
         call, jobs, PageRequest("jobs", cursor, limit), id_of=lambda job: job.id
     )
@@ -211,7 +211,7 @@ async def get_file(job_id: Id, number: int, call: Reader) -> Response:
 
 async def file_response(service: Service, job: Job, number: int) -> Response:
     """Return a file of an export. Raises `MemoryNotFound`."""
-    file = await service.jobs.export_file(job, number)
+    file = await service.jobs.work.export_file(job, number)
     if file is None:
         raise MemoryNotFound(f"job {job.id!r} has no file {number}")
     size, content = file

@@ -88,7 +88,7 @@ async def erase(
 async def _begin(call: Call, kind: JobKind) -> Response:
     async def work() -> Response:
         key = call.journal_key if call.key else uuid.uuid4().hex
-        job = await call.service.jobs.take(call.scope, kind, request_key=key)
+        job = await call.service.jobs.accept(call.scope, kind, request_key=key)
         return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
 
     return await call.once(work)

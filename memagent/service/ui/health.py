@@ -102,7 +102,7 @@ async def act(viewer: Annotated[Viewer, Depends(require_viewer("admin"))]) -> Re
 
 async def _show(viewer: Viewer, *, verified: list[str] | None = None) -> Response:
     service = viewer.service
-    counts = await run_in_threadpool(service.database.job_counts)
+    counts = await run_in_threadpool(service.jobs.table.counts)
     admin = viewer.may("admin")
     return page(
         viewer.request,

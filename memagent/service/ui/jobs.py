@@ -29,7 +29,7 @@ async def list_jobs(
     cursor: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
     """Show the jobs, the newest first."""
-    jobs = await run_in_threadpool(viewer.service.database.jobs_of, viewer.scope.user_id)
+    jobs = await run_in_threadpool(viewer.service.jobs.table.of_user, viewer.scope.user_id)
     listed, further = page_of(
         viewer.call,
         jobs,

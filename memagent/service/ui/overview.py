@@ -38,7 +38,7 @@ async def overview(viewer: Reader) -> Response:
     entries = (describe_entry(row, state) for row in reversed(rows))
     latest = [entry for entry in entries if entry.kind not in ("graph", "stats")][:_LAST]
     service = viewer.service
-    counts = await run_in_threadpool(service.database.job_counts)
+    counts = await run_in_threadpool(service.jobs.table.counts)
     return page(
         viewer.request,
         "overview.html",

@@ -155,7 +155,7 @@ async def _one(
 
 
 async def _infos(viewer: Viewer) -> list[SnapshotInfo]:
-    return await run_in_threadpool(viewer.service.database.snapshots, viewer.scope)
+    return await run_in_threadpool(viewer.service.snapshots.of, viewer.scope)
 
 
 async def _compared(viewer: Viewer, before: str, after: str) -> dict[str, Any]:

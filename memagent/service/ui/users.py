@@ -57,7 +57,7 @@ async def act(viewer: Reader) -> Response:
                 return await _show(viewer, status=422, fault=fault)
         case _:
             raise InputError("the form names nothing to do")
-    job = await viewer.service.jobs.take(scope, kind, request_key=uuid.uuid4().hex)
+    job = await viewer.service.jobs.accept(scope, kind, request_key=uuid.uuid4().hex)
     note = "The export has begun." if kind is JobKind.EXPORT else "The erasure has begun."
     return go(viewer, f"/ui/jobs/{job.id}", note=note)
 

@@ -10,11 +10,10 @@ import asyncio
 
 import pytest
 from qdrant_server import CONTRACTS
+from view_index import ViewIndex
 
 from memagent.build import NoModel
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from view_index import ViewIndex
-
 from memagent.testing import check_design, check_vector_index
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")

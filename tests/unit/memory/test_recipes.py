@@ -30,8 +30,8 @@ from memagent.memory.facade import Memory
 from memagent.protocols import VectorIndex
 from memagent.readers import iter_conversations
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
-from memagent.search.scoring import Scoring
 from memagent.search.fusion import ARM_WEIGHTS
+from memagent.search.scoring import Scoring
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import calls, importance, length, named_in, proximity, recency
 from memagent.state.tokens import K1, B, query_terms

@@ -68,8 +68,9 @@ def upgrade() -> None:
 
 
 def _secure_rows() -> None:
-    """A transaction sees the rows of the scopes whose digests it has named, and with
-    "*" also the names and headers of all others.
+    """Let a transaction see the rows of the scopes whose digests it has named.
+
+    With "*" it also sees the names and headers of all others.
     """
     named = "string_to_array(current_setting('memagent.scopes', true), ',')"
     own = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({named})))"

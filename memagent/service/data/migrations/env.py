@@ -1,5 +1,6 @@
-"""Alembic's entry for the service's tables; see the journal's `migrations/env.py`, of
-which this is the twin with its own version table.
+"""Alembic's entry for the service's tables.
+
+It differs from the journal's `migrations/env.py` in metadata and version table.
 """
 
 from __future__ import annotations

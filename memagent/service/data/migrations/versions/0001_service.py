@@ -62,8 +62,9 @@ def upgrade() -> None:
 
 
 def _share_responses() -> None:
-    """A transaction sees the responses of the users it has named, and with "*" those
-    that are due to be deleted.
+    """Let a transaction see the responses of the users it has named.
+
+    With "*" it sees those that are due to be deleted.
     """
     op.create_table(
         "service_responses",
@@ -78,7 +79,8 @@ def _share_responses() -> None:
     op.execute("ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY")
     op.execute("ALTER TABLE service_responses FORCE ROW LEVEL SECURITY")
     op.execute(
-        f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({named}) OR ('*' = ANY ({named}) AND {due}))"
+        f"CREATE POLICY named_owners ON service_responses USING (owner = ANY ({named}) OR ('*' "
+        f"= ANY ({named}) AND {due}))"
     )
 
 

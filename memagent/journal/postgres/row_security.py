@@ -1,5 +1,6 @@
-"""Row-level security on PostgreSQL: a second wall between users, behind the scope that
-every statement names.
+"""Row-level security on PostgreSQL: a second wall between users.
+
+It stands behind the scope that every statement names.
 
 A transaction says whose rows it is about (`SET LOCAL memagent.scopes`, digests with
 commas between) and sees no others; one that says nothing sees nothing. `*` opens the

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pytest
-import tomllib
 from typer.testing import CliRunner
 
 from environments import EnvironmentFault, check_environment

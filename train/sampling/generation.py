@@ -2,12 +2,11 @@
 
 Results carry the sampler's own ids and log-probabilities. Every row draws from its own
 stream of uniforms (Philox, seeded by the job), so its text depends on its seed and
-prompt, not on the rest of its batch (up to rounding).
-Log-probabilities are those of the temperature-scaled distribution without nucleus
-truncation and without grammar: the ones that a trainer computes anew from the same ids. Rows
-that end early are taken out of the batch once half of it has ended. Rows with the same
-prompt read it once: rollouts of one episode hear the same session, and answers of a
-group the same question.
+prompt, not on the rest of its batch (up to rounding). Log-probabilities are those of
+the temperature-scaled distribution without nucleus truncation and without grammar: the
+ones that a trainer computes anew from the same ids. Rows that end early are taken out
+of the batch once half of it has ended. Rows with the same prompt read it once: rollouts
+of one episode hear the same session, and answers of a group the same question.
 
 Shapes: B rows, P prompt, C completion, V vocabulary.
 """

@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampled:
-    """What was sampled: C ids, with the end token if it came, and C log-probabilities in nats."""
+    """C sampled ids, with the end token if it came, and C log-probabilities in nats."""
 
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]

@@ -11,11 +11,12 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
+from train.rollouts.comparisons import MANAGER_ROLES
 
 ROLE_SETS = {
-    "manager": frozenset({Role.EXTRACTOR, Role.MANAGER}),
+    "manager": MANAGER_ROLES,
     "answerer": frozenset({Role.ANSWERER}),
-    "both": frozenset({Role.EXTRACTOR, Role.MANAGER, Role.ANSWERER}),
+    "both": MANAGER_ROLES | {Role.ANSWERER},
 }
 """Roles by the name under which they are trained."""
 CONTROLS = ("", "random_reward", "shuffled_advantage")

@@ -178,11 +178,6 @@ def small_model(
     return Qwen3ForCausalLM(config)
 
 
-def spells(tokenizer: Any, text: str) -> bool:
-    """Tell whether the tokenizer has tokens for all of the text."""
-    return tokenizer.unk_token_id not in tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
 def save_model(
     model: Any, tokenizer: Any, folder: Path, *, note: dict[str, Any] | None = None
 ) -> None:

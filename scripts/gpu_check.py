@@ -1,9 +1,10 @@
-"""One command that says whether training works on this machine's GPU: bf16, one adapter
-a role, one update, and how wide to sample.
+"""Check that training works on this machine's GPU.
 
-    python scripts/gpu_check.py                       a model of four million parameters made here
-    python scripts/gpu_check.py --model FOLDER        your own model, a folder or a hub id
-    python scripts/gpu_check.py --device cpu          the same on the processor, without bf16: whether the script itself works
+It tries bf16, one adapter a role and one update, and measures how wide to sample.
+
+    python scripts/gpu_check.py                  a model of four million parameters made here
+    python scripts/gpu_check.py --model FOLDER   your own model, a folder or a hub id
+    python scripts/gpu_check.py --device cpu     a check of the script itself, without bf16
 
 Without a GPU it says so and ends with status 0, so that it may stand in any pipeline;
 `--require` makes that status 1. A failed check is status 1 always. Results go to
@@ -26,13 +27,14 @@ PROMPT, REPLY = 256, 64
 
 
 def say(line: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     print(line, file=sys.stderr, flush=True)
 
 
 def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
-    """A warm start and one update of both roles, each with an adapter of its own; the
-    figures of the update.
+    """Run a warm start and one update of both roles, and return the update's figures.
+
+    Each role has an adapter of its own.
     """
     from train.run.runs import train_run
     from train.run.settings import checked_run
@@ -82,12 +84,12 @@ def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
 
 
 def _adapters(folder: Path) -> list[str]:
-    """The adapters that were saved."""
-    return sorted(one.parent.name for one in folder.glob("*/adapter_config.json"))
+    """Return the adapters that were saved."""
+    return sorted(config.parent.name for config in folder.glob("*/adapter_config.json"))
 
 
 def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str, Any]]:
-    """Tokens a second and peak memory at batches of several widths, until one does not fit."""
+    """Measure tokens a second and peak memory at several widths, until one does not fit."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -136,20 +138,21 @@ def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str,
 
 def main() -> int:
     """Run the checks; gives the exit status."""
-    words = argparse.ArgumentParser(description="Whether training works on this machine's GPU.")
-    words.add_argument("--model", help="a folder or a hub id; a small model is made by default")
-    words.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    words.add_argument("--require", action="store_true", help="status 1 where there is no GPU")
-    asked = words.parse_args()
+    flags = argparse.ArgumentParser(description="Whether training works on this machine's GPU.")
+    flags.add_argument("--model", help="a folder or a hub id; a small model is made by default")
+    flags.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    flags.add_argument("--require", action="store_true", help="status 1 where there is no GPU")
+    args = flags.parse_args()
     import torch
 
-    gpu = asked.device == "cuda"
+    gpu = args.device == "cuda"
     if gpu and not torch.cuda.is_available():
         print(json.dumps({"gpu": None, "torch": torch.__version__, "checked": False}))
         say(
-            "no GPU: torch sees no CUDA device here, so nothing was checked (--device cpu checks the script itself)"
+            "no GPU: torch sees no CUDA device here, so nothing was checked "
+            "(--device cpu checks the script itself)"
         )
-        return int(asked.require)
+        return int(args.require)
     from train.run.logs import hush
 
     hush()
@@ -158,8 +161,8 @@ def main() -> int:
     say(f"{name}, torch {torch.__version__}, bf16 {'yes' if bf16 else 'no'}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        update = one_update(folder, model=asked.model, gpu=gpu)
-        table = width_table(folder, model=asked.model, gpu=gpu)
+        update = one_update(folder, model=args.model, gpu=gpu)
+        table = width_table(folder, model=args.model, gpu=gpu)
     problems = []
     if gpu and not bf16:
         problems.append("the GPU has no bf16")

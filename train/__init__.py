@@ -1,3 +1,4 @@
-"""Training: the only package that imports torch, transformers and trl; it trains the
-agent that `memagent` serves.
+"""Training of the agent that `memagent` serves.
+
+The only package that imports torch, transformers and trl.
 """

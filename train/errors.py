@@ -1,6 +1,4 @@
-"""Faults of training: what cannot be trained on, or would train on something wrong
-without anybody noticing.
-"""
+"""Faults of training: data that would silently train on something wrong."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the experiments share: the world, the trainer's settings, one warm start, arms
-run in processes of their own, and the summary.
+"""The common part of the experiments.
 
-An arm is a name with what it changes in the settings, and nothing else. All start from
-the same weights and are paired by seed. What is finished is skipped, so an experiment
-can be stopped at any moment and its command given again.
+It holds the world, the trainer's settings, one warm start, arms run in processes of
+their own, and the summary. An arm is a name with its changes of the settings, and
+nothing else. All start from the same weights and are paired by seed. Finished arms are
+skipped, so an experiment can be stopped at any moment and its command given again.
 """
 
 from __future__ import annotations
@@ -92,58 +92,60 @@ def parser(
     listening: str = "policy",
     guess_answers: float = 0.0,
 ) -> argparse.ArgumentParser:
-    """The options that every experiment has."""
-    made = argparse.ArgumentParser(
+    """Return a parser with the options that every experiment has."""
+    flags = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--out", default=out, help="folder of the runs")
-    made.add_argument("--init", default="", help="folder of warmed-up weights; made when not given")
-    made.add_argument("--size", default="500k", help="size of the model that is warmed up")
-    made.add_argument(
+    flags.add_argument("--out", default=out, help="folder of the runs")
+    flags.add_argument(
+        "--init", default="", help="folder of warmed-up weights; made when not given"
+    )
+    flags.add_argument("--size", default="500k", help="size of the model that is warmed up")
+    flags.add_argument(
         "--demonstrations", type=int, default=3_000, help="episodes of the warm start"
     )
-    made.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
-    made.add_argument(
+    flags.add_argument("--epochs", type=float, default=2.0, help="passes of the warm start")
+    flags.add_argument(
         "--guess",
         type=float,
         default=0.8,
         help="share of ops that its end demonstrates at random; 0 for no such end",
     )
-    made.add_argument(
+    flags.add_argument(
         "--guess-answers",
         type=float,
         default=guess_answers,
         help="the same for answers; with 0 they are demonstrated rightly",
     )
-    made.add_argument(
+    flags.add_argument(
         "--listening",
         default=listening,
         choices=("policy", "oracle"),
         help="who takes down the facts while arms train",
     )
-    made.add_argument("--arms", default="", help="only these, with commas between")
-    made.add_argument("--seeds", type=int, default=seeds)
-    made.add_argument("--tokens", type=int, default=tokens, help="generated tokens of each run")
-    made.add_argument("--learning-rate", type=float, default=5e-4)
-    made.add_argument("--every", type=int, default=10, help="optimizer steps between validations")
-    made.add_argument("--validation", type=int, default=24, help="validation episodes")
-    made.add_argument("--test", type=int, default=64, help="test episodes")
-    made.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
-    made.add_argument(
+    flags.add_argument("--arms", default="", help="only these, with commas between")
+    flags.add_argument("--seeds", type=int, default=seeds)
+    flags.add_argument("--tokens", type=int, default=tokens, help="generated tokens of each run")
+    flags.add_argument("--learning-rate", type=float, default=5e-4)
+    flags.add_argument("--every", type=int, default=10, help="optimizer steps between validations")
+    flags.add_argument("--validation", type=int, default=24, help="validation episodes")
+    flags.add_argument("--test", type=int, default=64, help="test episodes")
+    flags.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each")
+    flags.add_argument(
         "--minutes",
         type=float,
         default=0.0,
         help="stop after so long; the same command goes on later",
     )
-    made.add_argument("--summary", default="", help="write the summary there as JSON")
-    made.add_argument(
+    flags.add_argument("--summary", default="", help="write the summary there as JSON")
+    flags.add_argument(
         "--one", nargs=2, metavar=("ARM", "SEED"), help="run one arm with one seed, no more"
     )
-    return made
+    return flags
 
 
 def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = None) -> Path:
-    """The weights that every arm starts from; `changes` replace parts of the settings."""
+    """Return the weights that every arm starts from; `changes` replace parts of the settings."""
     if args.init:
         return Path(args.init)
     folder = Path(args.out) / "warm"
@@ -180,7 +182,7 @@ def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
 def base_settings(
     args: argparse.Namespace, seed: int, *, sessions: int, **trainer: Any
 ) -> dict[str, Any]:
-    """Settings that arms begin from: one stage at so many sessions, ended by its tokens."""
+    """Return settings for arms: one stage at so many sessions, ended by its tokens."""
     return {
         "seed": seed,
         "environment": {
@@ -202,19 +204,19 @@ def base_settings(
 
 def run_experiment(
     script: str,
-    made: argparse.ArgumentParser,
+    flags: argparse.ArgumentParser,
     arms: Sequence[str],
     settings: Settings,
     *,
     base: str,
     warm: Mapping[str, Any] | None = None,
-    argv: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Run what is missing and give the summary, in which arms are compared with `base`;
+    """Run the missing arms and return the summary, which compares arms with `base`.
+
     `warm` changes the settings of the warm start.
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    args = made.parse_args(given)
+    words = sys.argv[1:]
+    args = flags.parse_args(words)
     if args.one:
         from train.run.runs import train_run
         from train.run.settings import checked_run
@@ -239,7 +241,7 @@ def run_experiment(
         command = [
             sys.executable,
             script,
-            *given,
+            *words,
             "--init",
             args.init,
             "--one",
@@ -289,8 +291,9 @@ def _folder(args: argparse.Namespace, arm: str, seed: int) -> Path:
 
 
 def summary_of(args: argparse.Namespace, arms: Sequence[str], *, base: str) -> dict[str, Any]:
-    """By test length: means of every arm over seeds with 95 % intervals, differences
-    from `base` paired by seed, and curves over tokens.
+    """Return, by test length, the means of every arm over seeds with 95 % intervals.
+
+    Differences from `base` are paired by seed; curves over tokens come with them.
     """
     tests: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     curves: dict[str, dict[str, list[list[float]]]] = {}
@@ -329,7 +332,10 @@ def summary_of(args: argparse.Namespace, arms: Sequence[str], *, base: str) -> d
 
 
 def _curve(folder: Path) -> list[list[float]]:
-    """(tokens so far, validation F1, share of overwritten facts known) of a run, stage after stage."""
+    """Return the curve of a run, stage after stage.
+
+    A point is (tokens so far, validation F1, share of overwritten facts known).
+    """
     points: list[list[float]] = []
     before, last, stage = 0, 0, ""
     for line in (folder / "validation.jsonl").read_text(encoding="utf-8").splitlines():

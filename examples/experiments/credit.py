@@ -1,6 +1,7 @@
-"""Experiment A: what local credit from shared snapshots adds, at equal generated tokens.
+"""Experiment A: the gain of local credit from shared snapshots, at equal generated tokens.
 
-    python examples/experiments/credit.py --out runs/credit                    # warm start, six arms, five seeds
+    # warm start, six arms, five seeds
+    python examples/experiments/credit.py --out runs/credit
     python examples/experiments/credit.py --out runs/credit --summary credit.json
 
 A small policy that has learned to write ops, but mostly guesses which, trains on `tiny`
@@ -30,15 +31,15 @@ ARMS: dict[str, dict[str, Any]] = {
 
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The run of one arm with one seed."""
+    """Return the settings of one arm with one seed."""
     return base_settings(args, seed, sessions=args.sessions, **ARMS[arm])
 
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/credit", tokens=60_000, seeds=5, listening="oracle")
-    made.add_argument("--sessions", type=int, default=8)
-    run_experiment(__file__, made, list(ARMS), settings, base="terminal")
+    flags = parser(__doc__, out="runs/credit", tokens=60_000, seeds=5, listening="oracle")
+    flags.add_argument("--sessions", type=int, default=8)
+    run_experiment(__file__, flags, list(ARMS), settings, base="terminal")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Experiment A, second part: 8, 16, 32 sessions one after the other against 32
-directly, at equal generated tokens.
+"""Experiment A, second part: 8, 16, 32 sessions in turn against 32 directly.
+
+Both spend the same number of generated tokens.
 
     python examples/experiments/curriculum.py --out runs/curriculum --init runs/credit/warm/init
 
@@ -20,7 +21,10 @@ ARMS = {"direct": (32,), "curriculum": (8, 16, 32)}
 
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The run of one arm with one seed; both are tested at the lengths of the curriculum."""
+    """Return the settings of one arm with one seed.
+
+    Both arms are tested at the lengths of the curriculum.
+    """
     values = base_settings(args, seed, sessions=32, credit="session", local_probability=0.5)
     lengths = ARMS[arm]
     share = {"steps": 10_000, "tokens": args.tokens // len(lengths)}
@@ -31,8 +35,8 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/curriculum", tokens=600_000, seeds=3)
-    run_experiment(__file__, made, list(ARMS), settings, base="direct")
+    flags = parser(__doc__, out="runs/curriculum", tokens=600_000, seeds=3)
+    run_experiment(__file__, flags, list(ARMS), settings, base="direct")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Experiment C: the memory manager trained, the answer agent trained, or both in turns,
-at equal generated tokens.
+"""Experiment C: the memory manager trained, the answer agent, or both in turns.
+
+All spend the same number of generated tokens.
 
     python examples/experiments/roles.py --out runs/roles --init runs/credit/warm/init
 
-Here the policy answers too, and what it starts from guesses in both roles: most ops,
-and most answers, which are read off any memory shown. `manager` and `answerer` train
+Here the policy answers too, and its start guesses in both roles: most ops, and most
+answers, which it reads off any memory shown. `manager` and `answerer` train
 one role, `both` trains the two together, `alternating` changes the role from stage to
 stage. All start from the same weights, which are the arm `start` of the summary.
 """
@@ -28,7 +29,7 @@ answerer begins.
 
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The run of one arm with one seed."""
+    """Return the settings of one arm with one seed."""
     values = base_settings(
         args, seed, sessions=args.sessions, credit="session", local_probability=0.5
     )
@@ -50,11 +51,11 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(
+    flags = parser(
         __doc__, out="runs/roles", tokens=150_000, seeds=5, listening="oracle", guess_answers=0.8
     )
-    made.add_argument("--sessions", type=int, default=8)
-    run_experiment(__file__, made, list(ARMS), settings, base="manager")
+    flags.add_argument("--sessions", type=int, default=8)
+    run_experiment(__file__, flags, list(ARMS), settings, base="manager")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Experiment B: larger policies on `standard` worlds, tested on names and surface forms
-that training never shows.
+"""Experiment B: larger policies on `standard` worlds.
 
-    python examples/experiments/standard.py --out runs/standard --size 30m --minutes 8      # again and again, until nothing is missing
+They are tested on names and surface forms that training never shows.
+
+    # again and again, until nothing is missing
+    python examples/experiments/standard.py --out runs/standard --size 30m --minutes 8
 
 `session` and `logo` train at 8 sessions, `curriculum` at 8, 16, 32 and `direct` at 32
 from the start, all with the same number of generated tokens. For a GPU; on a CPU take
@@ -33,7 +35,7 @@ ARMS: dict[str, tuple[float, tuple[int, ...]]] = {
 
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The run of one arm with one seed."""
+    """Return the settings of one arm with one seed."""
     import torch
 
     from train.run.warmup import bf16_works
@@ -62,11 +64,11 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """All arms and seeds, then the summary."""
-    made = parser(__doc__, out="runs/standard", tokens=3_000_000, seeds=3)
-    made.set_defaults(size="30m", demonstrations=4_000, epochs=2.0, jobs=1)
-    size = made.parse_args().size
+    flags = parser(__doc__, out="runs/standard", tokens=3_000_000, seeds=3)
+    flags.set_defaults(size="30m", demonstrations=4_000, epochs=2.0, jobs=1)
+    size = flags.parse_args().size
     warm = {"environment": WORLD, "model": {"size": size, "context_tokens": 2_048}}
-    run_experiment(__file__, made, list(ARMS), settings, base="session", warm=warm)
+    run_experiment(__file__, flags, list(ARMS), settings, base="session", warm=warm)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One step of experience, in three passes over values: collect, score, credit.
 
 `Experience.gather` serves the trainer; it knows the agent, the environment's questions
-and the credit rules, and nothing of torch or TRL. `collect` plays, `groups` scores and
+and the credit rules, and nothing of torch or TRL. `collect` plays, `scoring` scores and
 compares, and the credit pass here joins advantages to the sampled tokens.
 """
 
@@ -22,7 +22,7 @@ from train.rollouts.collect import Collector, RolloutGroup
 from train.rollouts.comparisons import Comparison
 from train.rollouts.figures import batch_figures, step_figures
 from train.rollouts.grading import CreditPlan, Grading
-from train.rollouts.groups import score_runs
+from train.rollouts.scoring import score_runs
 from train.sampling.policy import Call, PolicyModel
 
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -57,7 +58,8 @@ def batch_of_step(
         skip_zero=args.skip_zero_rows,
     )
     mine = torch.tensor([len(rows), step.rows], device=accelerator.device)
-    everyone = accelerator.gather(mine).view(-1, 2).tolist()
+    gathered: Any = accelerator.gather(mine)
+    everyone = gathered.view(-1, 2).tolist()
     size = padded_count(
         max(count for count, _ in everyone), multiple=args.steps_per_generation or 1
     )

@@ -1,5 +1,6 @@
-"""The trainer's configuration: TRL's `GRPOConfig` with the reference's values, and what
-local groups, credit and roles add.
+"""The trainer's configuration: TRL's `GRPOConfig` with the reference's values.
+
+Local groups, credit and roles add fields of their own.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
+from train.rollouts.comparisons import MANAGER_ROLES
 
 ROLE_SETS = {
-    "manager": frozenset({Role.EXTRACTOR, Role.MANAGER}),
+    "manager": MANAGER_ROLES,
     "answerer": frozenset({Role.ANSWERER}),
-    "both": frozenset({Role.EXTRACTOR, Role.MANAGER, Role.ANSWERER}),
+    "both": MANAGER_ROLES | {Role.ANSWERER},
 }
 """Roles by the name under which they are trained."""
 CONTROLS = ("", "random_reward", "shuffled_advantage")
-"""What may be put in the place of the credit, to see what a run does without it."""
+"""Replacements of the credit, to see what a run does without it."""
 
 
 @dataclass
@@ -150,7 +152,8 @@ class LoGoGRPOConfig(GRPOConfig):
     gradient_gate: float = field(
         default=0.0,
         metadata={
-            "help": "Refuse to reuse a batch beyond this many MADs of usual gradients (DGG); 0 for off."
+            "help": "Refuse to reuse a batch beyond this many MADs of usual gradients (DGG); "
+            "0 for off."
         },
     )
     control: str = field(
@@ -198,7 +201,10 @@ class LoGoGRPOConfig(GRPOConfig):
             "gradient_gate": (
                 self.gradient_gate == 0
                 or (self.gradient_gate > 0 and self.num_iterations > 1 and not every_pass),
-                "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps a divisor of steps_per_generation",
+                (
+                    "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps "
+                    "a divisor of steps_per_generation"
+                ),
             ),
             "importance_sampling_level": (
                 self.loss_type != "luspo" or self.importance_sampling_level == "sequence",
@@ -210,21 +216,28 @@ class LoGoGRPOConfig(GRPOConfig):
             ),
             "steps_per_generation": (
                 rows % n == 0,
-                f"such that per_device_train_batch_size * steps_per_generation ({rows}) is a multiple of num_generations ({n})",
+                (
+                    f"such that per_device_train_batch_size * steps_per_generation ({rows}) is a "
+                    f"multiple of num_generations ({n})"
+                ),
             ),
             "gradient_accumulation_steps": (
                 every % self.gradient_accumulation_steps == 0,
-                f"a divisor of steps_per_generation * num_iterations ({every}), so that rollouts begin with an optimizer step",
+                (
+                    f"a divisor of steps_per_generation * num_iterations ({every}), so that "
+                    "rollouts begin with an optimizer step"
+                ),
             ),
         }
-        for name, (holds, wanted) in checks.items():
+        for name, (holds, rule) in checks.items():
             if not holds:
-                raise ConfigError(f"{name} must be {wanted}; it is {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be {rule}; it is {getattr(self, name)!r}")
         steps = every // self.gradient_accumulation_steps
         if self.save_strategy == "steps" and self.save_steps >= 1 and self.save_steps % steps:
             raise ConfigError(
-                f"save_steps must be a multiple of {steps}, the optimizer steps of one generation batch, so that a run can go on "
-                f"from a checkpoint exactly; it is {self.save_steps}"
+                f"save_steps must be a multiple of {steps}, the optimizer steps of one generation "
+                "batch, so that a run can go on from a checkpoint exactly; "
+                f"it is {self.save_steps}"
             )
 
     @property

@@ -1,5 +1,6 @@
-"""How good a policy is: episodes played greedily, scored per episode, so that intervals
-can be drawn over them.
+"""Evaluation of a policy: episodes played greedily and scored one by one.
+
+Figures are kept by episode, so that intervals can be drawn over them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from memagent.core.snapshot import EMPTY
 from train.rollouts.collect import EpisodeModel, policy_only
 from train.sampling.policy import PolicyModel
 
-GREEDY = Sampling(temperature=0.0)
 REPLIES = 6
 """Replies kept of an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFigures:
-    """What one episode showed."""
+    """Figures and samples of one episode."""
 
     episode_id: str
     figures: Mapping[str, float]
@@ -37,9 +37,9 @@ class EpisodeFigures:
     noop, rejected, unreadable, failed.
     """
     memory: tuple[str, ...] = ()
-    """What was held at the end, newest last."""
+    """Memories at the end, newest last."""
     replies: tuple[tuple[str, str], ...] = ()
-    """(role, text) of the first things said while listening."""
+    """(role, text) of the first replies while listening."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,20 +51,22 @@ class Evaluation:
     @property
     def figures(self) -> dict[str, float]:
         """Means over the episodes that have the figure."""
-        names = sorted({name for one in self.episodes for name in one.figures})
-        return {
-            name: fmean([one.figures[name] for one in self.episodes if name in one.figures])
-            for name in names
-        }
+        names = sorted({name for episode in self.episodes for name in episode.figures})
+        return {name: fmean(self._values(name)) for name in names}
 
     def interval(self, name: str, *, draws: int = 2_000, seed: int = 0) -> tuple[float, float]:
-        """95 % percentile bootstrap interval of a mean over episodes; (nan, nan) without data."""
-        values = [one.figures[name] for one in self.episodes if name in one.figures]
-        return bootstrap(values, draws=draws, seed=seed)
+        """Return the 95 % percentile bootstrap interval of a mean over episodes.
+
+        It is (nan, nan) without data.
+        """
+        return bootstrap(self._values(name), draws=draws, seed=seed)
+
+    def _values(self, name: str) -> list[float]:
+        return [episode.figures[name] for episode in self.episodes if name in episode.figures]
 
 
 def bootstrap(values: Sequence[float], *, draws: int = 2_000, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean of independent values."""
+    """Return the 95 % percentile bootstrap interval of the mean of independent values."""
     if not values:
         return float("nan"), float("nan")
     chance = random.Random(seed)
@@ -80,26 +82,20 @@ async def evaluate_policy(
     *,
     answering: MemoryAgent | None = None,
     episode_model: EpisodeModel = policy_only,
-    sampling: Sampling = GREEDY,
-    key: str = "eval",
 ) -> Evaluation:
-    """Play and score the episodes; `policy` None plays the agent with its own model,
-    `answering` None lets the played agent answer.
+    """Play the episodes greedily and score them.
 
-    `episode_model` makes an episode's model of the policy's view of it, as it did in training.
+    `policy` None plays the agent with its own model, `answering` None lets the played
+    agent answer. `episode_model` makes an episode's model of the policy's view of it,
+    as it did in training.
     """
 
-    async def one(episode: Episode) -> EpisodeFigures:
-        view = (
-            None
-            if policy is None
-            else policy.bound(f"{key}/{episode.id}", sampling=_filled(sampling, policy))
-        )
-        player = (
-            agent.at(EMPTY)
-            if view is None
-            else agent.at(EMPTY).with_model(episode_model(episode, view))
-        )
+    async def evaluated(episode: Episode) -> EpisodeFigures:
+        view = None
+        player = agent.at(EMPTY)
+        if policy is not None:
+            view = policy.bound(f"eval/{episode.id}", sampling=_greedy(policy))
+            player = player.with_model(episode_model(episode, view))
         with policy.participant() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)
@@ -116,12 +112,8 @@ async def evaluate_policy(
             ),
         )
 
-    return Evaluation(episodes=tuple(await asyncio.gather(*(one(episode) for episode in episodes))))
+    return Evaluation(episodes=tuple(await asyncio.gather(*map(evaluated, episodes))))
 
 
-def _filled(sampling: Sampling, policy: PolicyModel) -> Sampling:
-    return (
-        sampling
-        if sampling.max_tokens
-        else sampling.model_copy(update={"max_tokens": policy.sampling.max_tokens})
-    )
+def _greedy(policy: PolicyModel) -> Sampling:
+    return Sampling(temperature=0.0, max_tokens=policy.sampling.max_tokens)

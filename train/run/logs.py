@@ -1,8 +1,8 @@
-"""What TRL logs of every optimizer step (loss, gradient norm, KL, clipping, seconds): a
-line of `log.jsonl`, and one that people see.
+"""Logs of every optimizer step: a line of `log.jsonl`, and one that people see.
 
-`steps.jsonl` is written when experience has been gathered and knows nothing of the
-update that follows; `log.jsonl` has the update.
+TRL logs loss, gradient norm, KL, clipping and seconds. `steps.jsonl` is written when
+experience has been gathered and knows nothing of the update that follows; `log.jsonl`
+has the update.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from transformers import PrinterCallback, TrainerCallback
 
 @dataclass(kw_only=True)
 class LogFile(TrainerCallback):
-    """Appends to a file what the trainer logs; NaN becomes null."""
+    """Appends the trainer's logs to a file; NaN becomes null."""
 
     path: Path
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """One line a log."""
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002 - interface
+        state: Any,
+        control: Any,  # noqa: ARG002 - interface
+        logs: Any = None,
+        **_: Any,
+    ) -> None:
+        """Append one line a log."""
         if not state.is_world_process_zero or not logs:
             return
         values = {name: _plain(value) for name, value in logs.items()}
@@ -47,12 +54,25 @@ class StepLines(TrainerCallback):
     _first: int = 0
     _said: float = float("-inf")
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock starts."""
+    def on_train_begin(
+        self,
+        args: Any,  # noqa: ARG002 - interface
+        state: Any,
+        control: Any,  # noqa: ARG002 - interface
+        **_: Any,
+    ) -> None:
+        """Start the clock."""
         self._began, self._first = perf_counter(), state.global_step
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """One line: reward, ops, seconds, time left."""
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002 - interface
+        state: Any,
+        control: Any,  # noqa: ARG002 - interface
+        logs: Any = None,
+        **_: Any,
+    ) -> None:
+        """Say one line: reward, ops, time left."""
         now = perf_counter()
         if (
             not state.is_world_process_zero
@@ -74,30 +94,29 @@ class StepLines(TrainerCallback):
         )
         done = max(1, state.global_step - self._first)
         left = (now - self._began) / done * (self.steps - state.global_step)
-        self.say(
-            f"{self.name} step {state.global_step} of {self.steps}: {figures}  ({minutes(left)} left at most)"
-        )
+        at = f"{self.name} step {state.global_step} of {self.steps}"
+        self.say(f"{at}: {figures}  ({minutes(left)} left at most)")
 
 
 def minutes(seconds: float) -> str:
-    """`1:05` or `2:01:05`."""
+    """Write a time as `1:05` or `2:01:05`."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def versions() -> dict[str, str]:
-    """What the run was made with."""
-    found = {
+    """Return the versions of Python, the machine and the libraries of the run."""
+    known = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
     for name in ("memagent", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "vllm"):
         try:
-            found[name] = version(name)
+            known[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def quiet(trainer: Any) -> None:
@@ -112,8 +131,9 @@ def _plain(value: Any) -> Any:
 
 
 def hush() -> None:
-    """Bars and repeated warnings of the libraries below are turned off, for a process
-    whose output is read by people.
+    """Turn off bars and repeated warnings of the libraries below.
+
+    It is for a process whose output people read.
     """
     import warnings
 

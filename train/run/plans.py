@@ -90,8 +90,9 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
 
 @dataclass(frozen=True)
 class Temporal:
-    """Memory-T1's reward as a term of every episode; the range in question is where the
-    evidence lies (`evidence_ranges`).
+    """Memory-T1's reward as a term of every episode.
+
+    The range in question is where the evidence lies (`evidence_ranges`).
     """
 
     weight: float
@@ -105,8 +106,9 @@ class Temporal:
 def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
     """Return by probe id the days of the sessions that hold its evidence.
 
-    A range goes from the first to the last of these days, both included. The paper's data names the range that a question asks about; ours name its evidence,
-    so this is our reading. Probes without dated evidence are left out.
+    A range goes from the first to the last of these days, both included. The paper's
+    data names the range that a question asks about; ours name its evidence, so this is
+    our reading. Probes without dated evidence are left out.
     """
     dates = {
         turn.id: session.at

@@ -1,8 +1,9 @@
 """A preview of a run: its work and its disk, estimated before it begins.
 
-A few episodes are played without a policy to count the calls. Figures are estimates. Generation rounds are the model calls that must follow one
-another, so they do not grow with rollouts or reruns; rows are what an update learns
-from. Disk counts weights of 4 bytes and, for a checkpoint, the optimizer's two moments.
+A few episodes are played without a policy to count the calls. Figures are estimates.
+Generation rounds are the model calls that must follow one another, so they do not grow
+with rollouts or reruns; rows are what an update learns from. Disk counts weights of 4
+bytes and, for a checkpoint, the optimizer's two moments.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def preview(settings: RunSettings) -> dict[str, Any]:
     return {"folder": settings.folder, "stages": stages, "weights_mb": weights, "disk_mb": disk}
 
 
-_STAGE_LINE = """stage {stage}: {sessions} sessions, {steps} steps; trains {roles}, credit by {credit}
+_STAGE_TEXT = """\
+stage {stage}: {sessions} sessions, {steps} steps; trains {roles}, credit by {credit}
   a step plays {episodes} episodes: {rollouts} whole rollouts and about {reruns} local reruns,
   about {rounds} generation rounds and {rows} rows"""
 
@@ -57,7 +59,7 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
         else f"about {plan['disk_mb']:,} MB"
     )
     return [
-        *(_STAGE_LINE.format(**stage) for stage in plan["stages"]),
+        *(_STAGE_TEXT.format(**stage) for stage in plan["stages"]),
         f"disk: {disk}, in {plan['folder']}",
         "nothing was trained",
     ]

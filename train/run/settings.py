@@ -50,7 +50,7 @@ class LoRASettings(Part):
 
 
 class ModelPart(Part):
-    """What is trained."""
+    """The model that is trained."""
 
     path: str | None = None
     """Folder or hub id; None makes a small model from scratch."""
@@ -65,7 +65,7 @@ class ModelPart(Part):
 
 
 class EnvironmentPart(Part):
-    """Where the policy lives. Fields besides `kind` go to the environment."""
+    """The environment of the policy. Fields besides `kind` go to it."""
 
     kind: Literal["synthetic", "locomo"] = "synthetic"
     """Generated conversations, or LoCoMo."""
@@ -107,14 +107,14 @@ class AgentPart(Part):
     design: str = "memory_r2_brief"
     """The memory design; a name of memagent.designs."""
     embedder: str = "static"
-    """By which memories are found."""
+    """Embedder that search uses."""
     listening: Literal["policy", "oracle"] = "policy"
-    """Who takes down facts: the policy, or the oracle of a synthetic world, so that only
-    what is done with them is learned and judged.
+    """Takes down facts: the policy, or the oracle of a synthetic world, so that only the
+    use of facts is learned and judged.
     """
     answering: Literal["reader", "policy"] = "reader"
-    """Who answers when memories are scored: the rule-based reader of a synthetic world, or
-    the policy itself, greedily.
+    """Answers when memories are scored: the rule-based reader of a synthetic world, or the
+    policy itself, greedily.
     """
 
 
@@ -128,16 +128,16 @@ class WarmUpPart(Part):
     answers: bool = False
     """Demonstrate answers too when no answerer is trained; when one is, they always are."""
     noise: Annotated[float, Field(ge=0, le=1)] = 0.15
-    """Share of replies spoiled on the way, so that it is also shown what to do with a
-    memory that has gone wrong.
+    """Share of replies spoiled on the way, so that demonstrations also repair a memory
+    that has gone wrong.
     """
     guess: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the memory manager's ops that are demonstrated at random, so that when to
-    do what is left for training to find out.
+    """Share of the memory manager's ops that are demonstrated at random, so that training
+    is left to find out when each op is right.
     """
     guess_answers: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of answers that are demonstrated from any memory shown, so that which to
-    believe is left for training too.
+    """Share of answers that are demonstrated from any memory shown, so that training is
+    left to find out which memory to believe.
     """
     epochs: Annotated[float, Field(gt=0)] = 3.0
     """Passes over the demonstrations."""
@@ -152,7 +152,7 @@ class WarmUpPart(Part):
 
 
 class ValidationPart(Part):
-    """How the best checkpoint is found."""
+    """The search for the best checkpoint."""
 
     every: Annotated[int, Field(ge=1)] = 10
     """Optimizer steps."""
@@ -165,9 +165,9 @@ class ValidationPart(Part):
     test_last: bool = False
     """Whether the last model of each stage is kept and tested beside its best."""
     test_split: Literal["test", "validation"] = "test"
-    """Where they come from: `test` has names and surface forms of its own in synthetic
-    worlds, `validation` those of training, and then the episodes after those of
-    validation are taken.
+    """Source of held-out episodes: `test` has names and surface forms of its own in
+    synthetic worlds, `validation` those of training, and then the episodes after those
+    of validation are taken.
     """
     test_sessions: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Lengths of the test in sessions, besides those of the stages."""
@@ -200,11 +200,11 @@ class Stage(Part):
     tokens: Annotated[int, Field(ge=1)] | None = None
     """Generated tokens at most, for comparisons at equal cost."""
     gate: Gate = Gate()
-    """What validation must show for the stage to end early."""
+    """Conditions on validation under which the stage ends early."""
     patience: Annotated[int, Field(ge=1)] | None = None
     """Validations without a new best after which the stage ends."""
     roles: Literal["manager", "answerer", "both"] | None = None
-    """Who is trained in this stage, for alternating: manager, answerer or both; None for
+    """Roles trained in this stage, for alternating: manager, answerer or both; None for
     the trainer's own setting.
     """
 
@@ -222,7 +222,7 @@ class RunSettings(Part):
     stage: Annotated[tuple[Stage, ...], Field(min_length=1)] = (Stage(),)
     validation: ValidationPart = ValidationPart()
     folder: str = "runs/logo"
-    """Where everything goes."""
+    """Folder of all that the run leaves."""
 
 
 def load_run(path: Path) -> RunSettings:

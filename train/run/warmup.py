@@ -32,7 +32,7 @@ from train.sampling.small_models import save_model
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUpPlan:
-    """How long and how fast."""
+    """Length, speed and order of the warm start."""
 
     epochs: float = 3.0
     learning_rate: float = 1e-3
@@ -58,8 +58,9 @@ _BUCKET = 16
 
 
 class Passes(torch.utils.data.Sampler[int]):
-    """Rows in batches of like length, the batches in random order, anew each pass;
-    `ordered`, the first pass takes rows as they stand.
+    """Rows in batches of like length, the batches in random order, anew each pass.
+
+    With `ordered` the first pass takes rows as they stand.
     """
 
     def __init__(
@@ -92,19 +93,19 @@ class Paired(torch.optim.Optimizer):
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         super().__init__(
-            [one for part in parts for one in part.param_groups], {}
+            [group for part in parts for group in part.param_groups], {}
         )  # the very groups of the parts
         self.parts = parts
 
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step of both; a closure is refused."""
+        """Take one step of both; refuse a closure."""
         if closure is not None:
             raise TrainFault("optimizers in a pair take no closure")
         for part in self.parts:
             part.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of both."""
+        """Return the states of both."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -115,23 +116,23 @@ class Paired(torch.optim.Optimizer):
 
 
 def optimizer_of(model: Any, plan: WarmUpPlan) -> torch.optim.Optimizer | None:
-    """Muon with AdamW for what is no hidden matrix; None for the trainer's own."""
+    """Return Muon, with AdamW for all but hidden matrices; None for the trainer's own."""
     if plan.optimizer == "adamw":
         return None
-    learned = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    learned = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     hidden = {
         name
-        for name, one in learned
-        if one.ndim == 2 and "embed" not in name and "lm_head" not in name
+        for name, parameter in learned
+        if parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
     }
     return Paired(
         torch.optim.Muon(
-            [one for name, one in learned if name in hidden],
+            [parameter for name, parameter in learned if name in hidden],
             lr=plan.matrix_learning_rate,
             weight_decay=0.0,
         ),
         torch.optim.AdamW(
-            [one for name, one in learned if name not in hidden],
+            [parameter for name, parameter in learned if name not in hidden],
             lr=plan.learning_rate,
             betas=(0.9, 0.98),
             weight_decay=0.0,
@@ -140,13 +141,13 @@ def optimizer_of(model: Any, plan: WarmUpPlan) -> torch.optim.Optimizer | None:
 
 
 class WarmUpTrainer(SFTTrainer):
-    """`SFTTrainer` that goes through its data in `Passes` and tells nobody that it runs."""
+    """`SFTTrainer` that goes through its data in `Passes` and sends no telemetry."""
 
     by_role = True
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        found: Any = train_dataset if train_dataset is not None else self.train_dataset
-        lengths = [len(ids) for ids in found["input_ids"]]
+        rows: Any = train_dataset if train_dataset is not None else self.train_dataset
+        lengths = [len(ids) for ids in rows["input_ids"]]
         return Passes(
             lengths,
             batch_rows=self.args.per_device_train_batch_size,
@@ -155,7 +156,7 @@ class WarmUpTrainer(SFTTrainer):
         )
 
     def _send_telemetry(self) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
 
 
 def warm_up(
@@ -167,9 +168,9 @@ def warm_up(
     plan: WarmUpPlan = WarmUpPlan(),
     peft_config: Any = None,
 ) -> dict[str, float]:
-    """Fine-tune the model in place, save it to `folder`, and give the last loss and token accuracy.
+    """Fine-tune the model in place and save it to `folder`.
 
-    Raises `TrainFault` without data.
+    Return the last loss and token accuracy. Raises `TrainFault` without data.
     """
     if not demonstrations:
         raise TrainFault("there are no demonstrations to learn from")
@@ -195,12 +196,12 @@ def warm_up(
     )
     shown = sorted(
         demonstrations,
-        key=lambda one: _ORDER.index(one.role) if one.role in _ORDER else len(_ORDER),
+        key=lambda shown: _ORDER.index(shown.role) if shown.role in _ORDER else len(_ORDER),
     )
     trainer = WarmUpTrainer(
         model,
         args=args,
-        train_dataset=Dataset.from_list([one.chat() for one in shown]),
+        train_dataset=Dataset.from_list([demonstration.chat() for demonstration in shown]),
         processing_class=tokenizer,
         peft_config=peft_config,
         optimizers=(optimizer_of(model, plan), None),
@@ -220,5 +221,5 @@ def warm_up(
 
 
 def bf16_works() -> bool:
-    """Whether there is a GPU that computes in bf16."""
+    """Tell whether there is a GPU that computes in bf16."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

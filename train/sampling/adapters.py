@@ -1,9 +1,10 @@
-"""Rows read by the LoRA adapter that spoke them: one forward pass for each adapter over
-its rows, put together again.
+"""Rows read by the LoRA adapter that spoke them.
+
+Each adapter makes one forward pass over its rows; the results are put together again.
 
 PEFT can mix adapters in a batch for inference only, and its `set_adapter` freezes the
-others; training needs both adapters trainable in one step, so rows are split, and what
-can be trained is restored after each switch.
+others; training needs both adapters trainable in one step, so rows are split, and the
+trainable parameters are restored after each switch.
 
 Shapes: B rows, C completion.
 """
@@ -24,9 +25,10 @@ def reading(
     adapters: torch.Tensor,
     read: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]],
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `read(rows)` gives for the rows of each adapter, in the order of all rows:
-    log-probabilities (B, C), entropies (B, C) or None, auxiliary loss or None (the
-    mean of the parts).
+    """Return the results of `read(rows)` for all adapters, in the order of all rows.
+
+    They are log-probabilities (B, C), entropies (B, C) or None, and the auxiliary loss
+    or None (the mean of the parts).
     """
     order: list[torch.Tensor] = []
     logps: list[torch.Tensor] = []

@@ -1,12 +1,14 @@
-"""Replies held to a JSON Schema while they are sampled: after each token only those may
-come that still lead to a valid reply.
+"""Replies held to a JSON Schema while they are sampled.
+
+After each token only those may come that still lead to a valid reply.
 
 The schema becomes a regular expression and that an automaton over the tokenizer's
 tokens (outlines-core). Two things are added. Every state knows how many tokens the
 shortest way to a complete reply takes, so no token leads into a dead end, and a reply
 is brought to its end before `max_tokens` cuts it off. And a tokenizer whose decoder
 decides by the neighbour whether a space stands between two tokens (our word tokenizers)
-is followed exactly: an automaton state goes with what the last token asks for.
+is followed exactly: an automaton state goes with the space that the last token asks
+for.
 
 Keys come in the schema's order. A tokenizer that knows no capitals gets the schema's
 words in lower case. Tokenizers that are neither byte-level nor word-level are refused.
@@ -32,33 +34,33 @@ from train.sampling.generation import TokenMask
 _SPACE: Final = " ?"
 """Between JSON's own signs."""
 _OPEN, _SPACED = 0, 1
-"""What the last token asks of the next one: to follow at once, or after a space."""
+"""Whether the next token follows the last one at once, or after a space."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Spelling:
-    """What each token adds to the text: V tokens, () of bytes for one that adds nothing
-    or is special.
+    """Bytes that each of V tokens adds to the text.
+
+    They are empty for a token that adds nothing or is special.
     """
 
     leaning: list[bytes]
-    """Right after the last token."""
+    """Bytes of a token right after the last one."""
     spaced: list[bytes]
-    """After a token that asks for a space; the same as `leaning` for byte-level
-    tokenizers.
+    """Bytes of a token after one that asks for a space; for byte-level tokenizers the same
+    as `leaning`.
     """
     asks: np.ndarray
-    """(V,) `_OPEN` or `_SPACED`: what follows the token."""
+    """(V,) `_OPEN` or `_SPACED`: whether a space follows the token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """Tokens that may follow, how many tokens a complete reply then takes at least (the
-    token included), and where they lead.
-    """
+    """A state of the automaton: the tokens that may follow and where they lead."""
 
     tokens: np.ndarray
     needs: np.ndarray
+    """Tokens that a complete reply takes at least with each of them, itself included."""
     leads: dict[int, int]
     final: bool
 
@@ -75,20 +77,22 @@ class SchemaMask:
         self._left = max_tokens
 
     def allowed(self, size: int) -> torch.Tensor:
-        """(V,) bool for the next position: never empty, and within what is left of
-        `max_tokens` where that is possible at all.
+        """Return (V,) bool for the next position.
+
+        It is never empty. It keeps the reply within `max_tokens` where that is possible
+        at all.
         """
-        found = torch.zeros(size, dtype=torch.bool)
+        allowed = torch.zeros(size, dtype=torch.bool)
         state = self._states[self._at]
         if len(state.tokens):
             reach = max(self._left, int(state.needs.min()))
-            found[torch.from_numpy(state.tokens[state.needs <= reach])] = True
+            allowed[torch.from_numpy(state.tokens[state.needs <= reach])] = True
         if state.final:
-            found[self._eos_id] = True
+            allowed[self._eos_id] = True
             if self._left <= 0:
-                found[:] = False
-                found[self._eos_id] = True
-        return found
+                allowed[:] = False
+                allowed[self._eos_id] = True
+        return allowed
 
     def accept(self, token_id: int) -> None:
         """Go on by a token that was allowed."""
@@ -97,11 +101,11 @@ class SchemaMask:
 
 
 def schema_masks(tokenizer: Any) -> Callable[[str, int], TokenMask]:
-    """(JSON Schema as text, max_tokens) to the mask of one reply; automata are made once a schema.
+    """Return a maker of masks: (JSON Schema as text, max_tokens) to the mask of one reply.
 
-    Raises `ConfigError` without outlines-core, and for a tokenizer that cannot be
-    followed. What is given back raises it for a schema that has no automaton, or that
-    the tokenizer cannot spell.
+    Automata are made once a schema. Raises `ConfigError` without outlines-core, and for
+    a tokenizer that cannot be followed. The maker raises it for a schema that has no
+    automaton, or that the tokenizer cannot spell.
     """
     try:
         import outlines_core  # noqa: F401
@@ -127,8 +131,9 @@ def schema_masks(tokenizer: Any) -> Callable[[str, int], TokenMask]:
 
 
 def _automaton(schema: str, spelling: _Spelling) -> tuple[dict[int, _State], int]:
-    """States by number and the first one; states are pairs (state of the expression,
-    what the last token asks for).
+    """Return the states by number, and the number of the first one.
+
+    A state is a pair: a state of the expression, and whether a space is due.
     """
     from outlines_core import Index, Vocabulary
     from outlines_core.json_schema import build_regex_from_schema  # pyright: ignore[reportMissingImports]
@@ -169,20 +174,23 @@ def _automaton(schema: str, spelling: _Spelling) -> tuple[dict[int, _State], int
 def _distances(
     edges: Mapping[int, tuple[np.ndarray, np.ndarray]], final: set[int]
 ) -> dict[int, int]:
-    """Tokens from each state to the nearest final one; states that lead to none are left out."""
+    """Return the tokens from each state to the nearest final one.
+
+    States that lead to no final one are left out.
+    """
     before: dict[int, set[int]] = {}
     for state, (_, leads) in edges.items():
         for lead in np.unique(leads).tolist():
             before.setdefault(lead, set()).add(state)
-    found = dict.fromkeys(final, 0)
+    distances = dict.fromkeys(final, 0)
     waiting = deque(final)
     while waiting:
         state = waiting.popleft()
         for earlier in before.get(state, ()):
-            if earlier not in found:
-                found[earlier] = found[state] + 1
+            if earlier not in distances:
+                distances[earlier] = distances[state] + 1
                 waiting.append(earlier)
-    return found
+    return distances
 
 
 def _state(
@@ -210,7 +218,7 @@ def _state(
 
 
 def _spelling(tokenizer: Any) -> _Spelling:
-    """What the tokens add to a text.
+    """Return the bytes that the tokens add to a text.
 
     Raises `ConfigError` for a tokenizer that is neither byte-level nor word-level.
     """
@@ -225,8 +233,9 @@ def _spelling(tokenizer: Any) -> _Spelling:
     if kind == "WordLevel":
         return _word_level(tokenizer)
     raise ConfigError(
-        f"replies can be held to a schema with byte-level and word-level tokenizers; this one is {kind or type(tokenizer).__name__} "
-        f"with the decoder {decoder or 'of its own'}: set constrained = false"
+        "replies can be held to a schema with byte-level and word-level tokenizers; "
+        f"this one is {kind or type(tokenizer).__name__} with the decoder "
+        f"{decoder or 'of its own'}: set constrained = false"
     )
 
 
@@ -245,8 +254,9 @@ def _byte_level(tokenizer: Any) -> _Spelling:
 
 
 def _byte_table() -> dict[str, int]:
-    """The letter that byte-level tokenizers write for each byte: visible ones are
-    themselves, the others follow from 256 on.
+    """Return the byte behind each letter that byte-level tokenizers write.
+
+    Visible bytes are themselves, the others follow from 256 on.
     """
     visible = {
         *range(ord("!"), ord("~") + 1),
@@ -260,7 +270,7 @@ def _byte_table() -> dict[str, int]:
 
 
 def _word_level(tokenizer: Any) -> _Spelling:
-    """Found by decoding each token alone, after a word and before one."""
+    """Decode each token alone, after a word and before one."""
     special = set(tokenizer.all_special_ids)
     plain = [token for token in range(len(tokenizer)) if token not in special]
 
@@ -288,17 +298,20 @@ def _knows_no_capitals(tokenizer: Any) -> bool:
 
 
 def _lowered(schema: str) -> str:
-    """The schema with its property names and constant strings in lower case, keys in their order."""
+    """Return the schema with property names and constant strings in lower case.
+
+    Keys keep their order.
+    """
 
     def lower(value: Any, *, key: str = "") -> Any:
         if isinstance(value, dict):
             names = str.lower if key == "properties" else str
             return {
-                names(name): lower(one, key="" if key == "properties" else name)
-                for name, one in value.items()
+                names(name): lower(item, key="" if key == "properties" else name)
+                for name, item in value.items()
             }
         if isinstance(value, list):
-            return [lower(one, key=key) for one in value]
+            return [lower(item, key=key) for item in value]
         return (
             value.lower()
             if isinstance(value, str) and key in ("enum", "const", "required")

@@ -1,13 +1,12 @@
-"""Sampling from a causal language model, one left-padded batch at a time, with the
-sampler's own ids and log-probabilities.
+"""Sampling from a causal language model, one left-padded batch at a time.
 
-Every row draws from its own stream of uniforms (Philox, seeded by the job), so what a
-row says depends on its seed and prompt, not on who shares its batch (up to rounding).
-Log-probabilities are those of the temperature-scaled distribution without nucleus
-truncation and without grammar: what a trainer computes anew from the same ids. Rows
-that end early are taken out of the batch once half of it has ended. Rows with the same
-prompt read it once: rollouts of one episode hear the same session, and answers of a
-group the same question.
+Results carry the sampler's own ids and log-probabilities. Every row draws from its own
+stream of uniforms (Philox, seeded by the job), so its text depends on its seed and
+prompt, not on the rest of its batch (up to rounding). Log-probabilities are those of
+the temperature-scaled distribution without nucleus truncation and without grammar: the
+ones that a trainer computes anew from the same ids. Rows that end early are taken out
+of the batch once half of it has ended. Rows with the same prompt read it once: rollouts
+of one episode hear the same session, and answers of a group the same question.
 
 Shapes: B rows, P prompt, C completion, V vocabulary.
 """
@@ -49,13 +48,13 @@ class Job:
 
     @property
     def order(self) -> tuple[int, str]:
-        """Rows of like length go together."""
+        """Sort key: rows of like length go together."""
         return (len(self.prompt_ids), self.key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampled:
-    """What was sampled: C ids, with the end token if it came, and C log-probabilities in nats."""
+    """C sampled ids, with the end token if it came, and C log-probabilities in nats."""
 
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -64,22 +63,22 @@ class Sampled:
 
 
 class Engine(Protocol):
-    """What samples batches."""
+    """Samples batches."""
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """One result a job, in order."""
+        """Return one result a job, in order."""
         ...
 
 
 class TokenMask(Protocol):
-    """Which tokens may come next in one row; stateful, one a row."""
+    """The tokens that may come next in one row; stateful, one a row."""
 
     def allowed(self, size: int) -> torch.Tensor:
-        """(V,) bool on the CPU for the next position."""
+        """Return (V,) bool on the CPU for the next position."""
         ...
 
     def accept(self, token_id: int) -> None:
-        """The token that was taken."""
+        """Go on by the token that was picked."""
         ...
 
 
@@ -96,9 +95,11 @@ class TransformersEngine:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         masks: Callable[[str, int], TokenMask] | None = None,
     ) -> None:
-        """`unwrapped()` gives the bare model of a wrapped one for the time of a batch
-        (FSDP, DeepSpeed); `autocast` is entered around each forward pass; `masks`
-        makes a token mask from a JSON Schema and the most tokens of the reply.
+        """Sample from a model whose replies end with one of `eos_ids`.
+
+        `unwrapped()` gives the bare model of a wrapped one for the time of a batch
+        (FSDP, DeepSpeed); `autocast` is entered around each forward pass; `masks` makes
+        a token mask from a JSON Schema and the most tokens of the reply.
         """
         self.model = model
         self._eos_ids = tuple(eos_ids)
@@ -107,24 +108,21 @@ class TransformersEngine:
         self._autocast = autocast
         self._masks = masks
         parameters = list(model.parameters())
-        if (
-            parameters[0].device.type == "cpu"
-            and sum(one.numel() for one in parameters) < _ONE_THREAD_BELOW
-        ):
-            torch.set_num_threads(
-                1
-            )  # more only wait for each other when a step takes a millisecond
+        size = sum(parameter.numel() for parameter in parameters)
+        if parameters[0].device.type == "cpu" and size < _ONE_THREAD_BELOW:
+            # More threads only wait for each other when a step takes a millisecond.
+            torch.set_num_threads(1)
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         """Sample all jobs; those of one adapter share batches."""
-        found: dict[int, Sampled] = {}
+        results: dict[int, Sampled] = {}
         with self._unwrapped() if self._unwrapped is not None else nullcontext(self.model) as model:
             for adapter in sorted({job.adapter or "" for job in jobs}):
                 places = [place for place, job in enumerate(jobs) if (job.adapter or "") == adapter]
                 with _speaking(model, adapter):
                     sampled = self._sample(model, [jobs[place] for place in places])
-                found.update(zip(places, sampled, strict=True))
-        return [found[place] for place in range(len(jobs))]
+                results.update(zip(places, sampled, strict=True))
+        return [results[place] for place in range(len(jobs))]
 
     @torch.inference_mode()
     def _sample(self, model: Any, jobs: Sequence[Job]) -> list[Sampled]:
@@ -138,118 +136,160 @@ class TransformersEngine:
             model.train(was_training)
 
     def _decode(self, model: Any, jobs: Sequence[Job], device: torch.device) -> list[Sampled]:
-        longest = max(job.max_tokens for job in jobs)
-        width = max(len(job.prompt_ids) for job in jobs)
-        prompts = {
-            ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))
-        }
-        shared = torch.tensor(
-            [prompts[job.prompt_ids] for job in jobs]
-        )  # (B,) place of each row's prompt
-        input_ids = torch.full((len(prompts), width), self._pad_id, dtype=torch.long)
-        prompt_mask = torch.zeros((len(prompts), width), dtype=torch.long)
-        for row, ids in enumerate(prompts):
-            input_ids[row, width - len(ids) :] = torch.tensor(ids)
-            prompt_mask[row, width - len(ids) :] = 1
-        attended = torch.cat(
-            [prompt_mask[shared], torch.zeros((len(jobs), longest), dtype=torch.long)], dim=1
-        )
-        input_ids, attended, shared = input_ids.to(device), attended.to(device), shared.to(device)
-        prompt_mask = prompt_mask.to(device)
-        uniforms = torch.from_numpy(np.stack([_uniforms(job, longest) for job in jobs])).to(
-            device
-        )  # (B, C)
-        temperature = torch.tensor([job.temperature for job in jobs], device=device).unsqueeze(1)
-        top_p = torch.tensor([job.top_p for job in jobs], device=device).unsqueeze(1)
-        limits = torch.tensor([job.max_tokens for job in jobs], device=device)
-        eos = torch.tensor(self._eos_ids, device=device)
+        prompts = _Prompts.of(jobs, pad_id=self._pad_id, device=device)
         masks = [self._mask(job) for job in jobs]
-        nucleus = bool((top_p < 1).any())
-        tokens = torch.full((len(jobs), longest), self._pad_id, dtype=torch.long, device=device)
-        logprobs = torch.zeros((len(jobs), longest), device=device)
-        lengths = torch.zeros(len(jobs), dtype=torch.long, device=device)
-        ended = torch.zeros(len(jobs), dtype=torch.bool, device=device)
-        done = torch.zeros(len(jobs), dtype=torch.bool, device=device)
-        rows = torch.arange(len(jobs), device=device)  # rows still in the batch
-        positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
+        rows = _Rows(jobs, masks, eos_ids=self._eos_ids, pad_id=self._pad_id, device=device)
+        width = prompts.ids.shape[1]
+        room = torch.zeros_like(rows.tokens)
+        attended = torch.cat([prompts.mask[prompts.shared], room], dim=1)  # (B, P + C)
+        input_ids = prompts.ids
+        positions = (prompts.mask.cumsum(1) - 1).clamp(min=0)
         cache: Any = None
-        for step in range(longest):
+        for step in range(rows.longest):
             out = model(
                 input_ids=input_ids,
-                attention_mask=attended[rows, : width + step] if step else prompt_mask,
+                attention_mask=attended[rows.live, : width + step] if step else prompts.mask,
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
             )
-            said = out.logits[:, -1]
+            logits = out.logits[:, -1]
             cache = out.past_key_values
             if not step:
-                if len(prompts) < len(jobs):
-                    cache.batch_select_indices(shared)
-                    said, positions = said[shared], positions[shared]
+                if len(prompts.ids) < len(jobs):
+                    cache.batch_select_indices(prompts.shared)
+                    logits, positions = logits[prompts.shared], positions[prompts.shared]
                 cache = with_room(cache)
-            warmth = temperature[rows]
-            logits = said.float() / torch.where(warmth > 0, warmth, 1.0)  # (B, V)
-            logps = torch.log_softmax(logits, dim=-1)
-            logits = self._constrained(logits, rows, masks)
-            picked = _pick(
-                logits, uniforms[rows, step], warmth.squeeze(1), top_p[rows] if nucleus else None
-            )
-            tokens[rows, step] = picked
-            logprobs[rows, step] = logps.gather(1, picked.unsqueeze(1)).squeeze(1)
-            fresh = ~done[
-                rows
-                # a row that has ended stays until the batch is made smaller; what it says
-                # then is not kept
-            ]
-            lengths[rows] += fresh.long()
-            ended[rows] |= fresh & torch.isin(picked, eos)
-            done[rows] |= ended[rows] | (lengths[rows] >= limits[rows])
-            going = ~done[rows]
+            picked = rows.take(logits, step)
+            going = ~rows.done[rows.live]
             alive = int(going.sum())
             if not alive:
                 break
-            _accept(picked, rows, masks, done)
-            attended[rows, width + step] = 1
-            if alive <= _COMPACT_BELOW * len(rows):
+            rows.accept(picked)
+            attended[rows.live, width + step] = 1
+            if alive <= _COMPACT_BELOW * len(rows.live):
                 kept = going.nonzero().squeeze(1)
                 cache.batch_select_indices(kept)
-                rows, picked, positions = rows[kept], picked[kept], positions[kept]
+                rows.live, picked, positions = rows.live[kept], picked[kept], positions[kept]
             input_ids = picked.unsqueeze(1)
             positions = positions[:, -1:] + 1
-        return _collected(tokens.cpu(), logprobs.cpu(), lengths.tolist(), ended.tolist())
+        return rows.results()
 
     def _mask(self, job: Job) -> TokenMask | None:
         if job.grammar is None or self._masks is None:
             return None
         return self._masks(job.grammar, job.max_tokens)
 
-    def _constrained(
-        self, logits: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None]
-    ) -> torch.Tensor:
-        """(B, V) logits with forbidden tokens at minus infinity."""
-        if not any(mask is not None for mask in masks):
-            return logits
-        for place, row in enumerate(rows.tolist()):
-            mask = masks[row]
-            if mask is not None:
-                logits[place].masked_fill_(
-                    ~mask.allowed(logits.shape[1]).to(logits.device), -torch.inf
-                )
+
+@dataclass(frozen=True, kw_only=True)
+class _Prompts:
+    """The different prompts of a batch; rows with the same prompt share it."""
+
+    ids: torch.Tensor
+    """(prompts, P) left-padded"""
+    mask: torch.Tensor
+    """(prompts, P)"""
+    shared: torch.Tensor
+    """(B,) place of each row's prompt"""
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], *, pad_id: int, device: torch.device) -> _Prompts:
+        width = max(len(job.prompt_ids) for job in jobs)
+        places = {
+            ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))
+        }
+        input_ids = torch.full((len(places), width), pad_id, dtype=torch.long)
+        mask = torch.zeros((len(places), width), dtype=torch.long)
+        for row, ids in enumerate(places):
+            input_ids[row, width - len(ids) :] = torch.tensor(ids)
+            mask[row, width - len(ids) :] = 1
+        shared = torch.tensor([places[job.prompt_ids] for job in jobs])
+        return cls(ids=input_ids.to(device), mask=mask.to(device), shared=shared.to(device))
+
+
+class _Rows:
+    """The rows of a batch: how each is sampled, and its tokens so far."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        masks: Sequence[TokenMask | None],
+        *,
+        eos_ids: Sequence[int],
+        pad_id: int,
+        device: torch.device,
+    ) -> None:
+        count, self.longest = len(jobs), max(job.max_tokens for job in jobs)
+        uniforms = np.stack([_uniforms(job, self.longest) for job in jobs])
+        self._uniforms = torch.from_numpy(uniforms).to(device)  # (B, C)
+        self._temperature = torch.tensor([job.temperature for job in jobs], device=device)
+        self._top_p = torch.tensor([job.top_p for job in jobs], device=device).unsqueeze(1)
+        self._nucleus = bool((self._top_p < 1).any())
+        self._limits = torch.tensor([job.max_tokens for job in jobs], device=device)
+        self._eos = torch.tensor(eos_ids, device=device)
+        self._masks = masks if any(mask is not None for mask in masks) else None
+        self.tokens = torch.full((count, self.longest), pad_id, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros((count, self.longest), device=device)
+        self._lengths = torch.zeros(count, dtype=torch.long, device=device)
+        self._ended = torch.zeros(count, dtype=torch.bool, device=device)
+        self.done = torch.zeros(count, dtype=torch.bool, device=device)
+        self.live = torch.arange(count, device=device)
+        """Rows that are still in the batch."""
+
+    def take(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """Pick the next token of each live row from logits (live, V) and note it.
+
+        A row that has ended stays until the batch is made smaller; its further tokens
+        do not count.
+        """
+        rows = self.live
+        temperature = self._temperature[rows]
+        warmth = temperature.unsqueeze(1)
+        logits = logits.float() / torch.where(warmth > 0, warmth, 1.0)
+        logps = torch.log_softmax(logits, dim=-1)
+        top_p = self._top_p[rows] if self._nucleus else None
+        logits = self._constrained(logits)
+        picked = _pick(logits, self._uniforms[rows, step], temperature, top_p)
+        self.tokens[rows, step] = picked
+        self._logprobs[rows, step] = logps.gather(1, picked.unsqueeze(1)).squeeze(1)
+        fresh = ~self.done[rows]
+        self._lengths[rows] += fresh.long()
+        self._ended[rows] |= fresh & torch.isin(picked, self._eos)
+        self.done[rows] |= self._ended[rows] | (self._lengths[rows] >= self._limits[rows])
+        return picked
+
+    def accept(self, picked: torch.Tensor) -> None:
+        """Tell the masks of rows that go on which tokens were picked."""
+        if self._masks is None:
+            return
+        done = self.done.tolist()
+        for row, token in zip(self.live.tolist(), picked.tolist(), strict=True):
+            mask = self._masks[row]
+            if mask is not None and not done[row]:
+                mask.accept(token)
+
+    def results(self) -> list[Sampled]:
+        """Return the sampled rows, in their order."""
+        tokens, logprobs, ended = self.tokens.cpu(), self._logprobs.cpu(), self._ended.tolist()
+        return [
+            Sampled(
+                completion_ids=tuple(tokens[row, :length].tolist()),
+                logprobs=tuple(logprobs[row, :length].tolist()),
+                ended=ended[row],
+            )
+            for row, length in enumerate(self._lengths.tolist())
+        ]
+
+    def _constrained(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return (live, V) logits with forbidden tokens at minus infinity."""
+        if self._masks is not None:
+            for place, row in enumerate(self.live.tolist()):
+                mask = self._masks[row]
+                if mask is not None:
+                    allowed = mask.allowed(logits.shape[1]).to(logits.device)
+                    logits[place].masked_fill_(~allowed, -torch.inf)
         return logits
-
-
-def _accept(
-    picked: torch.Tensor, rows: torch.Tensor, masks: Sequence[TokenMask | None], done: torch.Tensor
-) -> None:
-    if not any(mask is not None for mask in masks):
-        return
-    over = done.tolist()
-    for row, token in zip(rows.tolist(), picked.tolist(), strict=True):
-        mask = masks[row]
-        if mask is not None and not over[row]:
-            mask.accept(token)
 
 
 def _pick(
@@ -258,8 +298,10 @@ def _pick(
     temperature: torch.Tensor,
     top_p: torch.Tensor | None,
 ) -> torch.Tensor:
-    """(B,) token ids by inverting the cumulative distribution at a uniform draw; the
-    most probable one at temperature 0.
+    """Return (B,) token ids.
+
+    They invert the cumulative distribution at a uniform draw; at temperature 0 they are
+    the most probable ones.
     """
     probs = torch.softmax(logits, dim=-1)
     if top_p is not None:
@@ -280,25 +322,12 @@ def _pick(
 
 
 def _uniforms(job: Job, count: int) -> np.ndarray:
-    """(C,) draws in [0, 1) that belong to this job alone."""
+    """Return (C,) draws in [0, 1) that belong to this job alone."""
     return np.random.Generator(np.random.Philox(key=job.seed)).random(count, dtype=np.float32)
 
 
-def _collected(
-    tokens: torch.Tensor, logprobs: torch.Tensor, lengths: Sequence[int], ended: Sequence[bool]
-) -> list[Sampled]:
-    return [
-        Sampled(
-            completion_ids=tuple(tokens[row, :length].tolist()),
-            logprobs=tuple(logprobs[row, :length].tolist()),
-            ended=ended[row],
-        )
-        for row, length in enumerate(lengths)
-    ]
-
-
 def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
-    """The model with an adapter at work, or with none; a model without adapters is left alone."""
+    """Let the model speak with an adapter, or with none; leave a model without adapters alone."""
     if not hasattr(model, "peft_config"):
         return nullcontext()
     if not adapter:
@@ -310,7 +339,7 @@ def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
 def using_adapter(model: Any, adapter: str) -> Generator[None]:
     """Switch to an adapter and back.
 
-    What can be trained stays as it was: PEFT's own switch would freeze the others.
+    Trainable parameters stay as they were: PEFT's own switch would freeze the others.
     """
     before = model.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
@@ -319,5 +348,5 @@ def using_adapter(model: Any, adapter: str) -> Generator[None]:
         yield
     finally:
         model.set_adapter(before)
-        for parameter, wanted in trainable:
-            parameter.requires_grad_(wanted)
+        for parameter, requires_grad in trainable:
+            parameter.requires_grad_(requires_grad)

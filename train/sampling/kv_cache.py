@@ -17,14 +17,18 @@ _FREE = 64
 
 
 class RoomyLayer(DynamicLayer):
-    """`keys` and `values` (B, heads, tokens, size) are what is filled of the buffers."""
+    """`keys` and `values` (B, heads, tokens, size) are the filled part of the buffers."""
 
     _buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **options: Any
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *args: Any,  # noqa: ARG002 - interface
+        **options: Any,  # noqa: ARG002 - interface
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append (B, heads, new tokens, size) each; gives all keys and values."""
+        """Append (B, heads, new tokens, size) each and return all keys and values."""
         assert self.keys is not None and self.values is not None
         held, new = self.keys.shape[-2], key_states.shape[-2]
         if self._buffers is None or self._buffers[0].shape[-2] < held + new:
@@ -42,8 +46,9 @@ class RoomyLayer(DynamicLayer):
 
 
 def with_room(cache: Any) -> Any:
-    """The cache of a first forward pass; its plain layers are changed for roomy ones,
-    others (sliding windows, states) stay.
+    """Exchange the plain layers of a first forward pass's cache for roomy ones.
+
+    Other layers (sliding windows, states) stay.
     """
     layers = getattr(cache, "layers", [])
     for place, layer in enumerate(layers):
@@ -57,7 +62,7 @@ def with_room(cache: Any) -> Any:
 
 
 def _roomy(held: torch.Tensor, new: int) -> torch.Tensor:
-    """A buffer that begins with what is held and has room for `new` tokens and more."""
+    """Return a buffer that begins with the held tokens and has room for `new` and more."""
     *batch, tokens, size = held.shape
     buffer = held.new_empty((*batch, tokens + new + _FREE, size))
     buffer[..., :tokens, :] = held

@@ -3,10 +3,11 @@
 The agent that is trained is the agent that serves; only this object differs from a
 hosted model. A rollout gets a view of the policy, `policy.bound(key)`, whose draws
 depend on the seed, the policy's version, the key and the ordinal of the call, and on
-nothing else: the same key says the same again. Unbound calls (an app) draw anew each
-time.
+nothing else: the same key gives the same replies again. Unbound calls (an app) draw
+anew each time.
 
-    model = load_policy("runs/first/best")        # of `checkpoints`; or Agent(model="hf:runs/first/best")
+    model = load_policy("runs/first/best")        # of `train.sampling.checkpoints`
+    agent = Agent(model="hf:runs/first/best")     # the same in an app
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from train.sampling.batcher import BatchStats, RequestBatcher
 from train.sampling.generation import Engine, Job, Sampled
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
-"""What requests and policies that say nothing else are sampled with."""
+"""Sampling of requests and policies that say nothing else."""
 _PROMPTS = 256
 """Prompts whose tokens are kept: those of a session's facts are the same in every rollout
 of a group.
@@ -45,8 +46,9 @@ of a group.
 
 
 class PolicyModel:
-    """A chat model over an engine and a tokenizer with a chat template; concurrent
-    calls are answered in batches.
+    """A chat model over an engine and a tokenizer with a chat template.
+
+    Concurrent calls are answered in batches.
     """
 
     def __init__(
@@ -62,10 +64,13 @@ class PolicyModel:
         adapters: Mapping[Role, str] | None = None,
         constrained: bool = False,
     ) -> None:
-        """`sampling` fills what a request leaves open; `context_tokens` is the longest
-        prompt with its completion; `adapters` names the LoRA adapter of each role;
-        `constrained` holds replies to the request's JSON Schema, where the engine
-        can.
+        """Prepare to answer through the engine.
+
+        `sampling` fills the gaps of a request; `context_tokens` is the longest prompt
+        with its completion; `width` is the most calls a batch; `adapters` names the
+        LoRA adapter of each role; `constrained` holds replies to the request's JSON
+        Schema, where the engine can. Raises `ConfigError` for a tokenizer without a
+        chat template.
         """
         if getattr(tokenizer, "chat_template", None) is None:
             raise ConfigError(
@@ -89,7 +94,7 @@ class PolicyModel:
 
     @property
     def stats(self) -> BatchStats:
-        """How calls were batched so far."""
+        """Counts of the batches so far."""
         return self._batcher.stats
 
     @contextmanager
@@ -99,7 +104,7 @@ class PolicyModel:
             yield
 
     def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:
-        """A view whose draws are fixed by `key`; one for each rollout.
+        """Return a view whose draws are fixed by `key`; one for each rollout.
 
         `sampling` takes the place of the policy's own.
         """
@@ -116,22 +121,23 @@ class PolicyModel:
 
     async def sample(self, request: ModelRequest, *, key: str, sampling: Sampling) -> ModelResponse:
         """Answer a request with the draws of a key."""
-        wanted = _filled(request.sampling, sampling)
+        settings = _filled(request.sampling, sampling)
         prompt_ids = self.prompt_ids(request)
-        limit = wanted.max_tokens or 256
+        limit = settings.max_tokens or 256
         if self._context_tokens is not None:
             limit = min(limit, self._context_tokens - len(prompt_ids))
             if limit < 1:
                 raise ContextOverflow(
-                    f"the prompt has {len(prompt_ids)} tokens and {self.name!r} holds {self._context_tokens} with the reply"
+                    f"the prompt has {len(prompt_ids)} tokens and {self.name!r} holds "
+                    f"{self._context_tokens} with the reply"
                 )
         job = Job(
             key=key,
             prompt_ids=prompt_ids,
             max_tokens=limit,
-            temperature=1.0 if wanted.temperature is None else wanted.temperature,
-            top_p=1.0 if wanted.top_p is None else wanted.top_p,
-            seed=_seed(self.seed if wanted.seed is None else wanted.seed, self.version, key),
+            temperature=1.0 if settings.temperature is None else settings.temperature,
+            top_p=1.0 if settings.top_p is None else settings.top_p,
+            seed=_seed(self.seed if settings.seed is None else settings.seed, self.version, key),
             adapter=self._adapters.get(request.role),
             grammar=json.dumps(request.schema_) if self._constrained and request.schema_ else None,
         )
@@ -140,7 +146,8 @@ class PolicyModel:
         return ModelResponse(
             id=content_id("res", self.name, str(self.version), key),
             text=_before_stop(
-                self.tokenizer.decode(sampled.completion_ids, skip_special_tokens=True), wanted.stop
+                self.tokenizer.decode(sampled.completion_ids, skip_special_tokens=True),
+                settings.stop,
             ),
             finish=FinishReason.STOP if sampled.ended else FinishReason.LENGTH,
             usage=Usage(
@@ -159,7 +166,7 @@ class PolicyModel:
         )
 
     def prompt_ids(self, request: ModelRequest) -> tuple[int, ...]:
-        """The request's messages through the chat template, up to where the reply begins."""
+        """Put the messages through the chat template, up to where the reply begins."""
         return self._encoded(tuple((message.role, message.content) for message in request.messages))
 
     def _encode(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
@@ -180,7 +187,7 @@ class PolicyModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One model call of a rollout: who asked where, and the response with its tokens."""
+    """One model call of a rollout: its role and step, and the response with its tokens."""
 
     role: Role
     step: StepRef
@@ -206,10 +213,10 @@ class BoundPolicy:
         return response
 
 
-def _filled(asked: Sampling, default: Sampling) -> Sampling:
-    """What the request asks for, its gaps filled from the default."""
-    given = {name: value for name, value in asked if value not in (None, ())}
-    return default.model_copy(update=given)
+def _filled(request: Sampling, default: Sampling) -> Sampling:
+    """Return the request's sampling, its gaps filled from the default."""
+    explicit = {name: value for name, value in request if value not in (None, ())}
+    return default.model_copy(update=explicit)
 
 
 def _before_stop(text: str, stop: Sequence[str]) -> str:
@@ -218,5 +225,5 @@ def _before_stop(text: str, stop: Sequence[str]) -> str:
 
 
 def _seed(seed: int, version: int, key: str) -> int:
-    """64 bits from seed, version and key."""
+    """Return 64 bits from seed, version and key."""
     return int.from_bytes(hashlib.sha256(f"{seed}\n{version}\n{key}".encode()).digest()[:8], "big")

@@ -1,5 +1,6 @@
-"""Models and tokenizers from scratch, for machines without a model hub and for
-experiments that fit a CPU.
+"""Models and tokenizers from scratch.
+
+They serve machines without a model hub, and experiments that fit a CPU.
 
 `word_tokenizer` has one token a word and one for each fixed piece of the reply forms
 (`,"op":"ADD"`), so replies are short and copying a name is copying a token; text that
@@ -29,7 +30,8 @@ SPECIAL = (PAD, END, START, TURN, UNKNOWN)
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ '<start>' + message['content'].split(' ')[0] + '\\n' }}"
-    "{% elif message['role'] == 'user' %}{{ message['content'] }}{{ '<reply>' if not loop.last else '' }}"
+    "{% elif message['role'] == 'user' %}{{ message['content'] }}"
+    "{{ '<reply>' if not loop.last else '' }}"
     "{% else %}{% generation %}{{ message['content'] + '<end>' }}{% endgeneration %}{% endif %}"
     "{% endfor %}{% if add_generation_prompt or messages[-1]['role'] == 'assistant' %}{% endif %}"
     "{{ '<reply>' if add_generation_prompt else '' }}"
@@ -77,19 +79,18 @@ deeper small model comes to it later.
 
 
 def words_of(texts: Iterable[str], *, lower: bool = True) -> list[str]:
-    """Every word, number and mark of the texts, each once, in order of appearance."""
-    found = (word for text in texts for word in _WORD.findall(text.lower() if lower else text))
-    return list(dict.fromkeys(found))
+    """Return every word, number and mark of the texts, each once, in order of appearance."""
+    words = (word for text in texts for word in _WORD.findall(text.lower() if lower else text))
+    return list(dict.fromkeys(words))
 
 
 def word_tokenizer(
     words: Iterable[str], *, pieces: Sequence[str] = REPLY_PIECES, lower: bool = True
 ) -> Any:
-    """A tokenizer with a token for each word, mark, number and piece given; anything
-    else is unknown.
+    """Make a tokenizer with a token for each word, mark, number and piece given.
 
-    With `lower` it neither sees nor says capitals, which halves what a small model has
-    to learn.
+    Anything else is unknown. With `lower` it neither sees nor says capitals, which
+    halves what a small model has to learn.
     """
     if lower:
         words, pieces = (word.lower() for word in words), [piece.lower() for piece in pieces]
@@ -120,7 +121,7 @@ def word_tokenizer(
 
 
 def byte_tokenizer(texts: Iterable[str], *, size: int = 4_000) -> Any:
-    """A byte-level BPE of at most `size` tokens trained on the texts; it can spell anything."""
+    """Train a byte-level BPE of at most `size` tokens on the texts; it can spell anything."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -151,7 +152,7 @@ def _wrapped(tokenizer: Tokenizer) -> Any:
 def small_model(
     tokenizer: Any, *, size: str = "500k", context_tokens: int = 1_024, seed: int = 0
 ) -> Any:
-    """A Qwen3-style causal model with random weights for the tokenizer.
+    """Make a Qwen3-style causal model with random weights for the tokenizer.
 
     Raises `ConfigError` for an unknown size.
     """
@@ -177,16 +178,12 @@ def small_model(
     return Qwen3ForCausalLM(config)
 
 
-def spells(tokenizer: Any, text: str) -> bool:
-    """Whether the tokenizer has a token for all of the text."""
-    return tokenizer.unk_token_id not in tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
 def save_model(
     model: Any, tokenizer: Any, folder: Path, *, note: dict[str, Any] | None = None
 ) -> None:
-    """Weights, tokenizer and a note about where they came from, in one folder that
-    `load_policy` reads.
+    """Save weights, tokenizer and a note about their origin in one folder.
+
+    `load_policy` reads it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)

@@ -1,15 +1,15 @@
-"""Sampling through vLLM, in this process (colocate) or on a server, behind the same
-`Engine` as everything else.
+"""Sampling through vLLM, in this process (colocate) or on a server.
 
-TRL's `VLLMGeneration` sets vLLM up and hands it the weights; asking it is done here,
-because every row has a length, temperature and seed of its own and TRL's call has one
-for all. Weights are handed over once an update. Sleep mode stays off: a rollout asks
-hundreds of times, and waking up would cost more than it frees. `max_num_seqs` is the
-batch width, so that local reruns fit beside the rollouts. Prefix caching is vLLM's
-default and is what makes reruns from one memory cheap; it is emptied with each
-hand-over. JSON Schemas are held by vLLM itself.
+It stands behind the same `Engine` as everything else. TRL's `VLLMGeneration` sets vLLM
+up and hands it the weights; asking it is done here, because every row has a length,
+temperature and seed of its own and TRL's call has one for all. Weights are handed over
+once an update. Sleep mode stays off: a rollout asks hundreds of times, and waking up
+would cost more than it frees. `max_num_seqs` is the batch width, so that local reruns
+fit beside the rollouts. Prefix caching is vLLM's default and is what makes reruns from
+one memory cheap; it is emptied with each hand-over. JSON Schemas are held by vLLM
+itself.
 
-What this was tried with: neither vLLM nor a GPU was at hand when it was written. The
+Limits of the tests: neither vLLM nor a GPU was at hand when this was written. The
 mapping of rows to requests is tested against recordings of both calls; setting up,
 handing over weights and throughput are not. The log-probabilities are vLLM's own, after
 temperature, nucleus and grammar, and a few thousandths off the trainer's; the loss uses
@@ -33,10 +33,10 @@ Said = tuple[Sequence[int], Sequence[float]]
 
 
 class Sender(Protocol):
-    """Asks vLLM."""
+    """Sends jobs to vLLM."""
 
     def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """One completion a job, in order."""
+        """Return one completion a job, in order."""
         ...
 
 
@@ -51,8 +51,10 @@ class VLLMEngine:
         version: Callable[[], int] = lambda: 0,
         hand_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`version()` counts updates of the weights; `hand_over()` gives them to vLLM
-        and takes part in it on every process.
+        """Sample through the sender.
+
+        `version()` counts updates of the weights; `hand_over()` gives them to vLLM and
+        takes part in it on every process.
         """
         self._sender = sender
         self._eos_ids = frozenset(eos_ids)
@@ -68,14 +70,14 @@ class VLLMEngine:
             self._synced = version
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """One result a job, in order.
+        """Return one result a job, in order.
 
-        Raises `ConfigError` for a row that wants a LoRA adapter of its own.
+        Raises `ConfigError` for a row that needs a LoRA adapter of its own.
         """
         if adapter := next((job.adapter for job in jobs if job.adapter), None):
             raise ConfigError(
-                f"vLLM is given merged weights, so it cannot speak with adapter {adapter!r}: train one adapter for all roles, or "
-                "set use_vllm = false"
+                f"vLLM is given merged weights, so it cannot speak with adapter {adapter!r}: "
+                "train one adapter for all roles, or set use_vllm = false"
             )
         self.sync()
         said = self._sender.send(jobs) if jobs else []
@@ -90,27 +92,26 @@ class VLLMEngine:
 
 
 class ServerSender:
-    """Asks a vLLM server through TRL's client: one request a row, since a request has
-    one seed; many at a time.
+    """Asks a vLLM server through TRL's client, many requests at a time.
+
+    There is one request a row, since a request has one seed.
     """
 
     def __init__(self, client: Any, *, width: int = 64) -> None:
-        """`client` is a `trl.generation.vllm_client.VLLMClient`; `width` requests are
-        under way at once.
-        """
+        """Send through a `trl.generation.vllm_client.VLLMClient`, `width` requests at once."""
         self._client = client
         self._width = width
 
     def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """One completion a job, in order. What a request raises is raised."""
+        """Return one completion a job, in order; the error of a request is raised."""
         with ThreadPoolExecutor(max_workers=min(self._width, len(jobs))) as pool:
-            return list(pool.map(self._one, jobs))
+            return list(pool.map(self._complete, jobs))
 
-    def _one(self, job: Job) -> Said:
+    def _complete(self, job: Job) -> Said:
         extra: dict[str, Any] = {"seed": _seed(job)}
         if job.grammar is not None:
             extra["structured_outputs"] = {"json": json.loads(job.grammar)}
-        found = self._client.generate(
+        output = self._client.generate(
             prompts=[list(job.prompt_ids)],
             n=1,
             temperature=job.temperature,
@@ -119,7 +120,7 @@ class ServerSender:
             logprobs=0,
             generation_kwargs=extra,
         )
-        return found["completion_ids"][0], [place[0] for place in found["logprobs"][0]]
+        return output["completion_ids"][0], [place[0] for place in output["logprobs"][0]]
 
 
 class ColocatedSender:
@@ -128,15 +129,17 @@ class ColocatedSender:
     def __init__(
         self, llm: Any, *, sampling: Callable[..., Any], structured: Callable[..., Any]
     ) -> None:
-        """`llm` is a `vllm.LLM`; `sampling` and `structured` are vLLM's
-        `SamplingParams` and `StructuredOutputsParams`.
+        """Send to a `vllm.LLM`.
+
+        `sampling` and `structured` are vLLM's `SamplingParams` and
+        `StructuredOutputsParams`.
         """
         self._llm = llm
         self._sampling = sampling
         self._structured = structured
 
     def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """One completion a job, in order."""
+        """Return one completion a job, in order."""
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(job.prompt_ids)} for job in jobs],
             sampling_params=[self._params(job) for job in jobs],
@@ -145,7 +148,7 @@ class ColocatedSender:
         return [_said(output.outputs[0]) for output in outputs]
 
     def _params(self, job: Job) -> Any:
-        held = (
+        grammar = (
             {}
             if job.grammar is None
             else {"structured_outputs": self._structured(json=json.loads(job.grammar))}
@@ -157,12 +160,12 @@ class ColocatedSender:
             max_tokens=job.max_tokens,
             logprobs=0,
             seed=_seed(job),
-            **held,
+            **grammar,
         )
 
 
 def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | None) -> VLLMEngine:
-    """The engine that a trainer's `use_vllm`, `vllm_mode` and further `vllm_*` settings describe.
+    """Open the engine that a trainer's `vllm_*` settings describe.
 
     Raises `ConfigError` without vLLM, and for settings that do not go together with
     many short calls.
@@ -170,11 +173,13 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
     args = trainer.args
     if args.vllm_enable_sleep_mode:
         raise ConfigError(
-            "vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up each time"
+            "vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up "
+            "each time"
         )
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size != 1:
         raise ConfigError(
-            "vllm_tensor_parallel_size must be 1 with vllm_mode = 'colocate': every process asks on its own"
+            "vllm_tensor_parallel_size must be 1 with vllm_mode = 'colocate': every process asks "
+            "on its own"
         )
     try:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
@@ -227,5 +232,5 @@ def _said(output: Any) -> Said:
 
 
 def _seed(job: Job) -> int:
-    """VLLM takes seeds of 63 bits."""
+    """Return the job's seed in 63 bits, as vLLM takes it."""
     return job.seed & (2**63 - 1)

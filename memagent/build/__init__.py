@@ -23,12 +23,13 @@ from memagent.build.store import (
     open_sqlite,
     open_store,
 )
-from memagent.config import AgentSettings, load_settings
+from memagent.config import AgentSettings, SqliteSettings, load_settings
 
 __all__ = [
     "EMBEDDERS",
     "AgentSettings",
     "NoModel",
+    "SqliteSettings",
     "Store",
     "build_design",
     "build_embedder",

@@ -17,7 +17,7 @@ from qdrant_client import models
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem, Scope, TimeSpan
 from memagent.protocols import IndexRow, Vector
-from memagent.search.index import Scored
+from memagent.search.scoring import Scored
 from memagent.state.matching import filter_keys, matches
 from memagent.vectors.projection import Applied, row_check
 

@@ -27,8 +27,8 @@ from sqlalchemy.pool import NullPool, QueuePool
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
 from memagent.journal.postgres import engine as postgres_engine
-from memagent.journal.postgres.row_security import SETTING
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
+from memagent.journal.schema.row_security import SETTING
 from memagent.journal.statements import ERASURE_KEY, Statements, begin_with
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]

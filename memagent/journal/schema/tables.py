@@ -27,7 +27,7 @@ from sqlalchemy import (
     event,
 )
 
-from memagent.journal.postgres.row_security import ROW_SECURITY
+from memagent.journal.schema.row_security import ROW_SECURITY
 
 SCHEMA_REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""

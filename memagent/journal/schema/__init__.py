@@ -1,0 +1,1 @@
+"""The tables of the journal, and the wall between users on PostgreSQL."""

@@ -83,8 +83,9 @@ class AsyncAgent:
     capture_content: bool = False
     """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
     recipe: Recipe | None = None
-    """How to search when a question or a search names no recipe; None leaves it to the
-    design, and to `balanced` for `search`.
+    """The recipe of questions and searches that name none.
+
+    None leaves it to the design, and to `balanced` for `search`.
     """
 
     @property
@@ -113,7 +114,7 @@ class AsyncAgent:
 
     @property
     def context(self) -> AgentContext:
-        """What the nodes of the graphs need at run time."""
+        """The context that the nodes of the graphs need at run time."""
         from memagent.graphs.state import AgentContext
 
         return AgentContext(

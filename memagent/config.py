@@ -265,7 +265,8 @@ def load_settings(path: Path | None = None) -> AgentSettings:
             settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' interface
             init_settings: Any,
             env_settings: Any,
-            **_: Any,
+            *_: Any,
+            **__: Any,
         ) -> tuple[Any, ...]:
             return env_settings, init_settings
 

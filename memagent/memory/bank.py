@@ -112,8 +112,8 @@ class MemoryBank(MemoryLog):
 
         To search the past, use a bank from `timetravel.as_of`.
         """
-        found = await self._recalled(queries, k=k, explain=True)
-        return [[candidate.hit() for candidate in candidates] for candidates in found]
+        rankings = await self._recalled(queries, k=k, explain=True)
+        return [[candidate.hit() for candidate in candidates] for candidates in rankings]
 
     async def ranked(self, query: Query, *, k: int) -> list[Scored]:
         """Return the items and scores of `search` without the reasons, in less time."""

@@ -118,14 +118,14 @@ async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> Grap
     `as_of` is the point in time to show, by default now.
     """
     when = as_of or AsOf()
-    shown = bank if when.now else await timetravel.as_of(bank, when)
-    state = await shown.sync()
-    moment = when.valid or when.said or shown.now()
-    topics, contains = await _topics(shown, state)
+    view = bank if when.now else await timetravel.as_of(bank, when)
+    state = await view.sync()
+    moment = when.valid or when.said or view.now()
+    topics, contains = await _topics(view, state)
     events = sorted(
         state.graph.all_nodes(), key=lambda node: (_KINDS.index(node.kind), *story_key(node))
     )
-    nodes = [*topics, *(_node(state, event, expired=shown.expired) for event in events)]
+    nodes = [*topics, *(_node(state, event, expired=view.expired) for event in events)]
     closed = {node.id: node.state for node in nodes if node.state is not NodeState.OPEN}
     kept = sorted(state.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key))
     edges = [*contains, *(_edge(edge, closed, moment) for edge in kept)]
@@ -147,8 +147,8 @@ async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> Grap
 def _node(state: BankState, event: Event, *, expired: Container[str]) -> GraphNode:
     item = state.items.get(event.id)
     versions = state.versions(event.id.rpartition("@")[0]) if item is None else ()
-    past = next((one for one in versions if version_node_id(one.id, one.version) == event.id), None)
-    full = item or past
+    named = (old for old in versions if version_node_id(old.id, old.version) == event.id)
+    full = item or next(named, None)
     gone = item is not None and (not item.active or item.id in expired)
     hidden = NodeState.CLOSED if event.closed or gone else NodeState.OPEN
     if (
@@ -202,11 +202,11 @@ def _of_then(
     tombstones of versions that are not yet old.
     """
 
-    def told(turn_ids: tuple[str, ...]) -> tuple[str, ...]:
+    def by_then(turn_ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(
-            one
-            for one in turn_ids
-            if said is None or (at := _date_of(state, one)) is None or at <= said
+            turn_id
+            for turn_id in turn_ids
+            if said is None or (at := _date_of(state, turn_id)) is None or at <= said
         )
 
     def old(node: GraphNode) -> bool:
@@ -221,16 +221,16 @@ def _of_then(
         }
 
     there = [
-        node.model_copy(update={"source_turn_ids": told(node.source_turn_ids)})
+        node.model_copy(update={"source_turn_ids": by_then(node.source_turn_ids)})
         for node in nodes
         if old(node)
     ]
     known = {node.id for node in there}
     kept = [
-        edge.model_copy(update={"evidence_turn_ids": told(edge.evidence_turn_ids)})
+        edge.model_copy(update={"evidence_turn_ids": by_then(edge.evidence_turn_ids)})
         for edge in edges
         if {edge.source, edge.target} <= known
-        and (told(edge.evidence_turn_ids) or not edge.evidence_turn_ids)
+        and (by_then(edge.evidence_turn_ids) or not edge.evidence_turn_ids)
         and named(edge)
     ]
     tied = {end for edge in kept for end in (edge.source, edge.target)}
@@ -246,22 +246,20 @@ def _date_of(state: BankState, turn_id: str) -> datetime | None:
 
 
 def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
-    found: list[GraphTurn] = []
-    for turn_id in in_order(named):
-        place = state.turns.get(turn_id)
-        if place is not None:
-            session = state.sessions[place[0]]
-            turn = session.turns[place[1]]
-            found.append(
-                GraphTurn(
-                    id=turn.id,
-                    speaker=turn.speaker,
-                    text=turn.said,
-                    session_id=session.id,
-                    said_at=session.date_of(turn),
-                )
-            )
-    return tuple(found)
+    places = [place for turn_id in in_order(named) if (place := state.turns.get(turn_id))]
+    turns = [
+        (session := state.sessions[session_id], session.turns[at]) for session_id, at in places
+    ]
+    return tuple(
+        GraphTurn(
+            id=turn.id,
+            speaker=turn.speaker,
+            text=turn.said,
+            session_id=session.id,
+            said_at=session.date_of(turn),
+        )
+        for session, turn in turns
+    )
 
 
 # -- topics ----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from memagent.timex.resolve import find_times
 
 
 class QuestionKind(StrEnum):
-    """What kind of answer a question wants."""
+    """The kind of answer that a question asks for."""
 
     WHEN = "when"
     HOW_LONG = "how_long"
@@ -33,7 +33,7 @@ class QuestionKind(StrEnum):
 
 
 class Period(StrEnum):
-    """Which state of the told world a question asks about."""
+    """The state of the world that a question asks about."""
 
     NOW = "now"
     THEN = "then"
@@ -46,9 +46,7 @@ class QuestionView(Record):
     kind: QuestionKind
     period: Period
     people: tuple[Text, ...] = ()
-    """Whom it names, in order: speakers the caller knows, and names used as a subject or
-    possessor.
-    """
+    """The people it names, in order: known speakers, and subjects or possessors by grammar."""
     terms: tuple[Text, ...] = ()
     """Distinct index terms of its content: no speakers, no time phrases, no words that
     only pose the question.
@@ -212,16 +210,16 @@ def _people(text: str, speakers: list[str]) -> list[str]:
 
     A known speaker has the speaker's own spelling.
     """
-    found: dict[str, tuple[int, str]] = {}
+    people: dict[str, tuple[int, str]] = {}
     for speaker in speakers:
         for name in dict.fromkeys((speaker, speaker.split()[0] if speaker.split() else speaker)):
             at = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.I)
             if at is not None and len(name) > 1:
-                found.setdefault(folded(speaker), (at.start(), speaker))
-    known = set(found) | {part for name in found for part in name.split()}
+                people.setdefault(folded(speaker), (at.start(), speaker))
+    known = set(people) | {part for name in people for part in name.split()}
     for match in _SUBJECT.finditer(text):
         listed = [match[1], *(match[2] or "").split(","), match[3], match[4]]
         for name in (_POSSESSIVE.sub("", part.strip()) for part in listed if part):
             if name and not {folded(word) for word in name.split()} & (_NOT_PEOPLE | known):
-                found.setdefault(folded(name), (text.index(name, match.start()), name))
-    return [name for _, name in sorted(found.values())]
+                people.setdefault(folded(name), (text.index(name, match.start()), name))
+    return [name for _, name in sorted(people.values())]

@@ -31,7 +31,7 @@ SESSION_HITS = 10
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Where neighbours come from: turns at most `distance` apart, under a filter."""
+    """The source of neighbours: turns at most `distance` apart, under a filter."""
 
     distance: int
     where: Filter

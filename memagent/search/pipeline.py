@@ -46,7 +46,7 @@ from memagent.state.tokens import K1, B, query_terms, tokenize
 from memagent.timex.resolve import find_times
 
 TIME_WEIGHT = 1.0
-"""How much being at the time asked about adds to a weight of 1."""
+"""Added to a weight of 1 for an item at the time asked about."""
 _LEXICAL = (("lexical", OWN), ("lexical_context", CONTEXT))
 _COLLAPSED_FROM = 4
 """Near duplicates are looked for among the best 4 k hits."""

@@ -20,7 +20,7 @@ from memagent.journal.rows import (
     payload_digest,
     scope_digest,
 )
-from memagent.journal.schema.tables import journal, payloads, scopes
+from memagent.journal.schema import journal, payloads, scopes
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20

@@ -29,8 +29,8 @@ from memagent.journal.rows import (
     scope_digest,
     vector_crc,
 )
-from memagent.journal.schema.tables import SCHEMA_REVISION
-from memagent.journal.schema.tables import meta as meta_table
+from memagent.journal.schema import SCHEMA_REVISION
+from memagent.journal.schema import meta as meta_table
 from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.statements import (
     SELECT_LAST_ERASURE,

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from memagent.core import crash_points
 from memagent.core.errors import StoreError
 from memagent.journal.backend import Backend, corrupt
-from memagent.journal.schema.tables import (
+from memagent.journal.schema import (
     FORMAT,
     GUESTS,
     KNOWN_REVISIONS,

@@ -33,7 +33,7 @@ from sqlalchemy.sql.schema import Column, Table
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from memagent.journal.rows import ERASED
-from memagent.journal.schema.tables import embeddings, idempotency, journal, meta, payloads, scopes
+from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
 _INSERTS: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 SCRUB_KEY: Final = "scrub"

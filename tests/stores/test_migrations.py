@@ -24,7 +24,7 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.journal import statements as journal_statements
 from memagent.journal.migrations.upgrade import alembic_config
-from memagent.journal.schema.tables import (
+from memagent.journal.schema import (
     KNOWN_REVISIONS,
     SCHEMA_REVISION,
     VERSION_TABLE,

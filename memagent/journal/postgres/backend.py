@@ -2,7 +2,7 @@
 
 Any number of processes write, so nothing about the end of a log is remembered.
 
-A transaction names its scopes (`row_security`), takes one advisory lock a scope, always
+A transaction names its scopes (`schema`), takes one advisory lock a scope, always
 in the same order, and only then reads their ends: one round trip. Whoever comes second
 waits for the first one's commit and is then decided against what it wrote. Locks are
 taken before anything is read, so a lock's holder never waits for another lock and
@@ -28,7 +28,7 @@ from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
-from memagent.journal.schema.row_security import SETTING
+from memagent.journal.schema import SETTING
 from memagent.journal.statements import ERASURE_KEY, Statements, begin_with
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]

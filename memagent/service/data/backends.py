@@ -22,7 +22,7 @@ from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
 from memagent.journal.postgres.backend import PostgresBackend, pooled_engine
-from memagent.journal.schema.row_security import SETTING
+from memagent.journal.schema import SETTING
 from memagent.journal.statements import begin_with
 from memagent.service.data.tables import prepare_tables
 

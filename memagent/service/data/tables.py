@@ -31,8 +31,7 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.schema.row_security import SETTING
-from memagent.journal.schema.tables import version_table
+from memagent.journal.schema import SETTING, version_table
 
 REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""

@@ -4,9 +4,17 @@
 first. `scopes` carries each log's tip (head, chain hash, time), so deciding a conflict
 and opening a store of a million rows cost one row each. Moments are microseconds since
 1970 in UTC. Nothing here is of one database alone: what SQLite wants beyond it
-(`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL `row_security` adds
-its policies. A new database is made from this metadata and stamped with
+(`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL row-level
+security adds policies. A new database is made from this metadata and stamped with
 `SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
+
+Row-level security on PostgreSQL is a second wall between users, behind the scope that
+every statement names. A transaction says whose rows it is about (`SET LOCAL
+memagent.scopes`, digests with commas between) and sees no others; one that says nothing
+sees nothing. `*` opens the names and the headers of all scopes, for listing and auditing,
+and nobody's text. The wall stops a statement that forgot its WHERE. It stops nobody who
+can run SQL of their own, and PostgreSQL does not apply it to superusers and roles with
+BYPASSRLS: connect as an ordinary role.
 """
 
 from __future__ import annotations
@@ -26,8 +34,6 @@ from sqlalchemy import (
     Text,
     event,
 )
-
-from memagent.journal.schema.row_security import ROW_SECURITY
 
 SCHEMA_REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""
@@ -127,6 +133,31 @@ embeddings = Table(
 """Vectors as little-endian float32, by embedder and text digest, with a CRC-32 over all
 three. A cache: any row may vanish.
 """
+
+SETTING: Final = "memagent.scopes"
+"""The variable that a transaction sets."""
+_NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
+_OWN: Final = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({_NAMED})))"
+SEEN: Final = {
+    "scopes": f"digest = ANY ({_NAMED}) OR '*' = ANY ({_NAMED})",
+    "journal": f"{_OWN} OR '*' = ANY ({_NAMED})",
+    "payloads": _OWN,
+    "idempotency": _OWN,
+    "embeddings": f"coalesce(current_setting('{SETTING}', true), '') <> ''",
+}
+"""The rows of each table that a transaction may read and write. The cache of vectors
+belongs to no scope.
+"""
+ROW_SECURITY: Final = tuple(
+    statement
+    for table, seen in SEEN.items()
+    for statement in (
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
+        f"CREATE POLICY named_scopes ON {table} USING ({seen})",
+    )
+)
+"""Statements that put the wall up; `FORCE` holds the owner of the tables to it too."""
 
 for _statement in ROW_SECURITY:
     event.listen(metadata, "after_create", DDL(_statement).execute_if(dialect="postgresql"))

@@ -1,1 +1,0 @@
-"""The tables of the journal, and the wall between users on PostgreSQL."""

@@ -139,8 +139,9 @@ class Relation:
     reason: tuple[str, ...] = ()
     """Cause: why {value} happened, told by the person; holds {cause}, may hold {value}."""
     prompts: tuple[str, ...] = ()
-    """A listener's questions that lead to the news; fits whether the news is old or new, gives nothing
-    away; no slot.
+    """A listener's questions that lead to the news.
+
+    They fit old and new news alike, give nothing away and have no slot.
     """
     jokes: tuple[str, ...] = ()
     """Optional: says {value} of the speaker so that anybody sees it is not meant; the

@@ -1,7 +1,7 @@
-"""What an environment is.
+"""The base class of environments.
 
 An environment gives episodes and scores trajectories; it never runs an agent through an
-episode itself (`rollout` does). With an `answering` agent, `score` asks the probes of a
+episode itself (`play.rollout` does). With an `answering` agent, `score` asks the probes of a
 trajectory that was played without asking, on forks of the memories recorded in it.
 """
 
@@ -18,7 +18,7 @@ from environments.records import Episode, Score, Trajectory
 from environments.rewards.scoring import Scoring
 
 Split = Literal["train", "validation", "test", "all"]
-"""Which episodes; `all` is every one."""
+"""A split of the episodes; `all` is every one."""
 
 
 class Environment(ABC):

@@ -71,7 +71,7 @@ WORLDS: Final[Mapping[str, str]] = {
 CHARACTERS: Final = "".join(
     sorted(set(string.printable) | set("’‘“”–—…éèêëáàâäãåçíìîïñóòôöõøúùûüæœßÉÖÜÄÅØ"))
 )
-"""What observations are made of; any other character is shown as `?`."""
+"""The characters of observations; any other is shown as `?`."""
 
 
 class GymOptions(TypedDict, total=False):

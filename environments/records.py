@@ -1,4 +1,4 @@
-"""What an episode is and what playing it leaves behind.
+"""Episodes, and the records that playing one leaves.
 
 An `Episode` is dated sessions and the probes asked about them; it is plain data and
 survives JSON unchanged. A `Trajectory` is one agent's way through it: the memory before
@@ -45,7 +45,7 @@ class Probe(Record):
     long that is.
     """
     asked_at: Moment | None = None
-    """When it is asked; None for the date of the last session heard."""
+    """The date of asking; None for that of the last session heard."""
     unanswerable: bool = False
     """Whether abstaining is the right answer."""
     adversarial_answer: Text | None = None
@@ -118,7 +118,7 @@ class ProbeAnswer:
 
     probe_id: str
     memory: MemorySnapshot
-    """What the agent remembered when it was asked."""
+    """The memory at the time of asking."""
     answer: Answer | None = None
     failure: str | None = None
     seconds: float = 0.0
@@ -144,17 +144,17 @@ class Trajectory:
 
     @property
     def usage(self) -> Usage:
-        """What remembering cost."""
+        """The cost of remembering."""
         return sum((trace.report.usage for trace in self.traces), Usage())
 
     @property
     def seconds(self) -> float:
-        """How long remembering took."""
+        """Seconds that remembering took."""
         return sum(trace.seconds for trace in self.traces)
 
 
 class ProbeScore(Record):
-    """How one probe went.
+    """The score of one probe.
 
     Measures that do not apply are None: recall without gold evidence, F1 where
     abstaining is right.
@@ -166,7 +166,7 @@ class ProbeScore(Record):
     question: Text = ""
     gold: tuple[Text, ...] = ()
     answer: Text = ""
-    """What was said; empty for an abstention."""
+    """The answer; empty for an abstention."""
     abstained: bool = False
     unreadable: bool = False
     """Whether a model replied and nothing could be read; such an answer abstains."""
@@ -198,7 +198,7 @@ class ProbeScore(Record):
     usage: Usage = Usage()
     seconds: float = 0.0
     failure: Text | None = None
-    """Why there is no answer; such a probe takes part in no mean."""
+    """The reason for a missing answer; such a probe takes part in no mean."""
 
     @property
     def reward(self) -> float | None:
@@ -212,12 +212,12 @@ class ProbeScore(Record):
 
 
 class Score(Record):
-    """How one episode went."""
+    """The score of one episode."""
 
     episode_id: Id
     probes: tuple[ProbeScore, ...] = ()
     failure: Text | None = None
-    """Why the rollout ended early."""
+    """The reason why the rollout ended early."""
     dialogue_tokens: int = 0
     """Words and signs of the sessions heard."""
     memory_items: int = 0
@@ -230,9 +230,9 @@ class Score(Record):
     unread: int = 0
     """Those of which nothing could be read."""
     usage: Usage = Usage()
-    """What remembering cost."""
+    """The cost of remembering."""
     seconds: float = 0.0
-    """How long remembering took."""
+    """Seconds that remembering took."""
 
     @property
     def reward(self) -> float | None:

@@ -41,7 +41,7 @@ class AuditRules:
     negations say the same.
     """
     plan_grace: timedelta = timedelta(days=30)
-    """How long a plan may stay after its day."""
+    """Time that a plan may stay after its day."""
     cover_share: float = 0.5
     """Share of a gold turn's content words that an item must hold to keep what was said."""
 

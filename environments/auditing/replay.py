@@ -55,7 +55,7 @@ class ReplayReport(Record):
     """From the memory as the session left it to the memory as the rerun left it."""
     answers: tuple[Compared, ...] = ()
     failure: Text | None = None
-    """Why the rerun ended early."""
+    """The reason why the rerun ended early."""
     notes: tuple[Text, ...] = ()
 
 

@@ -50,7 +50,7 @@ _EMPTY_WORDS: Final = frozenset(
 
 
 def owner_of(item: MemoryItem) -> str:
-    """Whom an item is about, else who said it, in lower case; empty when neither is known."""
+    """Return an item's subject, else its speaker, in lower case; empty when neither is known."""
     return " ".join((item.subject or item.speaker or "").casefold().split())
 
 
@@ -94,10 +94,10 @@ def apart(a: MemoryItem, b: MemoryItem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an item says of something that has one value at a time."""
+    """A claim about something that has one value at a time."""
 
     about: str
-    """Whom or what, in lower case."""
+    """The person or thing, in lower case."""
     phrase: str
     value: str
     """As `plain` gives it."""
@@ -208,7 +208,7 @@ def exclude(a: Claim, b: Claim) -> bool:
 
 
 def outlived(item: MemoryItem, *, now: datetime, plan_grace: timedelta) -> str | None:
-    """Why an item no longer holds by the calendar; None when it may.
+    """Return why an item no longer holds by the calendar; None when it may.
 
     Its time to live is over; it is a plan whose day is past by more than `plan_grace`;
     or it is no event and told a span that was still running when it was said ("until

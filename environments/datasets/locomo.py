@@ -29,7 +29,7 @@ ADVERSARIAL = "5"
 """The category whose questions have no answer."""
 
 SplitBy = Literal["memory_r2", "memory_r1"]
-"""Whose split by conversation."""
+"""The paper whose split by conversation is used."""
 _SPLITS: dict[SplitBy, dict[str, Split]] = {
     "memory_r2": {"conv-43": "train", "conv-47": "train", "conv-44": "validation"},
     "memory_r1": {"conv-26": "train", "conv-30": "validation"},

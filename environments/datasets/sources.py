@@ -16,12 +16,12 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a benchmark's files lie, how they are read, and where they come from."""
+    """The place of a benchmark's files, their reader and their origin."""
 
     path: Path
     read: Callable[[Path], Iterable[Conversation]]
     origin: str
-    """What to tell someone who has no copy."""
+    """The hint for a user who has no copy."""
 
     def files(self) -> list[Path]:
         """Return the file, or the folder's `*.json` files by name.

@@ -243,7 +243,7 @@ def item_id(turn_id: str) -> str:
 
 
 MODEL_FREE: Final[Mapping[str, str]] = {"compass_mem": "compass_rules", "add_only": "append_turns"}
-"""What plays for a design that asks a model when there is none."""
+"""Stand-ins for designs that ask a model, when there is none."""
 
 
 IDEAL: Final = "ideal"
@@ -254,7 +254,7 @@ _ARM: Final = re.compile(r"(?:(?P<label>\w[\w.-]*)=)?(?P<design>[^=@]+)(?:@(?P<m
 
 
 class OwnModel(Record):
-    """What an arm written as LABEL=DESIGN@MODEL plays."""
+    """The design and the model of an arm written as LABEL=DESIGN@MODEL."""
 
     design: Text
     model: Text

@@ -134,7 +134,7 @@ class BenchmarkOptions(RunOptions, _Data):
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """What an evaluation plays."""
+    """The data that an evaluation plays."""
 
     name: str
     """The benchmark's, or `synthetic`."""

@@ -44,7 +44,7 @@ class Figure(Record):
 
 
 class Costs(Record):
-    """What an arm costs, means over episodes and questions."""
+    """The cost of an arm, means over episodes and questions."""
 
     memory_items: float = 0.0
     memory_tokens: float = 0.0
@@ -91,9 +91,9 @@ class Report(Record):
     """Questions of each category."""
     arms: tuple[ArmReport, ...]
     judging: Judging | None = None
-    """What judging took; None without a judge."""
+    """The cost of judging; None without a judge."""
     notes: tuple[Text, ...] = ()
-    """What a reader of the figures must know, a sentence each."""
+    """Notes for the reader of the figures, a sentence each."""
 
 
 def measures(

@@ -33,7 +33,7 @@ from memagent.core.records import Record, Text, content_id
 from memagent.protocols import ChatModel
 
 Strictness = Literal["lenient", "strict"]
-"""How a judge is told to judge."""
+"""Strictness of a judge."""
 STRICTNESS: Final[tuple[Strictness, ...]] = get_args(Strictness)
 FILE: Final = "verdicts.jsonl"
 """Name of the file of verdicts in a run's folder."""
@@ -44,7 +44,7 @@ SCHEMA: Final[JsonSchema] = {
     "properties": {"correct": {"type": "boolean"}},
 }
 STEADY: Final = Sampling(temperature=0.0)
-"""How a judge is sampled unless the settings of its role say otherwise."""
+"""The sampling of a judge unless the settings of its role say otherwise."""
 _HEADER = re.compile(
     r"\A---\nname: (\w+)\nversion: (\d+)\n---\n(.*?)\n=== user ===\n(.*)\Z", re.DOTALL
 )
@@ -94,7 +94,7 @@ def judge_prompt(strictness: Strictness) -> JudgePrompt:
 
 
 class JudgeConfig(Record):
-    """Who judges, and by which words."""
+    """A judge's model and prompts."""
 
     model: Text
     """litellm's name of the judge."""
@@ -121,7 +121,7 @@ class Verdict(Record):
 
 
 class Judging(Record):
-    """What judging took."""
+    """The cost of judging."""
 
     kept: int = 0
     """Verdicts that were there from an earlier run."""
@@ -130,7 +130,7 @@ class Judging(Record):
     failed: int = 0
     """Calls that gave no verdict."""
     reason: Text = ""
-    """Why the first of them failed."""
+    """The reason of the first failure."""
     usage: Usage = Usage()
 
 

@@ -52,7 +52,7 @@ PLAY_FIGURES: Final[Mapping[str, Callable[[Score], Part]]] = {
     **OP_SHARES,
     "unreadable": _unreadable,
 }
-"""What each figure takes from an episode: memory over dialogue, the op mix, a model's
+"""The parts of an episode that figures are made of: memory over dialogue, the op mix, a model's
 replies of which nothing could be read.
 """
 

@@ -1,4 +1,4 @@
-"""How far an evaluation is and how long the rest may take, told on standard error.
+"""The progress of an evaluation and the time left, on standard error.
 
 The unit is one question asked of one arm. On a terminal one line is kept up to date;
 elsewhere a line is written now and then. The time left goes by the speed so far of what

@@ -28,7 +28,7 @@ _UNSHOWN = {"score": True, "why": {"arms", "ranks"}, "item": {"op_id", "embeddin
 
 
 class AnswerKey(NamedTuple):
-    """What decides an answer."""
+    """The things that decide an answer."""
 
     question: str
     context: str
@@ -37,7 +37,7 @@ class AnswerKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CacheStats:
-    """How a cache has done so far."""
+    """The statistics of a cache."""
 
     size: int
     hits: int

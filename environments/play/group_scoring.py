@@ -38,7 +38,7 @@ class GroupOptions(TypedDict, total=False):
     scoring: Scoring | None
     """The default scoring when None."""
     attempts: int
-    """How often a call that fails is made at most; 2 by default."""
+    """Most attempts of a call that fails; 2 by default."""
     k: int
     """Hits shown to the answerer; `DEFAULT_K` by default."""
 

@@ -26,17 +26,17 @@ _MAP_ENTRY_BYTES = 96
 
 
 class Place(NamedTuple):
-    """Where in training a memory stood."""
+    """A memory's place in training."""
 
     episode_id: str
     session: int
-    """How many sessions it has heard, so the number of the one that comes next (from 0)."""
+    """Number of sessions heard, so the number of the next one (from 0)."""
     policy_version: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStats:
-    """How full a store is."""
+    """The statistics of a store."""
 
     live: int
     """Snapshots kept now."""
@@ -140,7 +140,7 @@ class SnapshotStore:
         return snapshots[0]
 
     def holders(self, digest: str, place: Place) -> int:
-        """How many holds on a snapshot are not released."""
+        """Return the number of holds on a snapshot that are not released."""
         return self._counts.get((place, digest), 0)
 
     def __len__(self) -> int:

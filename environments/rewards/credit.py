@@ -21,7 +21,7 @@ from environments.rewards.terms import Measure, mean_value
 
 @dataclass(frozen=True, kw_only=True)
 class SessionCredit:
-    """What one session earned; None where it is masked."""
+    """The credits of one session; None where it is masked."""
 
     session_id: str
     terminal: float | None

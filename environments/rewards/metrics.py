@@ -22,7 +22,7 @@ import numpy as np
 from memagent.core.records import MemoryItem
 
 Part = tuple[float, float]
-"""What one question adds above and below the line of a ratio; (0, 0) when it takes no
+"""The summands of one question above and below the line of a ratio; (0, 0) when it takes no
 part.
 """
 

@@ -1,4 +1,4 @@
-"""Which questions a group answers: the same ones for every member, by construction.
+"""The questions of a group: the same ones for every member, by construction.
 
 A draw depends on the group's key and the questions' ids alone, never on who asks, on
 the order of a file or on the machine. Draws are made session by session, so no session
@@ -16,7 +16,7 @@ from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe
 
 GroupKey = Sequence[str | int]
-"""What the members of a group share: role, episode, session, anchor digest, as the case
+"""The key that the members of a group share: role, episode, session, anchor digest, as the case
 may be.
 """
 
@@ -41,7 +41,7 @@ class SessionQuestions:
 
     @property
     def after(self) -> tuple[Probe, ...]:
-        """What is asked on the memory right after the session."""
+        """The questions to the memory right after the session."""
         return (*self.due, *self.rehearsal)
 
 

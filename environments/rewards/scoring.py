@@ -16,7 +16,7 @@ from memagent.core.snapshot import MemorySnapshot
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What a score depends on besides the answers."""
+    """The parameters of a score besides the answers."""
 
     ks: tuple[int, ...] = (5, 10, 30)
     """Numbers of turns at which evidence recall is taken."""

@@ -1,4 +1,4 @@
-"""What a memory earned: pure terms of an outcome, and their weighted sum.
+"""Rewards: pure terms of an outcome, and their weighted sum.
 
 A term is a function of an `Outcome` with a name; `Weighted` adds terms up and keeps the
 breakdown. A term that does not apply gives None, and so does any sum that it is part
@@ -27,12 +27,12 @@ from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
 
 Measure = Literal["f1", "f1_memory_r2", "exact", "bleu1"]
-"""How an answer is held against the gold answers."""
+"""The measure of an answer against the gold answers."""
 
 OP_KINDS = ("ADD", "UPDATE", "DELETE", "NOOP")
 """The kinds of ops that a mix is about."""
 UNREAD = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
-"""What the parse of a reply comes to when nothing could be read of it."""
+"""The parse states of an unreadable reply."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class Shared(TypedDict, total=False):
     """World whose language is used: a level, a name or a path; `standard` by default."""
     seed: int
     episodes: int
-    """How many `episodes(split)` gives of each split; 100 by default."""
+    """Number of episodes that `episodes(split)` gives of each split; 100 by default."""
     answering: MemoryAgent | None
 
 

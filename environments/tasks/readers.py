@@ -1,4 +1,4 @@
-"""Readers with one fault each, for what the players of `worlds.players` do not show.
+"""Readers with one fault each, which the players of `worlds.readers.players` do not have.
 
 A fault of hearing is a truth with something left out, played by the usual players: one
 session heard only, days not understood. A fault of answering is a `Guesser`: it keeps

@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 class Act(StrEnum):
-    """What a telling does to the state."""
+    """The effect of a telling on the state."""
 
     ADD = "add"
     """A value that nobody had told before: a first state, a new member of a set, an event,
@@ -55,7 +55,7 @@ class Act(StrEnum):
     REASON = "reason"
     """The cause of the effect that it supersedes (it adds to it)."""
     REPEAT = "repeat"
-    """What `supersedes` says, once more and in other words; changes nothing."""
+    """The telling in `supersedes` once more, in other words; changes nothing."""
     JOKE = "joke"
     """Not meant; `value` is untrue."""
     RUMOUR = "rumour"
@@ -75,7 +75,7 @@ class Telling:
     """Place of the session, from 0."""
     speaker: str
     subject: str
-    """Whom it is about."""
+    """The person it is about."""
     relation: str
     kind: Kind
     act: Act
@@ -83,7 +83,7 @@ class Telling:
     """As it reads in an answer: pronouns of a cause-effect pair are in the third person."""
     said_on: date
     day: date | None = None
-    """When it happened, began or is meant to happen; None when the turn did not say."""
+    """The day it happened, began or is meant to happen; None when the turn did not say."""
     day_text: str = ""
     """The phrase of time in the turn: "last Friday"; empty when there is none."""
     place: str = ""
@@ -95,7 +95,7 @@ class Telling:
     supersedes: str = ""
     """Id of the telling that it changes, corrects, ends or repeats."""
     mention: Literal["", "name", "role"] = ""
-    """How the subject was called: by `name` or by the `role` ("my sister"); empty in the
+    """The mention of the subject: by `name` or by the `role` ("my sister"); empty in the
     first person.
     """
     pronoun: bool = False
@@ -168,11 +168,11 @@ class SessionTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeTruth:
-    """How a probe came about."""
+    """The origin of a probe."""
 
     probe_id: str
     ask: str
-    """What it wants; an `Ask`, or `absent` for one without an answer."""
+    """Its kind: an `Ask`, or `absent` for one without an answer."""
     subject: str
     relation: str
     value: str = ""
@@ -180,7 +180,7 @@ class ProbeTruth:
     other: str = ""
     """The second value of a question of order."""
     chain: str = ""
-    """How the question calls the subject, when not by name: "Ana's sister"."""
+    """The phrase for the subject, when not the name: "Ana's sister"."""
     day: date | None = None
     """The day that the question names, if any."""
     form: str = ""

@@ -23,7 +23,7 @@ from environments.errors import EnvironmentFault
 from environments.evaluate import app
 from environments.play.rollout import play
 from environments.records import Episode, Probe
-from environments.worlds.readers.players import Player
+from environments.worlds.readers.players import Player, PlayerName
 from memagent.build import open_agent
 from memagent.core.records import (
     EventEdge,
@@ -198,11 +198,11 @@ def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
     env = synthetic("standard", sessions=8)
     episode = env.episode("train", 0)
 
-    async def run(name: str) -> AuditReport:
+    async def run(name: PlayerName) -> AuditReport:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
             player = Player(
                 base=agent.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name=name
-            )  # type: ignore[arg-type]
+            )
             trajectory = await play(player, episode, ask=False)
             return audit(trajectory.end, now=NOW, episode=episode)
 

@@ -101,9 +101,8 @@ def made(**changes: object) -> list[Demonstration]:
         async with open_agent(
             path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
         ) as agent:
-            return await demonstrations(
-                synthetic("tiny", sessions=4), agent, indexes=range(3), **changes
-            )  # type: ignore[arg-type]
+            env = synthetic("tiny", sessions=4)
+            return await demonstrations(env, agent, indexes=range(3), **changes)  # type: ignore[arg-type]
 
     return asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""What is wrong with a grammar: `check_grammar` lists every fault at once."""
+"""The faults of a grammar: `check_grammar` lists all of them at once."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ Ask = Literal["now", "then", "when", "count", "order", "who", "where", "with", "
 - outcome: whether a plan with {value} came true: a question for yes or no
 """
 Tone = Literal["good", "bad", "neutral"]
-"""How a listener takes the news; chooses among the replies."""
+"""The listener's view of the news; chooses among the replies."""
 
 LEAST: Final = 8
 """Fewest forms in a required group."""
@@ -139,8 +139,9 @@ class Relation:
     reason: tuple[str, ...] = ()
     """Cause: why {value} happened, told by the person; holds {cause}, may hold {value}."""
     prompts: tuple[str, ...] = ()
-    """What a listener asks to get told; fits whether the news is old or new, gives nothing
-    away; no slot.
+    """A listener's questions that lead to the news.
+
+    They fit old and new news alike, give nothing away and have no slot.
     """
     jokes: tuple[str, ...] = ()
     """Optional: says {value} of the speaker so that anybody sees it is not meant; the
@@ -152,7 +153,7 @@ class Relation:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a group of forms must and may hold.
+    """The slots that a group of forms must and may hold.
 
     `value` stands for {value} or {a_value}, likewise `old` and `other`.
     """
@@ -307,7 +308,7 @@ class Grammar:
     told of whomever.
     """
     calendar: Literal["long", "short"] = "long"
-    """How days are spoken of: `long` has years, weekdays and weeks ("last Friday", "5 May
+    """The names of days: `long` has years, weekdays and weeks ("last Friday", "5 May
     2024"), `short` little ("today", "5 May").
     """
     fillers: tuple[str, ...] = ()

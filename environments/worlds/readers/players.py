@@ -42,7 +42,7 @@ _CHANGES: Final = frozenset((Act.ADD, Act.CHANGE, Act.CORRECT))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """What one item says."""
+    """The note in one item."""
 
     subject: str
     relation: str
@@ -58,7 +58,7 @@ class Note:
 
     @property
     def claim(self) -> tuple[str, str, str]:
-        """Whose what is what: (subject, relation, value)."""
+        """The claim: (subject, relation, value)."""
         return self.subject, self.relation, self.value
 
     @property
@@ -300,4 +300,4 @@ _READERS: Final[Mapping[str, Callable[[Calendar, ProbeTruth, list[Note]], list[s
     "why": _why,
     "outcome": _outcome,
 }
-"""How each question is read off the notes."""
+"""The way to read each kind of question off the notes."""

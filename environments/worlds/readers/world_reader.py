@@ -33,7 +33,7 @@ class WorldReader:
     base: AsyncAgent
     language: NoteLanguage
     probes: dict[str, ProbeTruth] = field(default_factory=dict[str, ProbeTruth])
-    """What each question wants, by its id."""
+    """The truth behind each question, by its id."""
     k: int = 16
     """Hits read."""
 

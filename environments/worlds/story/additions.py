@@ -13,7 +13,7 @@ from environments.worlds.story.draft import Draft
 from environments.worlds.truth import Act
 
 _FRIEND_SHARE: Final = 0.4
-"""How often something new is about a friend rather than a speaker."""
+"""Share of new things that are about a friend rather than a speaker."""
 _COUNTABLE: Final = frozenset(("event", "set"))
 """Kinds of which one person is told several."""
 _LIMITED: Final = frozenset(("event", "set", "plan"))

@@ -24,7 +24,7 @@ class Line:
     text: str
     beat: Beat | None = None
     mention: Mention = ""
-    """How the subject was called: `name` or `role`; empty in the first person."""
+    """The mention of the subject: by `name` or `role`; empty in the first person."""
     pronoun: bool = False
     """Whether a pronoun stands for the subject."""
     free: bool = False

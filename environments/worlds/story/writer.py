@@ -14,7 +14,7 @@ from environments.worlds.story.cast import Cast, offstage
 from environments.worlds.truth import Act
 
 _DATED_SHARE: Final = 0.7
-"""How often a change says when it happened."""
+"""Share of changes that say when they happened."""
 _NO_DAY: Final = frozenset(("when",))
 
 

@@ -104,9 +104,7 @@ def test_an_included_world_is_added_to(tmp_path: Path) -> None:
         (('kind = "state"', 'kind = "mood"'), "relations.0.kind: Input should be"),
     ],
 )
-def test_faults_of_a_world_are_told(
-    office: Path, change: tuple[str, str], complaint: str
-) -> None:
+def test_faults_of_a_world_are_told(office: Path, change: tuple[str, str], complaint: str) -> None:
     file = office / "world.toml"
     file.write_text(file.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
     with pytest.raises(EnvironmentFault, match=f"(?s)world 'office'.*{re.escape(complaint)}"):

@@ -94,7 +94,7 @@ class Agent:
     how to answer. Use it as a context manager, or call `close()`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the front door names its options)
         self,
         model: ChatModel | str | None = None,
         user_id: str = "default",

@@ -6,7 +6,8 @@ A cell holds recall at each k of the report, joined by slashes. With `--into` th
 replace what stands between the page's two marks `<!-- recall NAME -->` and `<!--
 /recall NAME -->`, so that a page is renewed by one command.
 
-    python scripts/recall_table.py runs/static/report.json --into docs/research/measurements.md --name static
+    python scripts/recall_table.py runs/static/report.json \
+        --into docs/research/measurements.md --name static
 """
 
 from __future__ import annotations

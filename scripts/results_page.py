@@ -1,6 +1,7 @@
-"""Tables and curves of docs/research/results.md from the summaries of the experiments.
+r"""Tables and curves of docs/research/results.md from the summaries of the experiments.
 
-    python examples/experiments/credit.py --out runs/credit --summary docs/research/results/credit.json
+    python examples/experiments/credit.py --out runs/credit \
+        --summary docs/research/results/credit.json
     python scripts/results_page.py
 
 Each `docs/research/results/NAME.json` fills what stands between `<!-- results NAME -->` and
@@ -131,7 +132,7 @@ def main() -> int:
         marks = re.compile(rf"(<!-- results {name} -->\n).*?(<!-- /results {name} -->)", re.DOTALL)
         if len(marks.findall(page)) != 1:
             print(
-                f"docs/research/results.md needs <!-- results {name} --> and <!-- /results {name} --> once",
+                f"{PAGE} needs <!-- results {name} --> and <!-- /results {name} --> once",
                 file=sys.stderr,
             )
             return 1

@@ -213,7 +213,7 @@ def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:
 
 
 @asynccontextmanager
-async def open_agent(
+async def open_agent(  # noqa: PLR0913 (the front door names its options)
     *,
     user_id: str = "default",
     model: ChatModel | str | None = None,

@@ -56,7 +56,7 @@ class MemoryBank(MemoryLog):
 
     __slots__ = ("_expiry", "_projector", "_remote", "_reranker", "_view")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the collaborators of a memory)
         self,
         *,
         embedder: Embedder | Projector,

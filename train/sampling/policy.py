@@ -51,7 +51,7 @@ class PolicyModel:
     Concurrent calls are answered in batches.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the settings of sampling)
         self,
         engine: Engine,
         tokenizer: Any,

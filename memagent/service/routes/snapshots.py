@@ -45,9 +45,7 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
             items=sum(1 for _ in state.active()),
             created_at=system_clock(),
         )
-        return record(
-            await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201
-        )
+        return record(await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201)
 
     return await call.once(work)
 

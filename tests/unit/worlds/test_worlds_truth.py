@@ -193,7 +193,7 @@ def test_states_never_change_behind_ones_back() -> None:
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
     assert truth.states[2] == truth.upto(3).state(-1)
     for state in truth.states:
-        for (_, _), values in state.items():
+        for values in state.values():
             if values[0].kind in ("state", "preference", "bond"):
                 assert [held.current for held in values] == [False] * (len(values) - 1) + [True]
 

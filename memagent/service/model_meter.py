@@ -35,7 +35,7 @@ _SPENT: Final = "memagent.spent"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 _GIVEN_UP: Final = (asyncio.CancelledError, GeneratorExit)
 _log = logging.getLogger("memagent.service.models")
-_job_log = logging.getLogger("memagent.service.data.jobs")
+_job_log = logging.getLogger("memagent.service.jobs")
 
 Series = tuple[str, str, Iterable[tuple[str, float]]]
 """Name and help of a counter, and its (labels, value)."""

@@ -355,7 +355,7 @@ def test_the_walls_hold_on_the_services_own_connections(url: str) -> None:
         def seen(table: str, *named: str) -> int:
             return len(
                 database.run(
-                    lambda db: db.execute(text(f"SELECT * FROM {table}")).all(), sees=named
+                    lambda db: db.execute(text(f"SELECT * FROM {table}")).all(), owners=named
                 )
             )
 
@@ -369,14 +369,14 @@ def test_the_walls_hold_on_the_services_own_connections(url: str) -> None:
             f"INSERT INTO service_responses VALUES ('{owner_digest('bob')}', 'p', '', '', 0)"
         )
         with pytest.raises(StoreError, match="row-level security"):
-            database.run(lambda db: db.execute(intruding), sees=(owner_digest("ann"),))
+            database.run(lambda db: db.execute(intruding), owners=(owner_digest("ann"),))
         job = _finished(http, http.post("/v1/users/ann/erase").json(), {"user_id": "ann"})
         assert job["result"]["scrubbed"]
         left = database.run(
             lambda db: (
                 db.execute(text("SELECT response_json FROM service_responses")).scalars().all()
             ),
-            sees=(owner_digest("ann"),),
+            owners=(owner_digest("ann"),),
         )
         assert "".join(left) == "", "a mark without words"
         assert seen("service_responses", owner_digest("bob")) == 1

@@ -9,7 +9,6 @@ called.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -230,7 +229,7 @@ def test_ports_agree() -> None:
     assert {int(found) for url in urls for found in re.findall(r":(\d+)", url)} <= allowed
 
 
-def test_probes_ask_for_paths_that_the_service_answers_without_a_key(tmp_path: Path) -> None:
+async def test_probes_ask_for_paths_that_the_service_answers_without_a_key(tmp_path: Path) -> None:
     from memagent.service.app import serve_app
     from memagent.service.hosting import Service
 
@@ -251,24 +250,19 @@ def test_probes_ask_for_paths_that_the_service_answers_without_a_key(tmp_path: P
         and container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     )
 
-    async def ask() -> None:
-        service = Service(open_store(path=tmp_path / "memory.db", embedder="hashing"))
-        try:
-            service.keys.create(
-                name="first", scopes=["memory:read"], user_id=None, at=system_clock()
-            )
-            await service.start()
-            transport = httpx.ASGITransport(app=serve_app(service))
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://10.1.2.3:8377"
-            ) as client:
-                for path in paths:
-                    assert (await client.get(path)).status_code == 200, path
-            await service.stop()
-        finally:
-            service.close()
-
-    asyncio.run(ask())
+    service = Service(open_store(path=tmp_path / "memory.db", embedder="hashing"))
+    try:
+        service.keys.create(name="first", scopes=["memory:read"], user_id=None, at=system_clock())
+        await service.start()
+        transport = httpx.ASGITransport(app=serve_app(service))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://10.1.2.3:8377"
+        ) as client:
+            for path in paths:
+                assert (await client.get(path)).status_code == 200, path
+        await service.stop()
+    finally:
+        service.close()
 
 
 def test_there_is_time_to_drain() -> None:

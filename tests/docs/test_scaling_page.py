@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -133,31 +132,28 @@ def test_the_model_answers_changes_of_its_inputs_as_it_must(model: ModuleType) -
 # -- backup and restore ----------------------------------------------------------------
 
 
-def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_path: Path) -> None:
-    async def write() -> None:
-        store = open_store(path=tmp_path / "memory.db")
-        keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
-        try:
-            memory = Memory(store.bank(ANA))
-            await memory.add_many([f"fact {at}" for at in range(50)])
-            KeyRing(keys).create(name="saved", scopes=["chat"], user_id=None, at=system_clock())
-            run("backup sqlite", tmp_path)  # the writer is open
-            await memory.add("after the backup")
-            KeyRing(keys).create(name="later", scopes=["chat"], user_id=None, at=system_clock())
-        finally:
-            keys.close()
-            store.close()
-
-    asyncio.run(write())
-    assert len(asyncio.run(texts(tmp_path / "memory.db"))) == 51
+async def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_path: Path) -> None:
+    store = open_store(path=tmp_path / "memory.db")
+    keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
+    try:
+        memory = Memory(store.bank(ANA))
+        await memory.add_many([f"fact {at}" for at in range(50)])
+        KeyRing(keys).create(name="saved", scopes=["chat"], user_id=None, at=system_clock())
+        run("backup sqlite", tmp_path)  # the writer is open
+        await memory.add("after the backup")
+        KeyRing(keys).create(name="later", scopes=["chat"], user_id=None, at=system_clock())
+    finally:
+        keys.close()
+        store.close()
+    assert len(await texts(tmp_path / "memory.db")) == 51
     run("restore sqlite", tmp_path)
-    assert asyncio.run(texts(tmp_path / "memory.db")) == {f"fact {at}" for at in range(50)}
+    assert await texts(tmp_path / "memory.db") == {f"fact {at}" for at in range(50)}
     keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
     assert [key.name for key in keys.api_keys()] == ["saved"]
     keys.close()
 
 
-def test_the_commands_for_postgresql_save_and_bring_back(
+async def test_the_commands_for_postgresql_save_and_bring_back(
     postgres: Postgres, tmp_path: Path
 ) -> None:
     if postgres.admin_url is None or postgres.folder is None or postgres.programs is None:
@@ -188,11 +184,11 @@ def test_the_commands_for_postgresql_save_and_bring_back(
 
     as_admin("CREATE ROLE memagent LOGIN", "CREATE DATABASE memagent OWNER memagent")
     try:
-        asyncio.run(add(*(f"fact {at}" for at in range(50))))
+        await add(*(f"fact {at}" for at in range(50)))
         run("backup postgres", tmp_path, **admin)
-        asyncio.run(add("after the backup"))
+        await add("after the backup")
         as_admin("DROP DATABASE memagent WITH (FORCE)")
         run("restore postgres", tmp_path, **admin)
-        assert asyncio.run(texts(url)) == {f"fact {at}" for at in range(50)}
+        assert await texts(url) == {f"fact {at}" for at in range(50)}
     finally:
         as_admin("DROP DATABASE IF EXISTS memagent WITH (FORCE)", "DROP ROLE IF EXISTS memagent")

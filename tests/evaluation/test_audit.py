@@ -194,7 +194,7 @@ def test_each_way_of_spoiling_that_memory_exceeds_its_limit_and_no_other(
     assert any(finding.measure == name for finding in report.findings) or name == "size"
 
 
-def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
+async def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
     env = synthetic("standard", sessions=8)
     episode = env.episode("train", 0)
 
@@ -206,7 +206,7 @@ def test_a_perfect_manager_passes_and_one_that_only_appends_does_not() -> None:
             trajectory = await play(player, episode, ask=False)
             return audit(trajectory.end, now=NOW, episode=episode)
 
-    oracle, empty = asyncio.run(run("oracle")), asyncio.run(run("empty"))
+    oracle, empty = await run("oracle"), await run("empty")
     assert oracle.rates["m_fail"] == 0.0 and oracle.rates["orphan"] == 0.0
     assert empty.rates["m_fail"] == 1.0 and empty.rates["duplicate"] is None
     assert empty.over(LIMITS) == {"m_fail": (1.0, 0.02), "m_fail_content": (1.0, 0.1)}
@@ -232,7 +232,7 @@ def test_duplicates_are_of_one_owner_and_one_time() -> None:
     assert rate("duplicate", [item(1, "I ran"), item(2, "I ran", status=ItemStatus.DELETED)]) == 0.0
 
 
-def test_near_duplicates_go_by_cosine_but_not_over_numbers_names_and_negations() -> None:
+async def test_near_duplicates_go_by_cosine_but_not_over_numbers_names_and_negations() -> None:
     texts = [
         "Ana bought a red bicycle in the market last week",
         "Ana has bought a red bicycle in the market last week",
@@ -245,7 +245,7 @@ def test_near_duplicates_go_by_cosine_but_not_over_numbers_names_and_negations()
         async with open_agent(path=":memory:", design="verbatim") as agent:
             return audit(memory, now=NOW, vectors=await item_vectors(memory, agent.embedder))
 
-    report = asyncio.run(run())
+    report = await run()
     assert [one.ids for one in report.findings if one.measure == "duplicate"] == [
         ("mem_1", "mem_0")
     ]
@@ -421,7 +421,7 @@ def test_a_missing_store_and_an_unknown_user_are_faults(store: Path, tmp_path: P
     )
 
 
-def test_the_op_mix_is_that_of_the_whole_journal() -> None:
+async def test_the_op_mix_is_that_of_the_whole_journal() -> None:
     async def counts() -> dict[str, int]:
         async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
             one = await agent.memory.add("a canoe")
@@ -429,4 +429,4 @@ def test_the_op_mix_is_that_of_the_whole_journal() -> None:
             await agent.memory.delete(one.id)
             return await op_mix(agent.bank.rows())
 
-    assert asyncio.run(counts()) == {"ADD": 1, "UPDATE": 1, "DELETE": 1, "NOOP": 0, "REJECTED": 0}
+    assert await counts() == {"ADD": 1, "UPDATE": 1, "DELETE": 1, "NOOP": 0, "REJECTED": 0}

@@ -96,7 +96,7 @@ def played(
     return asyncio.run(run())
 
 
-def made(**changes: object) -> list[Demonstration]:
+async def made(**changes: object) -> list[Demonstration]:
     async def run() -> list[Demonstration]:
         async with open_agent(
             path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
@@ -104,7 +104,7 @@ def made(**changes: object) -> list[Demonstration]:
             env = synthetic("tiny", sessions=4)
             return await demonstrations(env, agent, indexes=range(3), **changes)  # type: ignore[arg-type]
 
-    return asyncio.run(run())
+    return await run()
 
 
 # -- the oracle ------------------------------------------------------------------------
@@ -358,10 +358,10 @@ def test_a_text_that_is_no_note_says_nothing() -> None:
 # -- demonstrations --------------------------------------------------------------------
 
 
-def test_demonstrations_are_reproducible_and_right_whatever_was_played() -> None:
-    assert made(noise=0.3) == made(noise=0.3)
-    assert made(noise=0.3, seed=1) != made(noise=0.3)
-    for one in made(noise=1.0):
+async def test_demonstrations_are_reproducible_and_right_whatever_was_played() -> None:
+    assert await made(noise=0.3) == await made(noise=0.3)
+    assert await made(noise=0.3, seed=1) != await made(noise=0.3)
+    for one in await made(noise=1.0):
         assert one.role in (Role.EXTRACTOR, Role.MANAGER)
         reply = json.loads(one.reply)
         assert set(reply) == {"facts" if one.role is Role.EXTRACTOR else "ops"}
@@ -370,26 +370,28 @@ def test_demonstrations_are_reproducible_and_right_whatever_was_played() -> None
         assert chat[-1]["content"] == one.reply
 
 
-def test_answers_are_demonstrated_when_asked_for() -> None:
-    found = made(noise=0.0, roles=frozenset((Role.ANSWERER,)))
+async def test_answers_are_demonstrated_when_asked_for() -> None:
+    found = await made(noise=0.0, roles=frozenset((Role.ANSWERER,)))
     assert found and {one.role for one in found} == {Role.ANSWERER}
     assert any(not json.loads(one.reply)["abstain"] for one in found)
     assert len(list(lines_of(found))) == 3 * len(found)
 
 
-def test_only_questions_of_the_kinds_asked_for_are_demonstrated() -> None:
+async def test_only_questions_of_the_kinds_asked_for_are_demonstrated() -> None:
     env, roles = synthetic("tiny", sessions=4), frozenset((Role.ANSWERER,))
     kinds = [
         probe.ask for index in range(3) for probe in env.truth(env.episode("train", index)).probes
     ]
-    assert len(made(noise=0.0, roles=roles)) == len(kinds)
+    assert len(await made(noise=0.0, roles=roles)) == len(kinds)
     for asks in (("now",), ("now", "who")):
         assert 0 < sum(kind in asks for kind in kinds) < len(kinds)
-        assert len(made(noise=0.0, roles=roles, asks=asks)) == sum(kind in asks for kind in kinds)
+        assert len(await made(noise=0.0, roles=roles, asks=asks)) == sum(
+            kind in asks for kind in kinds
+        )
 
 
-def test_in_brief_an_entry_begins_with_its_source_and_an_update_writes_its_fact() -> None:
-    replies = [json.loads(one.reply) for one in made(noise=0.0)]
+async def test_in_brief_an_entry_begins_with_its_source_and_an_update_writes_its_fact() -> None:
+    replies = [json.loads(one.reply) for one in await made(noise=0.0)]
     facts = [fact for reply in replies for fact in reply.get("facts", ())]
     ops = [op for reply in replies for op in reply.get("ops", ())]
     assert facts and {tuple(fact) for fact in facts} == {("source", "text")}
@@ -429,10 +431,10 @@ def test_the_command_writes_chats_as_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["validation", "test"])
-def test_other_splits_are_demonstrated_in_their_own_names(part: Part) -> None:
+async def test_other_splits_are_demonstrated_in_their_own_names(part: Part) -> None:
     env = synthetic("tiny", sessions=4)
     names = {person.name for person in env.lexicon(part).people}
-    found = [json.loads(one.reply) for one in made(split=part, noise=0.0)]
+    found = [json.loads(one.reply) for one in await made(split=part, noise=0.0)]
     facts = [fact["text"] for reply in found for fact in reply.get("facts", ())]
     assert facts and all(any(text.startswith(name) for name in names) for text in facts)
 
@@ -464,8 +466,10 @@ def write_observed(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_observed_facts_become_replies_under_the_names_shown(design: str, tmp_path: Path) -> None:
-    found = asyncio.run(locomo_demonstrations(write_observed(tmp_path / "x.json"), design=design))
+async def test_observed_facts_become_replies_under_the_names_shown(
+    design: str, tmp_path: Path
+) -> None:
+    found = await locomo_demonstrations(write_observed(tmp_path / "x.json"), design=design)
     assert (found.facts, found.left_out) == (2, 1)
     replies = [json.loads(one.reply)["facts"] for one in found.demonstrations]
     assert [len(facts) for facts in replies] == [1, 1]
@@ -479,16 +483,16 @@ def test_observed_facts_become_replies_under_the_names_shown(design: str, tmp_pa
         assert shown and shown[-1].startswith((f"[{source}] ", f"{source} "))
 
 
-def test_designs_that_ask_no_model_and_missing_files_are_refused(tmp_path: Path) -> None:
+async def test_designs_that_ask_no_model_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="asks no model for facts"):
-        asyncio.run(locomo_demonstrations(write_observed(tmp_path / "x.json"), design="verbatim"))
+        await locomo_demonstrations(write_observed(tmp_path / "x.json"), design="verbatim")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EnvironmentFault, match=r"no \.json file"):
-        asyncio.run(locomo_demonstrations(tmp_path / "empty"))
+        await locomo_demonstrations(tmp_path / "empty")
 
 
-def test_the_users_own_locomo_gives_demonstrations(locomo_dir: Path) -> None:
+async def test_the_users_own_locomo_gives_demonstrations(locomo_dir: Path) -> None:
     path = sorted(locomo_dir.glob("conv-*.json"))[0]
-    found = asyncio.run(locomo_demonstrations(path))
+    found = await locomo_demonstrations(path)
     assert found.facts > 100 and found.left_out < found.facts // 20
     assert len(found.demonstrations) > 40

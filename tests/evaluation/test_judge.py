@@ -4,7 +4,6 @@ failed instead of taking it for an answer.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,9 +36,9 @@ def is_strict(text: str) -> bool:
     return "exactly" in text
 
 
-def judged(score: Score, model: FunctionModel, folder: Path) -> tuple[Score, int]:
-    found, judging = asyncio.run(
-        judge_scores({"a": [score]}, config=judge_config("judge"), model=model, folder=folder)
+async def judged(score: Score, model: FunctionModel, folder: Path) -> tuple[Score, int]:
+    found, judging = await judge_scores(
+        {"a": [score]}, config=judge_config("judge"), model=model, folder=folder
     )
     return found["a"][0], judging.failed
 
@@ -80,7 +79,7 @@ def test_only_a_plain_verdict_is_one(text: str, verdict: bool | None) -> None:
     assert read_reply(text) is verdict
 
 
-def test_failures_are_counted_never_kept_and_asked_again(tmp_path: Path) -> None:
+async def test_failures_are_counted_never_kept_and_asked_again(tmp_path: Path) -> None:
     score = Score(
         episode_id="e",
         probes=(
@@ -95,7 +94,7 @@ def test_failures_are_counted_never_kept_and_asked_again(tmp_path: Path) -> None
             raise ModelUnavailable("down")
         return "no idea" if "Q2" in text else '{"correct": true}'
 
-    found, failed = judged(score, FunctionModel(moody), tmp_path)
+    found, failed = await judged(score, FunctionModel(moody), tmp_path)
     assert failed == 2
     assert [probe.judged for probe in found.probes] == [
         {"lenient": True, "strict": True},
@@ -107,12 +106,12 @@ def test_failures_are_counted_never_kept_and_asked_again(tmp_path: Path) -> None
         asked.append(str(request))
         return '{"correct": false}'
 
-    found, failed = judged(score, FunctionModel(steady), tmp_path)
+    found, failed = await judged(score, FunctionModel(steady), tmp_path)
     assert failed == 0 and len(asked) == 2 and all("Q2" in text for text in asked)
     assert [probe.judged["strict"] for probe in found.probes] == [True, False]
 
 
-def test_abstentions_are_wrong_without_a_call_and_unanswerable_questions_are_not_judged(
+async def test_abstentions_are_wrong_without_a_call_and_unanswerable_questions_are_not_judged(
     tmp_path: Path,
 ) -> None:
     def never(request: object) -> str:
@@ -123,23 +122,25 @@ def test_abstentions_are_wrong_without_a_call_and_unanswerable_questions_are_not
         ProbeScore(probe_id="2", question="Q", unanswerable=True, answer="something"),
         ProbeScore(probe_id="3", question="Q", gold=("a",), failure="down"),
     )
-    found, failed = judged(Score(episode_id="e", probes=probes), FunctionModel(never), tmp_path)
+    found, failed = await judged(
+        Score(episode_id="e", probes=probes), FunctionModel(never), tmp_path
+    )
     assert failed == 0
     assert [probe.judged for probe in found.probes] == [{"lenient": False, "strict": False}, {}, {}]
 
 
-def test_a_verdict_that_was_cut_off_is_asked_again(tmp_path: Path) -> None:
+async def test_a_verdict_that_was_cut_off_is_asked_again(tmp_path: Path) -> None:
     score = Score(
         episode_id="e",
         probes=(ProbeScore(probe_id="1", question="Q\u2028", gold=("a",), answer="a"),),
     )
     right = FunctionModel(lambda request: '{"correct": true}')
-    judged(score, right, tmp_path)
+    await judged(score, right, tmp_path)
     path = tmp_path / FILE
     assert len(read_verdicts(path)) == 2
     path.write_bytes(path.read_bytes()[:-20])
     assert len(read_verdicts(path)) == 1
-    judged(score, right, tmp_path)
+    await judged(score, right, tmp_path)
     assert len(read_verdicts(path)) == 2
 
 

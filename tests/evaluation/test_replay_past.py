@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def replayed(
+async def replayed(
     path: Path,
     session: str,
     *,
@@ -51,7 +51,7 @@ def replayed(
         async with open_agent(path=path, design=design, read_only=True) as agent:
             return await replay(await past_session(agent, session), forced=forced, questions=ask)
 
-    return asyncio.run(run())
+    return await run()
 
 
 def run(*words: object) -> Result:
@@ -59,14 +59,16 @@ def run(*words: object) -> Result:
 
 
 @pytest.mark.parametrize("session", ["1", "2", "3", "4", "5", "2024-03-09"])
-def test_a_session_heard_again_as_it_was_leaves_the_same_memory(session: str, store: Path) -> None:
-    report = replayed(store, session)
+async def test_a_session_heard_again_as_it_was_leaves_the_same_memory(
+    session: str, store: Path
+) -> None:
+    report = await replayed(store, session)
     assert report.difference.empty and report.failure is None
     assert report.ops_replayed == report.ops_as_it_was
     assert report.ops_replayed["ADD"] > 0
 
 
-def test_the_memory_before_a_session_is_the_one_after_the_session_before(store: Path) -> None:
+async def test_the_memory_before_a_session_is_the_one_after_the_session_before(store: Path) -> None:
     async def digests() -> tuple[list[str], list[str], list[int]]:
         async with open_agent(path=store, design="verbatim", read_only=True) as agent:
             past = [await past_session(agent, str(number)) for number in range(1, 6)]
@@ -77,13 +79,13 @@ def test_the_memory_before_a_session_is_the_one_after_the_session_before(store: 
                 [one.number for one in past],
             )
 
-    before, after, numbers = asyncio.run(digests())
+    before, after, numbers = await digests()
     assert before == [EMPTY.digest, *after[:-1]] and numbers == [1, 2, 3, 4, 5]
 
 
-def test_forced_to_noop_the_session_leaves_nothing_but_its_turns(store: Path) -> None:
+async def test_forced_to_noop_the_session_leaves_nothing_but_its_turns(store: Path) -> None:
     asked = "What is Ravi's cat called?"
-    report = replayed(store, "2", forced="NOOP", ask=(asked,))
+    report = await replayed(store, "2", forced="NOOP", ask=(asked,))
     added = {one.id for one in report.difference.removed}
     assert len(added) == report.ops_as_it_was["ADD"] and not report.difference.added
     assert report.ops_replayed == {"ADD": 0, "UPDATE": 0, "DELETE": 0, "NOOP": 12, "REJECTED": 0}
@@ -93,25 +95,25 @@ def test_forced_to_noop_the_session_leaves_nothing_but_its_turns(store: Path) ->
     assert compared.as_it_was.evidence[0].turn_id == "2024-02-03:3"
 
 
-def test_forced_to_add_what_was_an_update_becomes_an_item_of_its_own(store: Path) -> None:
-    report = replayed(store, "3", forced="ADD")
+async def test_forced_to_add_what_was_an_update_becomes_an_item_of_its_own(store: Path) -> None:
+    report = await replayed(store, "3", forced="ADD")
     assert report.ops_as_it_was["UPDATE"] == 1 and report.ops_replayed["UPDATE"] == 0
     assert report.ops_replayed["ADD"] > report.ops_as_it_was["ADD"]
     ((corrected, wrong),) = report.difference.changed
     assert corrected.id == wrong.id and corrected.version == 2 and wrong.version == 1
 
 
-def test_the_facts_of_a_forced_rerun_are_those_the_journal_recorded(store: Path) -> None:
+async def test_the_facts_of_a_forced_rerun_are_those_the_journal_recorded(store: Path) -> None:
     async def facts() -> tuple[int, int]:
         async with open_agent(path=store, design="verbatim", read_only=True) as agent:
             past = await past_session(agent, "3")
             return len(recorded_facts(past)), len(past.session.turns)
 
-    assert asyncio.run(facts()) == (12, 12)
+    assert await facts() == (12, 12)
 
 
-def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path) -> None:
-    first = replayed(store, "1", forced="NOOP").difference.removed[0]
+async def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path) -> None:
+    first = (await replayed(store, "1", forced="NOOP")).difference.removed[0]
     turn = "2024-02-03:1"
     given: Forced = (
         (
@@ -121,7 +123,7 @@ def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path)
             Noop(),
         ),
     )
-    report = replayed(store, "2", forced=given, ask=("What does Ravi keep on the roof?",))
+    report = await replayed(store, "2", forced=given, ask=("What does Ravi keep on the roof?",))
     assert [one.reason for one in report.rejected] == [RejectReason.UNKNOWN_ID]
     assert [one.text for one in report.difference.added] == ["Ravi keeps bees on the roof"]
     assert first.id in {one.id for one in report.difference.removed}
@@ -129,10 +131,10 @@ def test_ops_given_one_by_one_may_change_any_item_and_are_validated(store: Path)
         "bees" in report.answers[0].replayed.text and "bees" not in report.answers[0].as_it_was.text
     )
     with pytest.raises(EnvironmentFault, match="cuts the session into 2"):
-        replayed(store, "2", forced=(*given, (), ()))
+        await replayed(store, "2", forced=(*given, (), ()))
 
 
-def test_another_design_hears_the_session_with_its_own_model(tmp_path: Path) -> None:
+async def test_another_design_hears_the_session_with_its_own_model(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     sessions = [
         Session(
@@ -161,7 +163,7 @@ def test_another_design_hears_the_session_with_its_own_model(tmp_path: Path) -> 
             assert {request.role for request in model.requests} == {Role.EXTRACTOR, Role.MANAGER}
             return report
 
-    report = asyncio.run(heard())
+    report = await heard()
     assert report.design == "memory_r2_brief" and not report.forced
     assert [one.text for one in report.difference.added] == ["Ana owns two boats"]
     assert [one.text for one in report.difference.removed] == ["My boat number 2 is called Tern2."]
@@ -193,10 +195,10 @@ def test_what_happened_between_a_session_and_the_next_is_no_part_of_it(tmp_path:
     assert all(report.difference.empty for report in asyncio.run(story()))
 
 
-def test_sessions_that_cannot_be_replayed_are_named(store: Path) -> None:
+async def test_sessions_that_cannot_be_replayed_are_named(store: Path) -> None:
     for name in ("0", "6", "nowhere"):
         with pytest.raises(EnvironmentFault, match="this memory has heard 5: 2024-01-14"):
-            replayed(store, name)
+            await replayed(store, name)
 
 
 # -- the command -----------------------------------------------------------------------

@@ -9,7 +9,6 @@ full --log-cli-level=INFO` on this file.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import logging
@@ -195,15 +194,15 @@ def settings_file(server: ScriptedServer, folder: Path) -> str:
     return str(settings)
 
 
-def test_a_conversation_becomes_a_graph_whose_walks_are_told(
+async def test_a_conversation_becomes_a_graph_whose_walks_are_told(
     server: ScriptedServer, tmp_path: Path, locomo_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("MEMAGENT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
     talk = conversation(locomo_dir)
-    stats, answers, calls = asyncio.run(
-        played(server, tmp_path / "memory.db", talk, sessions=5, questions=3)
+    stats, answers, calls = await played(
+        server, tmp_path / "memory.db", talk, sessions=5, questions=3
     )
 
     assert all(2 <= count <= 3 for count in calls), "segment and relate, at times judge"
@@ -249,12 +248,12 @@ def test_a_conversation_becomes_a_graph_whose_walks_are_told(
     assert "edges between events" in table and "told more than once" in table
 
 
-def test_the_same_conversation_gives_the_same_graph(
+async def test_the_same_conversation_gives_the_same_graph(
     server: ScriptedServer, tmp_path: Path, locomo_dir: Path
 ) -> None:
     talk = conversation(locomo_dir)
     runs = [
-        asyncio.run(played(server, tmp_path / f"{number}.db", talk, sessions=2, questions=1))
+        await played(server, tmp_path / f"{number}.db", talk, sessions=2, questions=1)
         for number in range(2)
     ]
     assert runs[0][0] == runs[1][0] and runs[0][2] == runs[1][2]
@@ -262,10 +261,12 @@ def test_the_same_conversation_gives_the_same_graph(
 
 
 @pytest.mark.full
-def test_the_whole_conversation(server: ScriptedServer, tmp_path: Path, locomo_dir: Path) -> None:
+async def test_the_whole_conversation(
+    server: ScriptedServer, tmp_path: Path, locomo_dir: Path
+) -> None:
     talk = conversation(locomo_dir)
-    stats, answers, calls = asyncio.run(
-        played(server, tmp_path / "memory.db", talk, sessions=None, questions=40)
+    stats, answers, calls = await played(
+        server, tmp_path / "memory.db", talk, sessions=None, questions=40
     )
     assert stats.sessions == len(talk.sessions) and stats.merged_events > 0
     walked = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -52,11 +51,11 @@ def test_the_package_installs_and_is_found_by_name(tmp_path: Path) -> None:
     assert "I painted the fence." in quote
 
 
-def test_it_keeps_the_promises_of_a_design(monkeypatch: object) -> None:
+async def test_it_keeps_the_promises_of_a_design(monkeypatch: object) -> None:
     sys.path.insert(0, str(EXAMPLE))
     try:
         from memagent_diary import DESIGN  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
-        asyncio.run(check_design(DESIGN, lambda: ScriptedModel([])))  # pyright: ignore[reportUnknownArgumentType]
+        await check_design(DESIGN, lambda: ScriptedModel([]))  # pyright: ignore[reportUnknownArgumentType]
     finally:
         sys.path.remove(str(EXAMPLE))

@@ -95,7 +95,7 @@ def test_the_table_of_the_documentation_is_what_the_kit_finds() -> None:
     assert broken == DEVIATIONS
 
 
-def test_the_kit_finds_a_store_that_forgets_and_one_that_mixes_labels() -> None:
+async def test_the_kit_finds_a_store_that_forgets_and_one_that_mixes_labels() -> None:
     class Forgetful(InMemoryStore):
         def _apply_put_ops(self, put_ops: Any) -> None:
             super()._apply_put_ops({place: op for place, op in put_ops.items() if len(op.key) > 1})
@@ -113,7 +113,7 @@ def test_the_kit_finds_a_store_that_forgets_and_one_that_mixes_labels() -> None:
 
     for broken in (Forgetful, Joined):
         with pytest.raises(AssertionError, match="promises are broken"):
-            asyncio.run(check_langgraph_store(lambda kind=broken: kind(), searches=False))
+            await check_langgraph_store(lambda kind=broken: kind(), searches=False)
 
 
 # -- namespaces and users --------------------------------------------------------------
@@ -203,23 +203,20 @@ def test_a_sweep_deletes_what_has_expired(agent: Agent) -> None:
     assert (store.sweep_ttl(), store.sweep_ttl()) == (1, 0)
 
 
-def test_a_store_over_an_async_agent_serves_coroutines() -> None:
-    async def run() -> None:
-        async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
-            store = MemoryStore(agent, fields=["text"])
-            await store.aput(("a",), "k", {"text": "green tea", "other": "coffee"})
-            [found] = await store.asearch(("a",), query="green tea")
-            assert found.score is not None and await store.aget(("a",), "nothing") is None
-            with pytest.raises(StoreError, match="await the asynchronous methods"):
-                store.get(("a",), "k")
-
-    asyncio.run(run())
+async def test_a_store_over_an_async_agent_serves_coroutines() -> None:
+    async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
+        store = MemoryStore(agent, fields=["text"])
+        await store.aput(("a",), "k", {"text": "green tea", "other": "coffee"})
+        [found] = await store.asearch(("a",), query="green tea")
+        assert found.score is not None and await store.aget(("a",), "nothing") is None
+        with pytest.raises(StoreError, match="await the asynchronous methods"):
+            store.get(("a",), "k")
 
 
 # -- graphs ----------------------------------------------------------------------------
 
 
-def test_a_compiled_graph_takes_the_store_in_both_colours(agent: Agent) -> None:
+async def test_a_compiled_graph_takes_the_store_in_both_colours(agent: Agent) -> None:
     store = MemoryStore(agent)
 
     def write(state: MessagesState) -> dict[str, Any]:
@@ -237,7 +234,7 @@ def test_a_compiled_graph_takes_the_store_in_both_colours(agent: Agent) -> None:
     builder.add_edge("write", "read")
     builder.add_edge("read", END)
     graph = builder.compile(store=store)
-    result = asyncio.run(graph.ainvoke({"messages": [HumanMessage("I am Ana")]}))
+    result = await graph.ainvoke({"messages": [HumanMessage("I am Ana")]})
     assert result["messages"][-1].text == "I am Ana"
 
 
@@ -292,7 +289,7 @@ def test_recalled_words_stay_between_their_tags(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ours", "langgraph's"])
-def test_tools_keep_change_find_and_delete_notes(agent: Agent, kind: str) -> None:
+async def test_tools_keep_change_find_and_delete_notes(agent: Agent, kind: str) -> None:
     store: BaseStore = MemoryStore(agent) if kind == "ours" else InMemoryStore(index=INDEX)
     manage = create_manage_memory_tool(("notes", "ana"), store=store)
     search = create_search_memory_tool(("notes", "ana"), store=store)
@@ -306,11 +303,11 @@ def test_tools_keep_change_find_and_delete_notes(agent: Agent, kind: str) -> Non
         manage.invoke({"action": "update", "id": key, "content": "Ana likes black tea"})
         == f"updated memory {key}"
     )
-    found = json.loads(asyncio.run(search.ainvoke({"query": "tea", "limit": 5})))
+    found = json.loads(await search.ainvoke({"query": "tea", "limit": 5}))
     assert [(one["key"], one["value"]["content"]) for one in found] == [
         (key, "Ana likes black tea")
     ]
-    assert asyncio.run(manage.ainvoke({"action": "delete", "id": key})) == f"deleted memory {key}"
+    assert await manage.ainvoke({"action": "delete", "id": key}) == f"deleted memory {key}"
     assert json.loads(search.invoke({"query": "tea"})) == []
     assert "there is no memory" in manage.invoke({"action": "update", "id": key, "content": "x"})
 
@@ -348,23 +345,23 @@ def test_a_namespace_is_filled_from_the_runs_configuration_and_not_by_the_model(
 # -- the mirror ------------------------------------------------------------------------
 
 
-def test_a_mirror_shows_the_memory_in_another_store_and_follows_it(agent: Agent) -> None:
+async def test_a_mirror_shows_the_memory_in_another_store_and_follows_it(agent: Agent) -> None:
     place = InMemoryStore(index=INDEX)
     mirror = StoreMirror(place, ("memories", "ana"))
     tea = agent.memory.add("Ana drinks green tea", subject="Ana", tags=["drink"])
     dog = agent.memory.add("Rex is a dog", metadata={"n": 1})
     MemoryStore(agent).put(("notes",), "k", {"text": "a document is not mirrored"})
-    report = asyncio.run(mirror.sync(agent))
+    report = await mirror.sync(agent)
     assert (report.written, report.removed, report.unchanged) == (2, 0, 0)
-    hits = asyncio.run(mirror.search("green tea"))
+    hits = await mirror.search("green tea")
     assert hits[0].item is not None and hits[0].item == agent.memory.get(tea.id) and len(hits) == 2
     agent.memory.update(tea.id, "Ana drinks black tea")
     agent.memory.delete(dog.id)
-    report = asyncio.run(mirror.sync(agent))
+    report = await mirror.sync(agent)
     assert (report.written, report.removed, report.unchanged) == (1, 1, 0)
-    assert asyncio.run(mirror.get(dog.id)) is None
-    assert cast("Any", asyncio.run(mirror.get(tea.id))).text == "Ana drinks black tea"
-    assert asyncio.run(mirror.sync(agent)).unchanged == 1
+    assert await mirror.get(dog.id) is None
+    assert cast("Any", await mirror.get(tea.id)).text == "Ana drinks black tea"
+    assert (await mirror.sync(agent)).unchanged == 1
     with pytest.raises(InputError):
         StoreMirror(MemoryStore(agent), ("memories",))
 

@@ -46,99 +46,82 @@ async def subprocess(path: Path, *options: str) -> AsyncGenerator[Tools]:
         yield Tools(client)
 
 
-def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
-    async def run() -> None:
-        async with in_process() as tools:
-            assert sorted(await tools.names()) == sorted([*READING, "add", "forget", "undo"])
-            tea = await tools("add", text="Ana drinks green tea", subject="Ana")
-            await tools("add", text="Rex is allergic to chicken")
-            assert tea["trust"] == "assistant", "what a model adds is not the user's own word"
-            assert (await tools("search", query="green tea", k=1))["memories"][0]["id"] == tea["id"]
-            answer = await tools("ask", question="What is Rex allergic to?")
-            assert "chicken" in answer["text"] and answer["citations"][0]["quote"]
-            await tools("forget", memory_id=tea["id"])
-            assert [one["text"] for one in (await tools("list"))["memories"]] == [
-                "Rex is allergic to chicken"
-            ]
-            undone = await tools("undo")
-            assert undone["memories"] == [tea["id"]]
-            changes = (await tools("history", memory_id=tea["id"]))["changes"]
-            assert [(one["change"], one["text"]) for one in changes] == [
-                ("ADD", "Ana drinks green tea"), ("DELETE", None), ("UNDO", "Ana drinks green tea"),
-            ]  # fmt: skip
-
-    asyncio.run(run())
+async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
+    async with in_process() as tools:
+        assert sorted(await tools.names()) == sorted([*READING, "add", "forget", "undo"])
+        tea = await tools("add", text="Ana drinks green tea", subject="Ana")
+        await tools("add", text="Rex is allergic to chicken")
+        assert tea["trust"] == "assistant", "what a model adds is not the user's own word"
+        assert (await tools("search", query="green tea", k=1))["memories"][0]["id"] == tea["id"]
+        answer = await tools("ask", question="What is Rex allergic to?")
+        assert "chicken" in answer["text"] and answer["citations"][0]["quote"]
+        await tools("forget", memory_id=tea["id"])
+        assert [one["text"] for one in (await tools("list"))["memories"]] == [
+            "Rex is allergic to chicken"
+        ]
+        undone = await tools("undo")
+        assert undone["memories"] == [tea["id"]]
+        changes = (await tools("history", memory_id=tea["id"]))["changes"]
+        assert [(one["change"], one["text"]) for one in changes] == [
+            ("ADD", "Ana drinks green tea"), ("DELETE", None), ("UNDO", "Ana drinks green tea"),
+        ]  # fmt: skip
 
 
-def test_pages_go_on_after_the_one_they_ended_at_was_deleted() -> None:
-    async def run() -> None:
-        async with in_process() as tools:
-            ids = [(await tools("add", text=f"memory number {at}"))["id"] for at in range(7)]
-            first = await tools("list", limit=3)
-            await tools("forget", memory_id=first["memories"][-1]["id"])
-            second = await tools("list", limit=3, cursor=first["next_cursor"])
-            third = await tools("list", limit=3, cursor=second["next_cursor"])
-            assert [one["id"] for page in (first, second, third) for one in page["memories"]] == ids
-            assert third["next_cursor"] is None
-
-    asyncio.run(run())
+async def test_pages_go_on_after_the_one_they_ended_at_was_deleted() -> None:
+    async with in_process() as tools:
+        ids = [(await tools("add", text=f"memory number {at}"))["id"] for at in range(7)]
+        first = await tools("list", limit=3)
+        await tools("forget", memory_id=first["memories"][-1]["id"])
+        second = await tools("list", limit=3, cursor=first["next_cursor"])
+        third = await tools("list", limit=3, cursor=second["next_cursor"])
+        assert [one["id"] for page in (first, second, third) for one in page["memories"]] == ids
+        assert third["next_cursor"] is None
 
 
-def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with in_process(tmp_path / "m.db") as tools:
-            await tools("add", text="Ana drinks green tea")
-            async with subprocess(tmp_path / "m.db", "--user", "ana", "--read-only") as reader:
-                assert sorted(await reader.names()) == sorted(READING), (
-                    "beside the process that writes"
-                )
-                assert len((await reader("list"))["memories"]) == 1
-                assert "Unknown tool" in await reader("add", text="x")
-
-    asyncio.run(run())
+async def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
+    async with in_process(tmp_path / "m.db") as tools:
+        await tools("add", text="Ana drinks green tea")
+        async with subprocess(tmp_path / "m.db", "--user", "ana", "--read-only") as reader:
+            assert sorted(await reader.names()) == sorted(READING), "beside the process that writes"
+            assert len((await reader("list"))["memories"]) == 1
+            assert "Unknown tool" in await reader("add", text="x")
 
 
-def test_a_subprocess_serves_the_user_it_was_started_for(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with subprocess(tmp_path / "m.db", "--user", "ana") as tools:
-            added = await tools(
-                "add", text="Ana drinks green tea", user_id="bo", user="bo", scope={"user_id": "bo"}
-            )
-            assert added["text"] == "Ana drinks green tea"
-            assert len((await tools("list", user_id="bo"))["memories"]) == 1
-        with_store = open_store(path=tmp_path / "m.db", embedder="hashing")
-        assert [scope.user_id for scope in await with_store.journal.scopes()] == ["ana"]
-        with_store.close()
-
-    asyncio.run(run())
+async def test_a_subprocess_serves_the_user_it_was_started_for(tmp_path: Path) -> None:
+    async with subprocess(tmp_path / "m.db", "--user", "ana") as tools:
+        added = await tools(
+            "add", text="Ana drinks green tea", user_id="bo", user="bo", scope={"user_id": "bo"}
+        )
+        assert added["text"] == "Ana drinks green tea"
+        assert len((await tools("list", user_id="bo"))["memories"]) == 1
+    with_store = open_store(path=tmp_path / "m.db", embedder="hashing")
+    assert [scope.user_id for scope in await with_store.journal.scopes()] == ["ana"]
+    with_store.close()
 
 
-def test_http_on_the_loopback_serves_several_clients_and_refuses_foreign_hosts() -> None:
-    async def run() -> None:
-        listening = bound_socket("127.0.0.1:0")
-        port = listening.getsockname()[1]
-        async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
-            serving = asyncio.create_task(serve_http(agent, listening))
-            try:
-                url = f"http://127.0.0.1:{port}/mcp"
-                async with mcp.Client(url) as one, mcp.Client(url) as other:
-                    await asyncio.gather(
-                        *(
-                            Tools(client)("add", text=f"memory {at}")
-                            for at, client in enumerate((one, other))
-                        )
+async def test_http_on_the_loopback_serves_several_clients_and_refuses_foreign_hosts() -> None:
+    listening = bound_socket("127.0.0.1:0")
+    port = listening.getsockname()[1]
+    async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
+        serving = asyncio.create_task(serve_http(agent, listening))
+        try:
+            url = f"http://127.0.0.1:{port}/mcp"
+            async with mcp.Client(url) as one, mcp.Client(url) as other:
+                await asyncio.gather(
+                    *(
+                        Tools(client)("add", text=f"memory {at}")
+                        for at, client in enumerate((one, other))
                     )
-                    assert len((await Tools(other)("list"))["memories"]) == 2
-                assert b" 421 " in await _raw(port, host="evil.example.org")
-                assert b" 403 " in await _raw(
-                    port, host=f"127.0.0.1:{port}", origin="http://evil.example.org"
                 )
-            finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
-                listening.close()
-
-    asyncio.run(run())
+                assert len((await Tools(other)("list"))["memories"]) == 2
+            assert b" 421 " in await _raw(port, host="evil.example.org")
+            assert b" 403 " in await _raw(
+                port, host=f"127.0.0.1:{port}", origin="http://evil.example.org"
+            )
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            listening.close()
 
 
 async def _raw(port: int, *, host: str, origin: str | None = None) -> bytes:
@@ -162,35 +145,32 @@ async def _raw(port: int, *, host: str, origin: str | None = None) -> bytes:
     return line
 
 
-def test_the_user_of_a_request_comes_from_its_connection() -> None:
-    async def run() -> None:
-        store = open_store(path=":memory:", embedder="hashing")
-        agents = {name: store.agent(Scope(user_id=name)) for name in ("ana", "bo")}
-        server = build_mcp_server(lambda request: agents[request.headers["x-authenticated-user"]])
-        import httpx2
-        import uvicorn
+async def test_the_user_of_a_request_comes_from_its_connection() -> None:
+    store = open_store(path=":memory:", embedder="hashing")
+    agents = {name: store.agent(Scope(user_id=name)) for name in ("ana", "bo")}
+    server = build_mcp_server(lambda request: agents[request.headers["x-authenticated-user"]])
+    import httpx2
+    import uvicorn
 
-        listening = bound_socket("127.0.0.1:0")
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        web = uvicorn.Server(
-            uvicorn.Config(server.streamable_http_app(), log_level="error", access_log=False)
-        )
-        serving = asyncio.create_task(web.serve(sockets=[listening]))
-        try:
-            for name in ("ana", "bo"):
-                http = httpx2.AsyncClient(headers={"x-authenticated-user": name})
-                async with http, mcp.Client(_http(url, http)) as client:
-                    await Tools(client)("add", text=f"a note of {name}", user_id="ana")
-                    assert [one["text"] for one in (await Tools(client)("list"))["memories"]] == [
-                        f"a note of {name}"
-                    ]
-        finally:
-            web.should_exit = True
-            await serving
-            listening.close()
-            store.close()
-
-    asyncio.run(run())
+    listening = bound_socket("127.0.0.1:0")
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+    web = uvicorn.Server(
+        uvicorn.Config(server.streamable_http_app(), log_level="error", access_log=False)
+    )
+    serving = asyncio.create_task(web.serve(sockets=[listening]))
+    try:
+        for name in ("ana", "bo"):
+            http = httpx2.AsyncClient(headers={"x-authenticated-user": name})
+            async with http, mcp.Client(_http(url, http)) as client:
+                await Tools(client)("add", text=f"a note of {name}", user_id="ana")
+                assert [one["text"] for one in (await Tools(client)("list"))["memories"]] == [
+                    f"a note of {name}"
+                ]
+    finally:
+        web.should_exit = True
+        await serving
+        listening.close()
+        store.close()
 
 
 def _http(url: str, client: Any) -> Any:
@@ -223,81 +203,77 @@ def test_a_taken_port_is_told_in_one_line() -> None:
             bound_socket(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
-def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path) -> None:
+async def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path: Path) -> None:
     """Foreign ids, cursors and commits, made-up ones, and arguments that name another user."""
     dice = random.Random(11)
 
-    async def run() -> None:
-        store = open_store(path=tmp_path / "m.db", embedder="hashing")
-        mine, theirs = (store.agent(Scope(user_id=name)) for name in ("ana", "bo"))
-        for at in range(10):
-            await mine.memory.add(f"Ana's note {at}", id=f"mine{at}")
-            await theirs.memory.add(f"{SECRET} {at}", id=f"theirs{at}")
-        kept = await theirs.memory.get_all()
-        ids = [
-            *(item.id for item in kept),
-            "mine3",
-            "missing",
-            "' OR 1=1 --",
-            "*",
-            "bo\x1ftheirs1",
-            "\ud800",
-        ]
-        cursors = [
-            base64.urlsafe_b64encode(json.dumps(one).encode()).decode()
-            for one in [*ids, 5, None, {}]
-        ]
-        cursors += ["", "!", "x" * 3_000]
-        forged = [
-            {},
-            {"user_id": "bo"},
-            {"user": "bo", "scope": "bo"},
-            {"where": {"user_id": "bo"}},
-        ]
-        async with mcp.Client(build_mcp_server(mine)) as client:
-            tools = Tools(client)
-            told: dict[str, set[str]] = {}
-            answered = 0
-            for _ in range(calls(2_000)):
-                extra = dice.choice(forged)
-                one = dice.choice(ids)
-                match dice.randrange(7):
-                    case 0 | 1:
-                        answer = await tools("history", memory_id=one, **extra)
-                        if one.startswith("theirs") or one == "missing":
-                            told.setdefault("history", set()).add(json.dumps(answer))
-                    case 2:
-                        answer = await tools("forget", memory_id=one, **extra)
-                        if one.startswith("theirs") or one == "missing":
-                            told.setdefault("forget", set()).add(json.dumps(answer))
-                    case 3:
-                        answer = await tools(
-                            "list",
-                            limit=dice.choice([1, 200]),
-                            cursor=dice.choice(cursors),
-                            **extra,
-                        )
-                    case 4:
-                        answer = await tools(
-                            "search",
-                            query=dice.choice([SECRET, "note", one]),
-                            k=dice.choice([1, 50]),
-                            **extra,
-                        )
-                    case 5:
-                        answer = await tools(
-                            "undo", commit_id=dice.choice(["c3", "c99", *ids]), **extra
-                        )
-                    case _:
-                        answer = await tools("add", text=f"note {dice.random()}", **extra)
-                assert SECRET not in json.dumps(answer)
-                answered += isinstance(answer, dict)
-            assert answered > 500, "calls must get answers, or the run is vacuous"
-            assert {name: len(words) for name, words in told.items()} == {
-                "history": 1,
-                "forget": 1,
-            }, "foreign and missing are alike"
-        assert await theirs.memory.get_all() == kept
-        store.close()
-
-    asyncio.run(run())
+    store = open_store(path=tmp_path / "m.db", embedder="hashing")
+    mine, theirs = (store.agent(Scope(user_id=name)) for name in ("ana", "bo"))
+    for at in range(10):
+        await mine.memory.add(f"Ana's note {at}", id=f"mine{at}")
+        await theirs.memory.add(f"{SECRET} {at}", id=f"theirs{at}")
+    kept = await theirs.memory.get_all()
+    ids = [
+        *(item.id for item in kept),
+        "mine3",
+        "missing",
+        "' OR 1=1 --",
+        "*",
+        "bo\x1ftheirs1",
+        "\ud800",
+    ]
+    cursors = [
+        base64.urlsafe_b64encode(json.dumps(one).encode()).decode() for one in [*ids, 5, None, {}]
+    ]
+    cursors += ["", "!", "x" * 3_000]
+    forged = [
+        {},
+        {"user_id": "bo"},
+        {"user": "bo", "scope": "bo"},
+        {"where": {"user_id": "bo"}},
+    ]
+    async with mcp.Client(build_mcp_server(mine)) as client:
+        tools = Tools(client)
+        told: dict[str, set[str]] = {}
+        answered = 0
+        for _ in range(calls(2_000)):
+            extra = dice.choice(forged)
+            one = dice.choice(ids)
+            match dice.randrange(7):
+                case 0 | 1:
+                    answer = await tools("history", memory_id=one, **extra)
+                    if one.startswith("theirs") or one == "missing":
+                        told.setdefault("history", set()).add(json.dumps(answer))
+                case 2:
+                    answer = await tools("forget", memory_id=one, **extra)
+                    if one.startswith("theirs") or one == "missing":
+                        told.setdefault("forget", set()).add(json.dumps(answer))
+                case 3:
+                    answer = await tools(
+                        "list",
+                        limit=dice.choice([1, 200]),
+                        cursor=dice.choice(cursors),
+                        **extra,
+                    )
+                case 4:
+                    answer = await tools(
+                        "search",
+                        query=dice.choice([SECRET, "note", one]),
+                        k=dice.choice([1, 50]),
+                        **extra,
+                    )
+                case 5:
+                    answer = await tools(
+                        "undo", commit_id=dice.choice(["c3", "c99", *ids]), **extra
+                    )
+                case _:
+                    answer = await tools("add", text=f"note {dice.random()}", **extra)
+            assert SECRET not in json.dumps(answer)
+            answered += isinstance(answer, dict)
+        assert answered > 500, "calls must get answers, or the run is vacuous"
+        assert {name: len(words) for name, words in told.items()} == {
+            "history": 1,
+            "forget": 1,
+        }, "foreign and missing are alike"
+    assert await theirs.memory.get_all() == kept
+    store.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import random
@@ -378,17 +377,12 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
     assert shown > 1_000
 
 
-def test_the_asynchronous_memory_is_the_same_one() -> None:
-    async def run() -> None:
-        async with AsyncMemory(":memory:", embedder="hashing") as memory:
-            key = (await memory.add("Ana drinks tea", user_id="ana", infer=False))["results"][0][
-                "id"
-            ]
-            assert (await memory.search("tea", filters=ANA))["results"][0]["id"] == key
-            await memory.delete_all(user_id="ana")
-            assert await memory.get(key) is None
-
-    asyncio.run(run())
+async def test_the_asynchronous_memory_is_the_same_one() -> None:
+    async with AsyncMemory(":memory:", embedder="hashing") as memory:
+        key = (await memory.add("Ana drinks tea", user_id="ana", infer=False))["results"][0]["id"]
+        assert (await memory.search("tea", filters=ANA))["results"][0]["id"] == key
+        await memory.delete_all(user_id="ana")
+        assert await memory.get(key) is None
     verbs = (
         "add",
         "search",
@@ -498,7 +492,7 @@ def json_export(file: Path, *, lines: bool) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "json", "lines"])
-def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
+async def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
     tmp_path: Path, kind: str
 ) -> None:
     match kind:
@@ -518,7 +512,7 @@ def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
         finally:
             store.close()
 
-    first, second = asyncio.run(take())
+    first, second = await take()
     assert (first.found, first.imported, first.skipped, first.refused, first.users) == (
         4,
         2,

@@ -4,7 +4,6 @@ OpenAI-compatible server on loopback.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import re
@@ -144,100 +143,90 @@ async def link_the_two(agent: object) -> None:
 
 
 @pytest.mark.parametrize("graph", [True, False], ids=["graph on", "graph off"])
-def test_a_contradiction_without_a_shared_word_is_reached_by_an_edge(
+async def test_a_contradiction_without_a_shared_word_is_reached_by_an_edge(
     server: ScriptedServer, tmp_path: Path, graph: bool
 ) -> None:
-    async def story() -> None:
-        design = replace(MEMORY_R2, relate=replace(MEMORY_R2.relate, graph=graph))
-        async with open_agent(
-            path=tmp_path / "memory.db", design=design, settings=settings_for(server)
-        ) as agent:
-            first, second = sessions()
-            await agent.remember(first)
-            await link_the_two(agent)
-            (chunk,) = (await agent.remember(second)).chunks
-            updated = [applied.item_id for applied in chunk.applied if applied.op.op == "UPDATE"]
-            stale = [item for item in agent.bank.state.active() if item.text == STALE]
-            assert bool(updated) == graph
-            assert bool(stale) != graph
-            if graph:
-                versions = agent.bank.state.versions(updated[0] or "")
-                assert [item.text for item in versions] == [
-                    STALE,
-                    "Ana spent every weekend out on the water until she sold her yacht.",
-                ]
-                assert set(versions[-1].source_turn_ids) == {"D1:1", "D2:1"}
-
-    asyncio.run(story())
+    design = replace(MEMORY_R2, relate=replace(MEMORY_R2.relate, graph=graph))
+    async with open_agent(
+        path=tmp_path / "memory.db", design=design, settings=settings_for(server)
+    ) as agent:
+        first, second = sessions()
+        await agent.remember(first)
+        await link_the_two(agent)
+        (chunk,) = (await agent.remember(second)).chunks
+        updated = [applied.item_id for applied in chunk.applied if applied.op.op == "UPDATE"]
+        stale = [item for item in agent.bank.state.active() if item.text == STALE]
+        assert bool(updated) == graph
+        assert bool(stale) != graph
+        if graph:
+            versions = agent.bank.state.versions(updated[0] or "")
+            assert [item.text for item in versions] == [
+                STALE,
+                "Ana spent every weekend out on the water until she sold her yacht.",
+            ]
+            assert set(versions[-1].source_turn_ids) == {"D1:1", "D2:1"}
 
 
 @pytest.mark.parametrize("design", [MEMORY_R1, MEMORY_R2], ids=lambda design: design.name)
-def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
+async def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
     server: ScriptedServer, tmp_path: Path, design: object
 ) -> None:
-    async def story() -> None:
-        async with open_agent(
-            path=tmp_path / "memory.db", design=design, settings=settings_for(server)
-        ) as agent:  # type: ignore[arg-type]
-            reports = [await agent.remember(session) for session in sessions()]
-            before = agent.snapshot()
-            commits = [
-                row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)
-            ]
-            told = [
-                (len(chunk.applied), len(chunk.rejected))
-                for report in reports
-                for chunk in report.chunks
-            ]
-            assert told == [(len(commit.ops), len(commit.rejected)) for commit in commits]
-            reasons = {one.reason for commit in commits for one in commit.rejected}
-            assert {RejectReason.UNKNOWN_ID, RejectReason.UNKNOWN_OP} <= reasons
-            assert all(one.detail or one.raw for commit in commits for one in commit.rejected)
-            assert all(commit.source.response_ids for commit in commits)
-            usage = reports[0].usage + reports[1].usage
-            assert usage.calls == len(server.requests)
-            assert usage.prompt_tokens > 100
-            assert usage.cost_usd == pytest.approx(
-                usage.prompt_tokens * 1e-6 + usage.completion_tokens * 2e-6
-            )
+    async with open_agent(
+        path=tmp_path / "memory.db", design=design, settings=settings_for(server)
+    ) as agent:  # type: ignore[arg-type]
+        reports = [await agent.remember(session) for session in sessions()]
+        before = agent.snapshot()
+        commits = [row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)]
+        told = [
+            (len(chunk.applied), len(chunk.rejected))
+            for report in reports
+            for chunk in report.chunks
+        ]
+        assert told == [(len(commit.ops), len(commit.rejected)) for commit in commits]
+        reasons = {one.reason for commit in commits for one in commit.rejected}
+        assert {RejectReason.UNKNOWN_ID, RejectReason.UNKNOWN_OP} <= reasons
+        assert all(one.detail or one.raw for commit in commits for one in commit.rejected)
+        assert all(commit.source.response_ids for commit in commits)
+        usage = reports[0].usage + reports[1].usage
+        assert usage.calls == len(server.requests)
+        assert usage.prompt_tokens > 100
+        assert usage.cost_usd == pytest.approx(
+            usage.prompt_tokens * 1e-6 + usage.completion_tokens * 2e-6
+        )
 
-            answer = await agent.ask("Where does Ana spend her weekends?")
-            assert answer.verdict is Verdict.SUPPORTED
-            assert answer.citations[0].turn_id in {"D1:1", "D1:2", "D2:1"}
-            assert answer.usage.cost_usd
+        answer = await agent.ask("Where does Ana spend her weekends?")
+        assert answer.verdict is Verdict.SUPPORTED
+        assert answer.citations[0].turn_id in {"D1:1", "D1:2", "D2:1"}
+        assert answer.usage.cost_usd
 
-            sold = next(
-                item for item in agent.bank.state.active() if item.text == "Ana sold her yacht."
-            )
-            assert sold.valid is not None
-            assert sold.valid.start is not None
-            assert sold.valid.start.date().isoformat() == "2024-04-29"
-            assert [entry.op.op for entry in await agent.memory.history(sold.id) if entry.op] == [
-                "ADD"
-            ]
+        sold = next(
+            item for item in agent.bank.state.active() if item.text == "Ana sold her yacht."
+        )
+        assert sold.valid is not None
+        assert sold.valid.start is not None
+        assert sold.valid.start.date().isoformat() == "2024-04-29"
+        assert [entry.op.op for entry in await agent.memory.history(sold.id) if entry.op] == ["ADD"]
 
-            past = await agent.memory.as_of(AsOf.model_validate({"said": "2024-04-01"}))
-            assert {item.text for item in await past.get_all()} == {STALE, "Ana bought the yacht."}
-            undone = await agent.memory.undo()
-            assert undone.undoes == commits[-1].id
-            change = await agent.memory.diff(before)
-            assert [item.id for item in change.removed] == [sold.id]
-            await agent.memory.undo(undone.id)
-            assert agent.snapshot() == before
+        past = await agent.memory.as_of(AsOf.model_validate({"said": "2024-04-01"}))
+        assert {item.text for item in await past.get_all()} == {STALE, "Ana bought the yacht."}
+        undone = await agent.memory.undo()
+        assert undone.undoes == commits[-1].id
+        change = await agent.memory.diff(before)
+        assert [item.id for item in change.removed] == [sold.id]
+        await agent.memory.undo(undone.id)
+        assert agent.snapshot() == before
 
-            written = await agent.memory.export(tmp_path / "all.jsonl")
-        async with open_agent(
-            path=tmp_path / "other.db", design=design, settings=settings_for(server)
-        ) as other:  # type: ignore[arg-type]
-            read = await other.memory.import_(tmp_path / "all.jsonl")
-            assert read.digest == written.digest == other.snapshot().digest == before.digest
-            assert [entry.commit_id for entry in await other.memory.history(sold.id)] == [
-                commits[-1].id,
-                undone.id,
-                f"c{read.rows}",
-            ]
-
-    asyncio.run(story())
+        written = await agent.memory.export(tmp_path / "all.jsonl")
+    async with open_agent(
+        path=tmp_path / "other.db", design=design, settings=settings_for(server)
+    ) as other:  # type: ignore[arg-type]
+        read = await other.memory.import_(tmp_path / "all.jsonl")
+        assert read.digest == written.digest == other.snapshot().digest == before.digest
+        assert [entry.commit_id for entry in await other.memory.history(sold.id)] == [
+            commits[-1].id,
+            undone.id,
+            f"c{read.rows}",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +241,7 @@ def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
     ],
     ids=["429", "500", "503", "truncated", "dropped", "misshapen"],
 )
-def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(
+async def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(
     tmp_path: Path, fault: Reply
 ) -> None:
     async def story() -> None:
@@ -288,10 +277,10 @@ def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(
                 assert again.op_counts["ADD"] == 2
                 assert await agent.unfinished() == []
 
-    asyncio.run(story())
+    await story()
 
 
-def test_events_can_be_changed_by_ops(server: ScriptedServer, tmp_path: Path) -> None:
+async def test_events_can_be_changed_by_ops(server: ScriptedServer, tmp_path: Path) -> None:
     async def story() -> None:
         def ending(body: Body, index: int) -> Reply:
             system, user = prompt_of(body)
@@ -334,4 +323,4 @@ def test_events_can_be_changed_by_ops(server: ScriptedServer, tmp_path: Path) ->
         commits = [row.entry async for row in agent.bank.rows() if isinstance(row.entry, Commit)]  # type: ignore[attr-defined]
         return commits[-1]
 
-    asyncio.run(story())
+    await story()

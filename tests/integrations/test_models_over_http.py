@@ -602,7 +602,7 @@ def test_retries_ride_out_a_rate_limit_and_a_failure_and_the_budget_counts_each_
     assert len(server.requests) == 4
 
 
-def test_one_model_serves_several_event_loops_in_turn() -> None:
+async def test_one_model_serves_several_event_loops_in_turn() -> None:
     with ScriptedServer(lambda body, index: f"answer {index}") as server:
         model = LiteLLMModel("openai/test-model", api_base=server.url, api_key=KEY)
 
@@ -611,7 +611,7 @@ def test_one_model_serves_several_event_loops_in_turn() -> None:
             await model.aclose()
             return text
 
-        assert [asyncio.run(once()) for _ in range(3)] == ["answer 0", "answer 1", "answer 2"]
+        assert [await once() for _ in range(3)] == ["answer 0", "answer 1", "answer 2"]
 
 
 # Settings

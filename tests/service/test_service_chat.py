@@ -219,7 +219,7 @@ def test_etags_guard_edits(place: str) -> None:
         )
 
 
-def test_the_client_tries_again_with_the_same_key_and_tells_when_nobody_answers() -> None:
+async def test_the_client_tries_again_with_the_same_key_and_tells_when_nobody_answers() -> None:
     seen: list[str] = []
 
     def flaky(request: httpx.Request) -> httpx.Response:
@@ -231,13 +231,8 @@ def test_the_client_tries_again_with_the_same_key_and_tells_when_nobody_answers(
             return httpx.Response(503, content=problem.model_dump_json())
         return httpx.Response(200, json={"hits": []})
 
-    async def search() -> None:
-        async with AsyncClient(
-            "http://127.0.0.1:1", transport=httpx.MockTransport(flaky)
-        ) as client:
-            assert await client.search("x") == []
-
-    asyncio.run(search())
+    async with AsyncClient("http://127.0.0.1:1", transport=httpx.MockTransport(flaky)) as client:
+        assert await client.search("x") == []
     assert len(seen) == 3 and len(set(seen)) == 1
     with (
         Client("http://127.0.0.1:9", attempts=1) as client,

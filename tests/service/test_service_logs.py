@@ -4,7 +4,6 @@ model, and not one word of anybody.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -277,23 +276,18 @@ def test_the_labels_of_models_are_bounded_whatever_providers_call_themselves() -
     assert values['role="answerer",model="other",outcome="ok"'] == 100 - MOST_MODELS + 3
 
 
-def test_a_metered_model_is_a_model_and_a_stream_that_is_given_up_is_counted() -> None:
-    asyncio.run(
-        check_chat_model(
-            lambda: MeteredModel(FunctionModel(lambda _: "a few words"), ModelFigures())
-        )
+async def test_a_metered_model_is_a_model_and_a_stream_that_is_given_up_is_counted() -> None:
+    await check_chat_model(
+        lambda: MeteredModel(FunctionModel(lambda _: "a few words"), ModelFigures())
     )
     figures = ModelFigures()
 
-    async def leave() -> None:
-        stream = MeteredModel(FunctionModel(lambda _: "a few words"), figures).stream(
-            ModelRequest(role=Role.ANSWERER, messages=(Message(role="user", content="x"),))
-        )
-        async for _ in stream:
-            break
-        await aclose_stream(stream)
-
-    asyncio.run(leave())
+    stream = MeteredModel(FunctionModel(lambda _: "a few words"), figures).stream(
+        ModelRequest(role=Role.ANSWERER, messages=(Message(role="user", content="x"),))
+    )
+    async for _ in stream:
+        break
+    await aclose_stream(stream)
     labels = [
         labels
         for name, _, rows in figures.series()

@@ -67,7 +67,7 @@ def keys(served: Served) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serves(
+async def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serves(
     mode: str,
 ) -> None:
     async def run(url: str) -> None:
@@ -83,7 +83,7 @@ def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serv
             assert (await tools("undo"))["memories"] == [added["id"]]
 
     with serving() as running, running.http() as http:
-        asyncio.run(run(running.url))
+        await run(running.url)
         assert [item["text"] for item in http.get("/v1/memories").json()["items"]] == [
             "Ana drinks green tea"
         ]
@@ -91,7 +91,7 @@ def test_without_keys_the_local_user_has_every_tool_on_the_memory_that_rest_serv
         assert 'memagent_requests_total{method="POST",route="/mcp",status="200"}' in series
 
 
-def test_two_users_at_once_reach_their_own_memory_alone(
+async def test_two_users_at_once_reach_their_own_memory_alone(
     served: Served, keys: dict[str, str]
 ) -> None:
     """Foreign ids, cursors, session ids and names of users, over both handshakes, at the same time."""
@@ -135,14 +135,14 @@ def test_two_users_at_once_reach_their_own_memory_alone(
         ]
         return await asyncio.gather(*(as_user(*one, seed) for seed, one in enumerate(users)))
 
-    assert min(asyncio.run(run())) > 10, "calls must get answers, or the run is vacuous"
+    assert min(await run()) > 10, "calls must get answers, or the run is vacuous"
     for user, key in keys.items():
         with served.http(key) as http:
             ids = {item["id"] for item in http.get("/v1/memories").json()["items"]}
         assert ids == {f"{user}-{number}" for number in range(5)}
 
 
-def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_one(
+async def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_one(
     served: Served, keys: dict[str, str]
 ) -> None:
     with served.http(keys["ann"], **HEADERS) as http:
@@ -158,7 +158,7 @@ def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_one(
         async with connected(served.url, unbound, **{"X-User-Id": "ann"}) as tools:
             return await tools("search", query="heliotrope")
 
-    assert len(asyncio.run(run())["memories"]) == 5
+    assert len((await run())["memories"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_one(
         (["chat"], ["ask"]),
     ],
 )
-def test_a_key_is_offered_the_tools_its_scopes_allow_and_can_call_no_other(
+async def test_a_key_is_offered_the_tools_its_scopes_allow_and_can_call_no_other(
     served: Served, keys: dict[str, str], scopes: list[str], tools: list[str]
 ) -> None:
     key = served.key("ann", *scopes)
@@ -190,7 +190,7 @@ def test_a_key_is_offered_the_tools_its_scopes_allow_and_can_call_no_other(
 
     with served.http(keys["ann"]) as http:
         before = http.get("/v1/oplog?limit=1000").json()
-        asyncio.run(run())
+        await run()
         assert http.get("/v1/oplog?limit=1000").json() == before
 
 
@@ -200,39 +200,31 @@ def test_a_key_without_any_such_scope_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_key_revoked_in_the_middle_is_refused_at_once(
+async def test_a_key_revoked_in_the_middle_is_refused_at_once(
     served: Served, keys: dict[str, str], mode: str
 ) -> None:
     key = served.key("ann", "memory:read")
 
-    async def run() -> None:
-        async with connected(served.url, key, mode=mode) as tools:
-            assert (await tools("list", limit=1))["memories"]
-            served.service.keys.revoke(key.split("_")[1], at=served.service.store.clock())
-            served.service.keys._read_at = float("-inf")  # pyright: ignore[reportPrivateUsage]
-            with pytest.raises(Exception, match="error response"):
-                await tools("list", limit=1)
-
-    asyncio.run(run())
+    async with connected(served.url, key, mode=mode) as tools:
+        assert (await tools("list", limit=1))["memories"]
+        served.service.keys.revoke(key.split("_")[1], at=served.service.store.clock())
+        served.service.keys._read_at = float("-inf")  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(Exception, match="error response"):
+            await tools("list", limit=1)
     with served.http(key, **HEADERS) as http:
         answer = http.post("/mcp", json=LIST)
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
-def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_headers(
+async def test_agent_and_run_name_another_memory_of_the_same_user_in_the_query_or_by_headers(
     served: Served,
 ) -> None:
     key = served.key("eve")
 
-    async def run() -> None:
-        async with connected(
-            served.url, key, **{"X-Agent-Id": "helper", "X-Run-Id": "r1"}
-        ) as tools:
-            await tools("add", text="Eve is planning a surprise")
-        async with connected(served.url, key) as tools:
-            assert (await tools("list"))["memories"] == []
-
-    asyncio.run(run())
+    async with connected(served.url, key, **{"X-Agent-Id": "helper", "X-Run-Id": "r1"}) as tools:
+        await tools("add", text="Eve is planning a surprise")
+    async with connected(served.url, key) as tools:
+        assert (await tools("list"))["memories"] == []
     with served.http(key, **HEADERS) as http:
         named = {"agent_id": "helper", "run_id": "r1"}
         assert len(http.get("/v1/memories", params=named).json()["items"]) == 1
@@ -261,7 +253,7 @@ def test_without_a_key_foreign_hosts_origins_and_proxies_are_refused(
         assert http.post("/mcp", json=LIST, headers=headers).status_code in (401, 421)
 
 
-def test_rate_size_and_number_in_flight_are_limited_as_for_rest() -> None:
+async def test_rate_size_and_number_in_flight_are_limited_as_for_rest() -> None:
     class Slow:
         async def complete(self, request: ModelRequest) -> ModelResponse:
             await asyncio.sleep(0.4)
@@ -296,7 +288,7 @@ def test_rate_size_and_number_in_flight_are_limited_as_for_rest() -> None:
     with serving(settings=settings, model=Slow(), design="add_only") as running:
         with running.http() as http:
             http.post("/v1/memories", json={"text": "x marks the spot"})
-        assert asyncio.run(crowd(running.url)) == [200, 200, 503, 503]
+        assert await crowd(running.url) == [200, 200, 503, 503]
 
 
 def test_there_are_no_streams_that_hold_a_place(served: Served, keys: dict[str, str]) -> None:
@@ -346,7 +338,9 @@ def test_without_the_extra_the_service_starts_and_mcp_says_what_is_missing(
         assert http.post("/v1/memories", json={"text": "all else works"}).status_code == 201
 
 
-def test_mcp_is_loaded_at_the_first_request_and_stops_with_the_service(tmp_path: Path) -> None:
+async def test_mcp_is_loaded_at_the_first_request_and_stops_with_the_service(
+    tmp_path: Path,
+) -> None:
     code = "import sys, memagent.service.app as app; app.create_app(); print('mcp' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
@@ -358,7 +352,7 @@ def test_mcp_is_loaded_at_the_first_request_and_stops_with_the_service(tmp_path:
             await tools("add", text="Ana drinks green tea")
 
     with served_process(tmp_path / "memory.db", "--embedder", "hashing") as (process, url):
-        asyncio.run(run(url))
+        await run(url)
         process.terminate()
         assert process.wait(60) == 0
 

@@ -70,7 +70,7 @@ def test_the_same_request_again_has_one_effect_and_the_first_answer(place: str) 
         ("POST", "/v1/snapshots", {"name": "now"}),
     ],
 )
-def test_sixteen_at_once_have_one_effect(
+async def test_sixteen_at_once_have_one_effect(
     place: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     async def sixteen(url: str) -> list[httpx.Response]:
@@ -83,7 +83,7 @@ def test_sixteen_at_once_have_one_effect(
 
     with serving(place) as running, running.http() as http:
         http.post("/v1/memories", json={"text": "the old one", "id": "old"})
-        answers = asyncio.run(sixteen(running.url))
+        answers = await sixteen(running.url)
         done = [answer for answer in answers if answer.is_success]
         assert done and len({answer.content for answer in done}) == 1
         refused = {answer.json()["code"] for answer in answers if not answer.is_success}
@@ -97,7 +97,7 @@ def test_sixteen_at_once_have_one_effect(
         assert len(kinds) == (1 if "snapshots" in path else 2), kinds
 
 
-def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:
+async def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:
     with serving(place) as running, running.http() as http:
         for user in ("ann", "bob"):
             for key in ("old", "new"):
@@ -108,12 +108,12 @@ def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:
                 )
                 assert added.is_success
         make_older(place, days=8)
-        assert asyncio.run(running.service.prune()) == 4
+        assert await running.service.prune() == 4
         assert http.post(
             "/v1/memories?user_id=ann", json={"text": "more"}, headers={"Idempotency-Key": "x"}
         ).is_success
         make_older(place, days=6)
-        assert asyncio.run(running.service.prune()) == 0
+        assert await running.service.prune() == 0
         assert len(kept_responses(place)) == 1
 
 

@@ -225,10 +225,10 @@ def test_the_client_has_every_verb_of_the_memory_with_its_parameters() -> None:
     assert {name for name in vars(SyncMemory) if not name.startswith("_")} <= verbs
 
 
-def test_the_asynchronous_client_is_the_same(served: Served) -> None:
+async def test_the_asynchronous_client_is_the_same(served: Served) -> None:
     async def talk() -> list[str]:
         async with AsyncClient(served.url, user_id="async") as client:
             await asyncio.gather(*(client.memory.add(f"fact {number}") for number in range(20)))
             return [item.text for item in await client.memory.get_all()]
 
-    assert sorted(asyncio.run(talk())) == sorted(f"fact {number}" for number in range(20))
+    assert sorted(await talk()) == sorted(f"fact {number}" for number in range(20))

@@ -72,9 +72,9 @@ async def remember_and_ask(**options: Any) -> None:
         assert MARKER in answer.text and answer.citations
 
 
-def test_a_remembered_session_and_an_answer_are_two_trees() -> None:
+async def test_a_remembered_session_and_an_answer_are_two_trees() -> None:
     with traced() as seen:
-        asyncio.run(remember_and_ask())
+        await remember_and_ask()
     remembered, asked = seen.tree()
     chat = ["chat big-model"]
     assert remembered == [
@@ -89,9 +89,9 @@ def test_a_remembered_session_and_an_answer_are_two_trees() -> None:
     assert not any(failed(span) for span in seen.spans)
 
 
-def test_spans_tell_operations_models_tokens_and_cost_by_the_conventions() -> None:
+async def test_spans_tell_operations_models_tokens_and_cost_by_the_conventions() -> None:
     with traced() as seen:
-        asyncio.run(remember_and_ask())
+        await remember_and_ask()
     told = attributes(seen.one("upsert_memory"))
     assert told["gen_ai.operation.name"] == "upsert_memory"
     assert told["gen_ai.memory.record.count"] == 2 and told["memagent.chunks"] == 1
@@ -119,7 +119,7 @@ def test_spans_tell_operations_models_tokens_and_cost_by_the_conventions() -> No
     assert attributes(seen.one("search_memory"))["gen_ai.memory.record.count"] == 2
 
 
-def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
+async def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
     async def run() -> None:
         async with open_agent(path=":memory:", embedder="hashing") as agent:
             memory = agent.memory
@@ -134,7 +134,7 @@ def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
             await memory.reset(user_id="default")
 
     with traced() as seen:
-        asyncio.run(run())
+        await run()
     told = [
         (
             span.name,
@@ -154,7 +154,7 @@ def test_direct_verbs_are_spans_with_how_many_memories_they_touched() -> None:
 
 
 @pytest.mark.parametrize("retried", [False, True], ids=["at-once", "after-retries"])
-def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: bool) -> None:
+async def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: bool) -> None:
     failure: ModelError = (
         ModelUnavailable(f"no {MARKER} today") if retried else ModelTimeout(f"no {MARKER} today")
     )
@@ -174,7 +174,7 @@ def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: 
         assert broken.remaining == (0 if retried else 4)
 
     with traced() as seen:
-        asyncio.run(run())
+        await run()
     for name in ("upsert_memory", "extract", "invoke_agent memagent", "answer"):
         assert failed(seen.one(name)), name
         assert attributes(seen.one(name))["error.type"] == type(failure).__name__
@@ -187,12 +187,12 @@ def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(retried: 
     assert MARKER not in seen.json
 
 
-def test_no_span_tells_a_word_unless_the_agent_was_told_to() -> None:
+async def test_no_span_tells_a_word_unless_the_agent_was_told_to() -> None:
     with traced() as silent:
-        asyncio.run(remember_and_ask())
+        await remember_and_ask()
     assert len(silent.spans) == 12 and MARKER not in silent.json and "rain" not in silent.json
     with traced() as telling:
-        asyncio.run(_with_content())
+        await _with_content()
     chat = attributes(telling.named("chat big-model")[0])
     assert MARKER in chat["gen_ai.input.messages"] and MARKER in chat["gen_ai.output.messages"]
     searched = attributes(telling.named("search_memory")[0])
@@ -217,7 +217,7 @@ async def _with_content() -> None:
         await agent.memory.add(f"a {MARKER}")
 
 
-def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
+async def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
     async def run(*, leave: bool) -> None:
         async with open_agent(
             path=":memory:", embedder="hashing", model=model(), design="memory_r2"
@@ -230,7 +230,7 @@ def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
             await steps.aclose()  # type: ignore[attr-defined]
 
     with traced() as seen:
-        asyncio.run(run(leave=False))
+        await run(leave=False)
         assert seen.tree()[-1] == [
             "invoke_agent memagent",
             ["search_memory"],
@@ -238,7 +238,7 @@ def test_a_streamed_answer_is_one_tree_even_when_the_listener_leaves() -> None:
         ]
         assert attributes(seen.one("invoke_agent memagent"))["memagent.citations"] == 1
         seen.exporter.clear()
-        asyncio.run(run(leave=True))
+        await run(leave=True)
         assert not failed(seen.one("invoke_agent memagent"))
 
 
@@ -252,13 +252,13 @@ def test_a_span_of_the_program_is_the_parent_across_threads() -> None:
         assert seen.tree() == [["program", ["create_memory"]], ["search_memory"]]
 
 
-def test_a_traced_model_is_a_model() -> None:
+async def test_a_traced_model_is_a_model() -> None:
     with traced() as seen:
-        asyncio.run(check_chat_model(lambda: TracedModel(FunctionModel(lambda _: "a few words"))))
+        await check_chat_model(lambda: TracedModel(FunctionModel(lambda _: "a few words")))
         assert {one.name for one in seen.spans} == {"chat"}
 
 
-def test_roles_name_their_own_models() -> None:
+async def test_roles_name_their_own_models() -> None:
     class Named(FunctionModel):
         def __init__(self, name: str, answer: Callable[[ModelRequest], str]) -> None:
             super().__init__(answer)
@@ -277,7 +277,7 @@ def test_roles_name_their_own_models() -> None:
             await agent.remember(SESSION)
 
     with traced() as seen:
-        asyncio.run(run())
+        await run()
     small, plain = attributes(seen.one("chat small")), attributes(seen.one("chat plain"))
     assert (small["gen_ai.provider.name"], plain["gen_ai.provider.name"]) == (
         "ollama_chat",

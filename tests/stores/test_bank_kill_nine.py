@@ -10,7 +10,6 @@ event graph hold what the journal holds, and unfinished sessions are finished by
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -199,7 +198,7 @@ async def _check_projections(agent: AsyncAgent) -> None:
 
 
 @pytest.mark.timeout(60 + 5 * CYCLES)
-def test_no_kill_loses_or_tears_anything_in_a_memory(
+async def test_no_kill_loses_or_tears_anything_in_a_memory(
     server: CrashServer, new_place: Callable[[], str], tmp_path: Path
 ) -> None:
     rng = random.Random(3)
@@ -228,7 +227,7 @@ def test_no_kill_loses_or_tears_anything_in_a_memory(
         if death.killed and point is not None:
             hit.add(point)
         steps += truth.learn(death)
-        asyncio.run(truth.check())
+        await truth.check()
         again = server.run("bank_workloads:digest_of", path=truth.place)
         assert again.trace == ""
         assert json.loads(again.said[0]) == [truth.head, truth.digests[truth.head]]
@@ -258,7 +257,7 @@ def test_the_bank_names_its_crash_points() -> None:
         ("bank.appended", 3, 3),
     ],
 )
-def test_a_session_cut_off_anywhere_ends_as_if_nothing_had_happened(
+async def test_a_session_cut_off_anywhere_ends_as_if_nothing_had_happened(
     server: CrashServer, place: str, point: str, visit: int, stored: int
 ) -> None:
     death = server.run("bank_workloads:remember_one", point=point, visit=visit, path=place)
@@ -282,10 +281,10 @@ def test_a_session_cut_off_anywhere_ends_as_if_nothing_had_happened(
         store.close()
         return agent.snapshot().digest
 
-    assert asyncio.run(finish()) == asyncio.run(whole())
+    assert await finish() == await whole()
 
 
-def test_work_in_the_background_survives_a_kill(server: CrashServer, place: str) -> None:
+async def test_work_in_the_background_survives_a_kill(server: CrashServer, place: str) -> None:
     death = server.run("bank_workloads:die_with_work_in_the_background", path=place)
     assert (death.said, death.killed, death.trace) == (["back"], True, "")
 
@@ -300,5 +299,5 @@ def test_work_in_the_background_survives_a_kill(server: CrashServer, place: str)
         assert "kettle" in (await agent.search("kettle", k=1))[0].text
 
     store = open_store(path=place, embedder="hashing", check_embedder=False)
-    asyncio.run(finish(store))
+    await finish(store)
     store.close()

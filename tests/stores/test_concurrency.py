@@ -78,7 +78,7 @@ def in_threads(work: Callable[[int], None]) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def replayed(path: str | Path) -> tuple[str, list[JournalRow]]:
+async def replayed(path: str | Path) -> tuple[str, list[JournalRow]]:
     """Digest and rows of a memory rebuilt from its journal, whose hashes are checked."""
 
     async def rebuild() -> tuple[str, list[JournalRow]]:
@@ -90,7 +90,7 @@ def replayed(path: str | Path) -> tuple[str, list[JournalRow]]:
         store.close()
         return state.digest(), rows
 
-    return asyncio.run(rebuild())
+    return await rebuild()
 
 
 def added(rows: list[JournalRow]) -> Counter[str]:
@@ -102,7 +102,7 @@ def added(rows: list[JournalRow]) -> Counter[str]:
 # -- threads ---------------------------------------------------------------------------
 
 
-def test_eight_threads_share_one_agent(place: str) -> None:
+async def test_eight_threads_share_one_agent(place: str) -> None:
     told, undone = list[str](), list[str]()
 
     def work(number: int) -> None:
@@ -127,8 +127,8 @@ def test_eight_threads_share_one_agent(place: str) -> None:
 
     with open_agent(place) as agent:
         in_threads(work)
-        assert Counter(told) == added(replayed(place)[1])
-        digest, rows = replayed(place)
+        assert Counter(told) == added((await replayed(place))[1])
+        digest, rows = await replayed(place)
         assert agent.snapshot().digest == digest
         assert sorted(undone) == sorted(
             row.entry.undoes for row in rows if isinstance(row.entry, Commit) and row.entry.undoes
@@ -139,7 +139,7 @@ def test_eight_threads_share_one_agent(place: str) -> None:
         }
 
 
-def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
+async def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
     digests = list[str]()
     done = threading.Barrier(THREADS)
 
@@ -160,7 +160,7 @@ def test_eight_agents_on_one_path_lose_no_write(place: str) -> None:
             assert len(agent.search("agent", k=500)) == THREADS * 14
 
     in_threads(work)
-    digest, rows = replayed(place)
+    digest, rows = await replayed(place)
     assert set(digests) == {digest}
     assert sorted(added(rows).values()) == [1] * THREADS * 14
 
@@ -174,7 +174,7 @@ def test_an_update_that_came_second_is_told_so(place: str) -> None:
         assert one.memory.get(item.id).text == "Ana likes coffee"
 
 
-def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str) -> None:
+async def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str) -> None:
     agent, told, refused = open_agent(place), list[str](), list[str]()
 
     def work(number: int) -> None:
@@ -189,31 +189,31 @@ def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str) -> N
 
     in_threads(work)
     assert refused == ["this agent is closed; open another one"] * THREADS
-    assert Counter(told) == added(replayed(place)[1])
+    assert Counter(told) == added((await replayed(place))[1])
 
 
 # -- event loops -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
-def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
+async def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
     store = open_store(
         path=":memory:" if place == "memory" else tmp_path / "m.db", embedder="hashing"
     )
     bank = store.bank(ANA)
     batch = OpBatch(accepted=(Add(fact=Fact(text="Ana has a key")),))
-    asyncio.run(bank.commit(batch, source=SourceRef()))
+    await bank.commit(batch, source=SourceRef())
     for attempt in (bank.sync, bank.refresh, lambda: bank.commit(batch, source=SourceRef())):
         with pytest.raises(
             WrongLoop, match="'ana' belongs to another event loop; open one agent a loop"
         ):
-            asyncio.run(attempt())
+            await attempt()
     assert len(bank.state.items) == 1
-    assert asyncio.run(store.bank(ANA).get(next(iter(bank.state.items)))).text == "Ana has a key"
+    assert (await store.bank(ANA).get(next(iter(bank.state.items)))).text == "Ana has a key"
     store.close()
 
 
-def test_two_running_loops_get_the_same_answer() -> None:
+async def test_two_running_loops_get_the_same_answer() -> None:
     bank, ready, over = (
         MemoryBank(embedder=HashEmbedder(dim=32)),
         threading.Event(),
@@ -233,19 +233,19 @@ def test_two_running_loops_get_the_same_answer() -> None:
     thread.start()
     ready.wait(10)
     with pytest.raises(WrongLoop):
-        asyncio.run(bank.sync())
+        await bank.sync()
     over.set()
     thread.join(10)
     assert len(bank.state.items) == 1
 
 
-def test_the_agent_works_inside_a_running_loop(tmp_path: Path) -> None:
+async def test_the_agent_works_inside_a_running_loop(tmp_path: Path) -> None:
     async def cell() -> str:
         with open_agent(tmp_path / "m.db") as agent:
             agent.remember("Ana adopted a cat named Miso", at=datetime(2024, 1, 1, tzinfo=UTC))
             return agent.ask("What is the cat's name?").text
 
-    assert "Miso" in asyncio.run(cell())
+    assert "Miso" in await cell()
 
 
 def test_an_agent_called_from_its_own_loop_says_so_instead_of_hanging(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_an_agent_called_from_its_own_loop_says_so_instead_of_hanging(tmp_path: 
 
 
 @needs_fork
-def test_of_three_processes_one_writes_and_the_others_are_told_who(
+async def test_of_three_processes_one_writes_and_the_others_are_told_who(
     server: CrashServer, tmp_path: Path
 ) -> None:
     death = server.run("test_concurrency:three_processes", path=str(tmp_path / "m.db"))
@@ -277,7 +277,7 @@ def test_of_three_processes_one_writes_and_the_others_are_told_who(
         "reads two": 2,
         "exit 0": 3,
     }
-    assert len(replayed(tmp_path / "m.db")[1]) == 2
+    assert len((await replayed(tmp_path / "m.db"))[1]) == 2
 
 
 def three_processes(say: Say, *, path: str) -> None:
@@ -337,7 +337,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 @needs_fork
-def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(
+async def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(
     server: CrashServer, tmp_path: Path
 ) -> None:
     death = server.run("test_concurrency:fork_an_agent", path=str(tmp_path / "m.db"))
@@ -350,7 +350,7 @@ def test_a_forked_child_reads_and_writes_only_once_its_parent_has_closed(
         "child writes",
         "exit 0",
     ]
-    assert sorted(added(replayed(tmp_path / "m.db")[1])) == [
+    assert sorted(added((await replayed(tmp_path / "m.db"))[1])) == [
         "Ana has a key",
         "Bo has a dog",
         "Cy has a cat",
@@ -433,7 +433,7 @@ def fork_amid_work(say: Say, *, path: str) -> None:
         "refresh.begun",
     ],
 )
-def test_ctrl_c_reaches_the_caller_and_tears_nothing(
+async def test_ctrl_c_reaches_the_caller_and_tears_nothing(
     server: CrashServer, tmp_path: Path, point: str
 ) -> None:
     path = tmp_path / "m.db"
@@ -441,7 +441,7 @@ def test_ctrl_c_reaches_the_caller_and_tears_nothing(
     assert death.trace == ""
     assert death.said[:1] == ["interrupted"]
     assert death.said[1] == f"finished {SESSION_TURNS}"
-    digest, rows = replayed(path)
+    digest, rows = await replayed(path)
     assert death.said[2:] == [digest]
     assert sum(added(rows).values()) == SESSION_TURNS + 2
 
@@ -559,7 +559,7 @@ def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> Non
         assert agent.flush() == []
 
 
-def test_work_in_the_background_keeps_its_order(place: str) -> None:
+async def test_work_in_the_background_keeps_its_order(place: str) -> None:
     gate = Gate()
     with open_agent(place, model=gate.model, design="add_only") as agent:
         futures = [
@@ -569,20 +569,20 @@ def test_work_in_the_background_keeps_its_order(place: str) -> None:
         gate.open.set()
         agent.remember("A last thing happened", session_id="s5")
         assert all(not isinstance(future, IngestReport) and future.done() for future in futures)
-        rows = replayed(place)[1]
+        rows = (await replayed(place))[1]
         commits = [row.entry.source.session_id for row in rows if isinstance(row.entry, Commit)]
         assert commits == [f"s{n}" for n in range(6)]
         assert [report.session_id for report in agent.flush()] == [f"s{n}" for n in range(5)]
 
 
-def test_close_waits_for_work_in_the_background(place: str) -> None:
+async def test_close_waits_for_work_in_the_background(place: str) -> None:
     gate = Gate()
     agent = open_agent(place, model=gate.model, design="add_only")
     for n in range(3):
         agent.remember("A thing happened", session_id=f"s{n}", background=True)
     threading.Timer(0.05, gate.open.set).start()
     agent.close()
-    assert sum(added(replayed(place)[1]).values()) == 3
+    assert sum(added((await replayed(place))[1]).values()) == 3
 
 
 def test_what_fails_in_the_background_is_told_and_costs_nothing_else(place: str) -> None:
@@ -622,7 +622,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 @needs_fork
-def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path) -> None:
+async def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     command = [
         sys.executable,
@@ -637,6 +637,6 @@ def test_a_process_that_ends_without_close_loses_nothing(tmp_path: Path) -> None
         command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
-    assert sum(added(replayed(path)[1]).values()) == 5
+    assert sum(added((await replayed(path))[1]).values()) == 5
     with open_agent(path) as agent:
         assert agent.resume() == []

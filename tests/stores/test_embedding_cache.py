@@ -65,10 +65,10 @@ def test_unusable_vectors_are_refused(cache: EmbeddingCache, bad: object) -> Non
     assert cache.get_many("e", ["fine", "bad"]) == {}
 
 
-def test_vectors_are_written_with_a_commit_and_on_closing(place: str) -> None:
+async def test_vectors_are_written_with_a_commit_and_on_closing(place: str) -> None:
     with journal_at(place) as journal, journal_at(place, read_only=True) as reader:
         journal.cache.put_many("e", vectors("a"))
-        asyncio.run(journal.append(ANN, StatsDelta(), expect=0))
+        await journal.append(ANN, StatsDelta(), expect=0)
         assert list(reader.cache.get_many("e", ["a"])) == ["a"]
         journal.cache.put_many("e", vectors("bb", "a"))
         reader.cache.put_many("e", vectors("kept nowhere"))
@@ -79,18 +79,15 @@ def test_vectors_are_written_with_a_commit_and_on_closing(place: str) -> None:
         cache.get_many("e", ["a"])
 
 
-def test_vectors_are_written_even_when_nothing_else_is(place: str) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal, journal_at(place, read_only=True) as reader:
-            for name in ("a", "bb"):
-                journal.cache.put_many("e", vectors(name))
-                for _ in range(100):
-                    if reader.cache.get_many("e", [name]):
-                        break
-                    await asyncio.sleep(0.02)
-                assert list(reader.cache.get_many("e", [name])) == [name]
-
-    asyncio.run(run())
+async def test_vectors_are_written_even_when_nothing_else_is(place: str) -> None:
+    with journal_at(place) as journal, journal_at(place, read_only=True) as reader:
+        for name in ("a", "bb"):
+            journal.cache.put_many("e", vectors(name))
+            for _ in range(100):
+                if reader.cache.get_many("e", [name]):
+                    break
+                await asyncio.sleep(0.02)
+            assert list(reader.cache.get_many("e", [name])) == [name]
 
 
 def test_many_vectors_are_found_in_one_call(place: str) -> None:
@@ -104,16 +101,13 @@ def test_many_vectors_are_found_in_one_call(place: str) -> None:
         }
 
 
-def test_any_erasure_empties_the_cache(place: str) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal:
-            journal.cache.put_many("e", vectors("a"))
-            await journal.append(Scope(user_id="bob"), StatsDelta(), expect=0)
-            journal.cache.put_many("e", vectors("not yet written"))
-            await journal.append(ANN, Erased(), expect=0)
-            assert journal.cache.get_many("e", ["a", "not yet written"]) == {}
-
-    asyncio.run(run())
+async def test_any_erasure_empties_the_cache(place: str) -> None:
+    with journal_at(place) as journal:
+        journal.cache.put_many("e", vectors("a"))
+        await journal.append(Scope(user_id="bob"), StatsDelta(), expect=0)
+        journal.cache.put_many("e", vectors("not yet written"))
+        await journal.append(ANN, Erased(), expect=0)
+        assert journal.cache.get_many("e", ["a", "not yet written"]) == {}
 
 
 @pytest.mark.parametrize(

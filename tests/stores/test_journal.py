@@ -72,46 +72,40 @@ def stats(token: str) -> Entry:
     return StatsDelta(updates=((token, None),))
 
 
-def test_every_journal_keeps_the_contract(make: Make) -> None:
-    asyncio.run(check_journal(make))
+async def test_every_journal_keeps_the_contract(make: Make) -> None:
+    await check_journal(make)
 
 
-def test_a_journal_opened_again_replays_the_same_rows(place: str) -> None:
+async def test_a_journal_opened_again_replays_the_same_rows(place: str) -> None:
     with journal_at(place) as journal:
-        written = asyncio.run(journal.append_many(ANN, every_kind(), expect=0))
+        written = await journal.append_many(ANN, every_kind(), expect=0)
     with journal_at(place) as journal:
-        assert asyncio.run(read_all(journal, ANN)) == written
-        assert asyncio.run(journal.head(ANN)) == len(written)
+        assert await read_all(journal, ANN) == written
+        assert await journal.head(ANN) == len(written)
         assert journal.verify(ANN) == []
 
 
-def test_a_batch_is_written_whole_or_not_at_all(make: Make) -> None:
-    async def run() -> None:
-        journal = make()
-        rows = await journal.append_many(ANN, [stats("a"), stats("b"), stats("c")], expect=0)
-        assert [row.seq for row in rows] == [1, 2, 3]
-        with pytest.raises(VersionConflict):
-            await journal.append_many(ANN, [stats("d"), stats("e")], expect=2)
-        assert await journal.append_many(ANN, [], expect=3) == []
-        assert await read_all(journal, ANN) == rows
-
-    asyncio.run(run())
+async def test_a_batch_is_written_whole_or_not_at_all(make: Make) -> None:
+    journal = make()
+    rows = await journal.append_many(ANN, [stats("a"), stats("b"), stats("c")], expect=0)
+    assert [row.seq for row in rows] == [1, 2, 3]
+    with pytest.raises(VersionConflict):
+        await journal.append_many(ANN, [stats("d"), stats("e")], expect=2)
+    assert await journal.append_many(ANN, [], expect=3) == []
+    assert await read_all(journal, ANN) == rows
 
 
-def test_erasing_in_the_middle_of_a_batch_drops_what_came_before(make: Make) -> None:
-    async def run() -> None:
-        journal = make()
-        await journal.append(ANN, stats("a"), expect=0)
-        rows = await journal.append_many(
-            ANN, [stats("b"), Erased(), stats("c"), Erased(), stats("d")], expect=1
-        )
-        assert await read_all(journal, ANN) == rows[3:]
-        assert await journal.head(ANN) == 6
-
-    asyncio.run(run())
+async def test_erasing_in_the_middle_of_a_batch_drops_what_came_before(make: Make) -> None:
+    journal = make()
+    await journal.append(ANN, stats("a"), expect=0)
+    rows = await journal.append_many(
+        ANN, [stats("b"), Erased(), stats("c"), Erased(), stats("d")], expect=1
+    )
+    assert await read_all(journal, ANN) == rows[3:]
+    assert await journal.head(ANN) == 6
 
 
-def test_a_repeated_key_has_one_effect(make: Make) -> None:
+async def test_a_repeated_key_has_one_effect(make: Make) -> None:
     async def run() -> None:
         journal = make()
         first_answers: list[StoredResponse] = []
@@ -151,29 +145,25 @@ def test_a_repeated_key_has_one_effect(make: Make) -> None:
         assert journal.response(ANN, "key") is None, "the answer told what was erased"
         assert journal.response(ANN, "erase") is not None
 
-    asyncio.run(run())
+    await run()
 
 
-def test_every_entry_of_an_import_needs_its_date(make: Make) -> None:
+async def test_every_entry_of_an_import_needs_its_date(make: Make) -> None:
     with pytest.raises(InputError, match="2 entries came with 1 dates"):
-        asyncio.run(
-            make().append_many(
-                ANN,
-                [stats("a"), stats("b")],
-                expect=0,
-                recorded_at=[datetime(2024, 1, 1, tzinfo=UTC)],
-            )
+        await make().append_many(
+            ANN,
+            [stats("a"), stats("b")],
+            expect=0,
+            recorded_at=[datetime(2024, 1, 1, tzinfo=UTC)],
         )
 
 
-def test_keys_that_no_database_holds_are_refused(place: str) -> None:
+async def test_keys_that_no_database_holds_are_refused(place: str) -> None:
     with journal_at(place) as journal:
         for key, digest in (("", "d"), ("k" * 257, "d"), ("k", "d" * 129)):
             with pytest.raises(InputError, match="idempotency"):
-                asyncio.run(
-                    journal.append(ANN, stats("a"), expect=0, idempotency=(key, digest, "{}"))
-                )
-        assert asyncio.run(journal.head(ANN)) == 0
+                await journal.append(ANN, stats("a"), expect=0, idempotency=(key, digest, "{}"))
+        assert await journal.head(ANN) == 0
 
 
 @pytest.mark.parametrize(
@@ -193,16 +183,16 @@ def test_keys_that_no_database_holds_are_refused(place: str) -> None:
     ],
     ids=["nan", "infinity", "lone surrogate", "lone surrogate in a key"],
 )
-def test_an_entry_that_could_not_be_replayed_is_refused(place: str, entry: Entry) -> None:
+async def test_an_entry_that_could_not_be_replayed_is_refused(place: str, entry: Entry) -> None:
     with journal_at(place) as journal:
         with pytest.raises(InputError, match=entry.kind):
-            asyncio.run(journal.append_many(ANN, [stats("fine"), entry], expect=0))
-        assert asyncio.run(journal.head(ANN)) == 0
-        asyncio.run(journal.append(ANN, stats("fine"), expect=0))
+            await journal.append_many(ANN, [stats("fine"), entry], expect=0)
+        assert await journal.head(ANN) == 0
+        await journal.append(ANN, stats("fine"), expect=0)
 
 
 @pytest.mark.parametrize("kind", ["memory", "kept"])
-def test_time_never_runs_backwards_within_a_log(place: str, kind: str) -> None:
+async def test_time_never_runs_backwards_within_a_log(place: str, kind: str) -> None:
     noon = datetime(2024, 3, 31, 12, 0, 0, 1, tzinfo=UTC)
     times = iter([noon, noon - timedelta(hours=1), noon + timedelta(microseconds=1)])
 
@@ -217,36 +207,28 @@ def test_time_never_runs_backwards_within_a_log(place: str, kind: str) -> None:
             journal.close()
         return [row.recorded_at for row in rows]
 
-    assert asyncio.run(run()) == [noon, noon, noon + timedelta(microseconds=1)]
+    assert await run() == [noon, noon, noon + timedelta(microseconds=1)]
 
 
-def test_concurrent_appends_share_commits(place: str, commits: Counter[str]) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal:
-            await journal.append(ANN, stats("a"), expect=0)
-            commits.clear()
-            await asyncio.gather(
-                *(journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=0) for n in range(300))
-            )
-            assert commits["commit.after"] < 30
-            assert len(await journal.scopes()) == 301
-
-    asyncio.run(run())
+async def test_concurrent_appends_share_commits(place: str, commits: Counter[str]) -> None:
+    with journal_at(place) as journal:
+        await journal.append(ANN, stats("a"), expect=0)
+        commits.clear()
+        await asyncio.gather(
+            *(journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=0) for n in range(300))
+        )
+        assert commits["commit.after"] < 30
+        assert len(await journal.scopes()) == 301
 
 
-def test_a_refused_append_does_not_fail_its_group(place: str) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal:
-            jobs = [
-                journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=n % 2) for n in range(60)
-            ]
-            outcomes = await asyncio.gather(*jobs, return_exceptions=True)
-            assert [isinstance(outcome, JournalRow) for outcome in outcomes] == [
-                n % 2 == 0 for n in range(60)
-            ]
-            assert all(isinstance(outcome, JournalRow | VersionConflict) for outcome in outcomes)
-
-    asyncio.run(run())
+async def test_a_refused_append_does_not_fail_its_group(place: str) -> None:
+    with journal_at(place) as journal:
+        jobs = [journal.append(Scope(user_id=f"u{n}"), stats("a"), expect=n % 2) for n in range(60)]
+        outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [isinstance(outcome, JournalRow) for outcome in outcomes] == [
+            n % 2 == 0 for n in range(60)
+        ]
+        assert all(isinstance(outcome, JournalRow | VersionConflict) for outcome in outcomes)
 
 
 def test_threads_with_their_own_loops_share_a_journal(place: str) -> None:
@@ -286,63 +268,52 @@ def test_threads_with_their_own_loops_share_a_journal(place: str) -> None:
         ] == []
 
 
-def test_a_cancelled_append_leaves_the_journal_usable(place: str) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal:
-            task = asyncio.create_task(journal.append(ANN, stats("a"), expect=0))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await journal.append(Scope(user_id="bob"), stats("b"), expect=0)
-            assert await journal.head(ANN) == 1, "it was handed in already"
-
-    asyncio.run(run())
+async def test_a_cancelled_append_leaves_the_journal_usable(place: str) -> None:
+    with journal_at(place) as journal:
+        task = asyncio.create_task(journal.append(ANN, stats("a"), expect=0))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await journal.append(Scope(user_id="bob"), stats("b"), expect=0)
+        assert await journal.head(ANN) == 1, "it was handed in already"
 
 
-def test_a_log_longer_than_a_page_is_read_whole(place: str) -> None:
-    async def run() -> None:
-        with journal_at(place) as journal:
-            await journal.append_many(ANN, [stats(str(n)) for n in range(1, 1301)], expect=0)
-            assert [row.entry for row in await read_all(journal, ANN)] == [
-                stats(str(n)) for n in range(1, 1301)
-            ]
-            assert [row.seq for row in await read_all(journal, ANN, after=1290)] == list(
-                range(1291, 1301)
-            )
-            async for row in journal.since(
-                ANN, 0
-            ):  # a reader that is in the middle holds nobody up
-                if row.seq == 600:
-                    await journal.append_many(ANN, [Erased(), stats("new")], expect=1300)
-                    assert not journal.scrub_due
-            assert [row.seq for row in await read_all(journal, ANN)] == [1301, 1302]
-
-    asyncio.run(run())
+async def test_a_log_longer_than_a_page_is_read_whole(place: str) -> None:
+    with journal_at(place) as journal:
+        await journal.append_many(ANN, [stats(str(n)) for n in range(1, 1301)], expect=0)
+        assert [row.entry for row in await read_all(journal, ANN)] == [
+            stats(str(n)) for n in range(1, 1301)
+        ]
+        assert [row.seq for row in await read_all(journal, ANN, after=1290)] == list(
+            range(1291, 1301)
+        )
+        async for row in journal.since(ANN, 0):  # a reader that is in the middle holds nobody up
+            if row.seq == 600:
+                await journal.append_many(ANN, [Erased(), stats("new")], expect=1300)
+                assert not journal.scrub_due
+        assert [row.seq for row in await read_all(journal, ANN)] == [1301, 1302]
 
 
-def test_two_opens_of_one_path_share_a_writer(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "link").symlink_to(tmp_path)
-        one = SqlJournal(tmp_path / "j.db")
-        two = SqlJournal(f"sqlite:///{tmp_path}/link/j.db")
-        await one.append(ANN, stats("a"), expect=0)
-        assert await two.head(ANN) == 1
-        with pytest.raises(VersionConflict):
-            await two.append(ANN, stats("b"), expect=0)
-        with pytest.raises(ConfigError, match="synchronous"):
-            SqlJournal(tmp_path / "j.db", synchronous="OFF")
-        one.close()
-        one.close()
-        with pytest.raises(StoreError, match="closed"):
-            await one.append(ANN, stats("b"), expect=1)
-        with pytest.raises(StoreError, match="closed"):
-            await one.head(ANN)
-        await two.append(ANN, stats("b"), expect=1)
-        two.close()
-        SqlJournal(tmp_path / "j.db", synchronous="OFF").close()
-
-    asyncio.run(run())
+async def test_two_opens_of_one_path_share_a_writer(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    one = SqlJournal(tmp_path / "j.db")
+    two = SqlJournal(f"sqlite:///{tmp_path}/link/j.db")
+    await one.append(ANN, stats("a"), expect=0)
+    assert await two.head(ANN) == 1
+    with pytest.raises(VersionConflict):
+        await two.append(ANN, stats("b"), expect=0)
+    with pytest.raises(ConfigError, match="synchronous"):
+        SqlJournal(tmp_path / "j.db", synchronous="OFF")
+    one.close()
+    one.close()
+    with pytest.raises(StoreError, match="closed"):
+        await one.append(ANN, stats("b"), expect=1)
+    with pytest.raises(StoreError, match="closed"):
+        await one.head(ANN)
+    await two.append(ANN, stats("b"), expect=1)
+    two.close()
+    SqlJournal(tmp_path / "j.db", synchronous="OFF").close()
 
 
 def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
@@ -373,12 +344,12 @@ def test_only_sqlite_files_are_taken(place: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a b?c#d%20&e=f.db", "é\u0308 ☃.db", "new/folder/j.db", "'quote\".db"]
 )
-def test_a_path_may_have_any_name(tmp_path: Path, name: str) -> None:
+async def test_a_path_may_have_any_name(tmp_path: Path, name: str) -> None:
     with SqlJournal(tmp_path / name) as journal:
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+        await journal.append(ANN, stats("a"), expect=0)
     assert (tmp_path / name).is_file()
     with SqlJournal(tmp_path / name, read_only=True) as journal:
-        assert asyncio.run(journal.head(ANN)) == 1
+        assert await journal.head(ANN) == 1
 
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
@@ -386,17 +357,17 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
         SqlJournal(tmp_path)
 
 
-def test_a_journal_opened_for_reading_does_not_write(place: str) -> None:
+async def test_a_journal_opened_for_reading_does_not_write(place: str) -> None:
     with pytest.raises(StoreError, match="no memory"):
         journal_at(place, read_only=True)
     journal_at(place).close()
     with journal_at(place, read_only=True) as journal:
         with pytest.raises(StoreReadOnly, match="read_only"):
-            asyncio.run(journal.append(ANN, stats("a"), expect=0))
+            await journal.append(ANN, stats("a"), expect=0)
         assert "read_only" in repr(journal)
 
 
-def test_asking_for_the_head_costs_microseconds(tmp_path: Path) -> None:
+async def test_asking_for_the_head_costs_microseconds(tmp_path: Path) -> None:
     async def best_us(journal: SqlJournal, scope: Scope) -> float:
         best = float("inf")
         for _ in range(20):
@@ -406,20 +377,17 @@ def test_asking_for_the_head_costs_microseconds(tmp_path: Path) -> None:
             best = min(best, (time.perf_counter() - began) / 50 * 1e6)
         return best
 
-    async def run() -> None:
-        with (
-            SqlJournal(tmp_path / "j.db") as journal,
-            SqlJournal(tmp_path / "j.db", read_only=True) as reader,
-        ):
-            await journal.append(ANN, stats("a"), expect=0)
-            for one in (journal, reader):
-                for scope in (ANN, Scope(user_id="nobody")):
-                    assert await best_us(one, scope) < 30
-
-    asyncio.run(run())
+    with (
+        SqlJournal(tmp_path / "j.db") as journal,
+        SqlJournal(tmp_path / "j.db", read_only=True) as reader,
+    ):
+        await journal.append(ANN, stats("a"), expect=0)
+        for one in (journal, reader):
+            for scope in (ANN, Scope(user_id="nobody")):
+                assert await best_us(one, scope) < 30
 
 
-def test_durable_appends_keep_up_with_plain_sqlite(tmp_path: Path) -> None:
+async def test_durable_appends_keep_up_with_plain_sqlite(tmp_path: Path) -> None:
     """At least 0.4 of what the driver itself reaches with one insert a commit, same
     settings, same disk, the two in turn.
 
@@ -455,7 +423,7 @@ def test_durable_appends_keep_up_with_plain_sqlite(tmp_path: Path) -> None:
                     break
         return best, fastest_s
 
-    ratio, commit_s = asyncio.run(measure())
+    ratio, commit_s = await measure()
     plain.close()
     if ratio < 0.4 and commit_s < 150e-6:
         pytest.skip("no disk to wait for: a commit costs about as much as a few function calls")

@@ -141,7 +141,7 @@ def test_ten_thousand_changes_to_the_log_are_found(sound: Path, tmp_path: Path) 
     check_tampering(sound, tmp_path, rounds=10_000, seed=2)
 
 
-def test_the_first_bad_sequence_is_named(sound: Path, tmp_path: Path) -> None:
+async def test_the_first_bad_sequence_is_named(sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     shutil.copyfile(sound, path)
     database = sqlite3.connect(path)
@@ -157,11 +157,11 @@ def test_the_first_bad_sequence_is_named(sound: Path, tmp_path: Path) -> None:
     ]
     with SqlJournal(path) as journal:
         with pytest.raises(StoreCorrupt, match="row 10 of scope"):
-            asyncio.run(read_all(journal, ANN))
-        assert len(asyncio.run(read_all(journal, BOB))) == len(every_kind())
+            await read_all(journal, ANN)
+        assert len(await read_all(journal, BOB)) == len(every_kind())
 
 
-def test_a_payload_that_is_no_entry_is_named(sound: Path, tmp_path: Path) -> None:
+async def test_a_payload_that_is_no_entry_is_named(sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     shutil.copyfile(sound, path)
     database = sqlite3.connect(path)
@@ -171,12 +171,12 @@ def test_a_payload_that_is_no_entry_is_named(sound: Path, tmp_path: Path) -> Non
     database.commit()
     database.close()
     with SqlJournal(path) as journal, pytest.raises(StoreCorrupt, match=r"j\.db.*row 9 of scope"):
-        asyncio.run(read_all(journal, ANN))
+        await read_all(journal, ANN)
 
 
-def test_something_else_that_writes_to_the_file_is_noticed(tmp_path: Path) -> None:
+async def test_something_else_that_writes_to_the_file_is_noticed(tmp_path: Path) -> None:
     with SqlJournal(tmp_path / "j.db") as journal:
-        asyncio.run(journal.append_many(ANN, every_kind(), expect=0))
+        await journal.append_many(ANN, every_kind(), expect=0)
         other = sqlite3.connect(tmp_path / "j.db")
         for table in ("journal", "payloads"):
             other.execute(f"DELETE FROM {table} WHERE seq > 3")
@@ -185,7 +185,7 @@ def test_something_else_that_writes_to_the_file_is_noticed(tmp_path: Path) -> No
         )
         other.commit()
         other.close()
-        outcome = asyncio.run(gathered(journal, expects=[5, 3]))
+        outcome = await gathered(journal, expects=[5, 3])
         assert outcome == ["VersionConflict", "JournalRow"]
         assert journal.verify(ANN) == []
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_no_sound_store_is_refused_and_left_alone(
     SqlJournal(tmp_path / "other.db").close()
 
 
-def test_a_page_broken_later_is_named_when_it_is_read(sound: Path, tmp_path: Path) -> None:
+async def test_a_page_broken_later_is_named_when_it_is_read(sound: Path, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     database = sqlite3.connect(sound)
     root = database.execute(
@@ -243,7 +243,7 @@ def test_a_page_broken_later_is_named_when_it_is_read(sound: Path, tmp_path: Pat
     data[(root - 1) * page : root * page] = os.urandom(page)
     path.write_bytes(data)
     with SqlJournal(path, read_only=True) as journal, pytest.raises(StoreCorrupt, match=r"j\.db"):
-        asyncio.run(read_all(journal, ANN))
+        await read_all(journal, ANN)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -260,7 +260,7 @@ def test_a_newer_schema_is_refused_by_name(sound: Path, tmp_path: Path, read_onl
     assert path.read_bytes() == before
 
 
-def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashServer) -> None:
+async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashServer) -> None:
     death = server.run("test_journal_damage:fill_the_disk", path=str(tmp_path / "j.db"))
     assert death.trace == ""
     assert death.said == [
@@ -272,37 +272,34 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashServer) -
         "sound",
     ]
     with SqlJournal(tmp_path / "j.db") as journal:
-        assert asyncio.run(journal.head(ANN)) == 4
+        assert await journal.head(ANN) == 4
         assert journal.verify(ANN) == []
 
 
-def fill_the_disk(say: Say, *, path: str) -> None:
+async def fill_the_disk(say: Say, *, path: str) -> None:
     """Append against a limit on file sizes, lift it, append again; run in a process of its own."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     big = SessionStored(
         session=Session(id="s", turns=(Turn(id="t", speaker="A", text="x" * 150_000),))
     )
 
-    async def run() -> None:
-        with SqlJournal(path) as journal:
-            await journal.append_many(ANN, [StatsDelta()] * 3, expect=0)
-            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
-            both = await asyncio.gather(
-                journal.append(ANN, big, expect=3),
-                journal.append(BOB, big, expect=0),
-                return_exceptions=True,
-            )
-            for outcome in both:
-                say(type(outcome).__name__)
-                assert isinstance(outcome, StoreUnavailable)
-                assert outcome.retryable
-            say(f"head {await journal.head(ANN)}")
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-            say(f"written {(await journal.append(ANN, big, expect=3)).seq}")
-            await journal.append(BOB, big, expect=0)
-            say("written other")
-            assert len(await read_all(journal, ANN)) == 4
-            say("sound" if journal.verify(ANN) == journal.verify(BOB) == [] else "broken")
-
-    asyncio.run(run())
+    with SqlJournal(path) as journal:
+        await journal.append_many(ANN, [StatsDelta()] * 3, expect=0)
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+        both = await asyncio.gather(
+            journal.append(ANN, big, expect=3),
+            journal.append(BOB, big, expect=0),
+            return_exceptions=True,
+        )
+        for outcome in both:
+            say(type(outcome).__name__)
+            assert isinstance(outcome, StoreUnavailable)
+            assert outcome.retryable
+        say(f"head {await journal.head(ANN)}")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        say(f"written {(await journal.append(ANN, big, expect=3)).seq}")
+        await journal.append(BOB, big, expect=0)
+        say("written other")
+        assert len(await read_all(journal, ANN)) == 4
+        say("sound" if journal.verify(ANN) == journal.verify(BOB) == [] else "broken")

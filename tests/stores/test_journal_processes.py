@@ -101,16 +101,16 @@ def test_a_second_process_is_told_who_writes(tmp_path: Path) -> None:
     SqlJournal(path).close()
 
 
-def test_the_lock_is_waited_for_and_outlives_nobody(tmp_path: Path) -> None:
+async def test_the_lock_is_waited_for_and_outlives_nobody(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     with holding(path) as holder:
         holder.append()
         os.kill(holder.pid, signal.SIGKILL)
         with SqlJournal(path, lock_timeout_s=5) as journal:
-            assert asyncio.run(journal.head(ANN)) == 1
+            assert await journal.head(ANN) == 1
 
 
-def test_readers_see_what_another_process_commits(tmp_path: Path) -> None:
+async def test_readers_see_what_another_process_commits(tmp_path: Path) -> None:
     async def run(path: Path) -> None:
         with holding(path) as holder, SqlJournal(path, read_only=True) as reader:
             assert await reader.head(ANN) == 0
@@ -121,25 +121,25 @@ def test_readers_see_what_another_process_commits(tmp_path: Path) -> None:
             assert await reader.scopes() == [ANN]
             assert reader.verify(ANN) == []
 
-    asyncio.run(run(tmp_path / "j.db"))
+    await run(tmp_path / "j.db")
 
 
-def test_a_reader_may_come_before_the_tables(tmp_path: Path) -> None:
+async def test_a_reader_may_come_before_the_tables(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     path.touch()
     with SqlJournal(path, read_only=True) as reader:
-        assert asyncio.run(reader.head(ANN)) == 0
-        assert asyncio.run(reader.scopes()) == []
-        assert asyncio.run(read_all(reader, ANN)) == []
+        assert await reader.head(ANN) == 0
+        assert await reader.scopes() == []
+        assert await read_all(reader, ANN) == []
         assert reader.response(ANN, "key") is None
         assert reader.verify(ANN) == []
         assert reader.cache.get_many("e", ["a"]) == {}
         with SqlJournal(path) as journal:
-            asyncio.run(journal.append(ANN, StatsDelta(), expect=0))
-            assert asyncio.run(reader.head(ANN)) == 1
+            await journal.append(ANN, StatsDelta(), expect=0)
+            assert await reader.head(ANN) == 1
 
 
-def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> None:
+async def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     holder = Holder(path)
     holder.append()
@@ -147,7 +147,7 @@ def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> None:
     holder.process.communicate(timeout=10)
     for _ in range(2):
         with SqlJournal(path, read_only=True) as reader:
-            assert asyncio.run(reader.head(ANN)) == 1
+            assert await reader.head(ANN) == 1
         SqlJournal(path).close()
 
 
@@ -229,12 +229,12 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("unwritable", ["folder", "file"])
-def test_what_cannot_be_written_can_be_read(
+async def test_what_cannot_be_written_can_be_read(
     open_folder: Path, server: CrashServer, unwritable: str
 ) -> None:
     path = open_folder / "j.db"
     with SqlJournal(path) as journal:
-        asyncio.run(journal.append(ANN, Erased(), expect=0))
+        await journal.append(ANN, Erased(), expect=0)
     (open_folder / "j.db.lock").chmod(0o666)
     path.chmod(0o444 if unwritable == "file" else 0o666)
     open_folder.chmod(0o555 if unwritable == "folder" else 0o777)
@@ -243,7 +243,7 @@ def test_what_cannot_be_written_can_be_read(
     assert death.said == ["read only", "head 1", "rows 1"]
 
 
-def read_what_cannot_be_written(say: Say, *, path: str) -> None:
+async def read_what_cannot_be_written(say: Say, *, path: str) -> None:
     """As a user without rights: open for writing, then for reading; run in a process of its own."""
     import_module("concurrent.futures.thread")  # that user may not read Python's own files either
     if os.geteuid() == 0:
@@ -254,8 +254,8 @@ def read_what_cannot_be_written(say: Say, *, path: str) -> None:
     except StoreReadOnly:
         say("read only")
     with SqlJournal(path, read_only=True) as reader:
-        say(f"head {asyncio.run(reader.head(ANN))}")
-        say(f"rows {len(asyncio.run(read_all(reader, ANN)))}")
+        say(f"head {await reader.head(ANN)}")
+        say(f"rows {len(await read_all(reader, ANN))}")
 
 
 def test_a_folder_that_cannot_be_written_holds_no_new_store(

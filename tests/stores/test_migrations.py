@@ -4,7 +4,6 @@ Alembic is loaded for nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import subprocess
@@ -88,10 +87,10 @@ def test_a_migrated_store_equals_a_new_one(tmp_path: Path) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-def test_a_migrated_store_works(tmp_path: Path) -> None:
+async def test_a_migrated_store_works(tmp_path: Path) -> None:
     with SqlJournal(older(tmp_path / "a % strange?name.db")) as journal:
-        rows = asyncio.run(journal.append_many(ANN, every_kind(), expect=0))
-        assert asyncio.run(read_all(journal, ANN)) == rows
+        rows = await journal.append_many(ANN, every_kind(), expect=0)
+        assert await read_all(journal, ANN) == rows
 
 
 def test_a_reader_does_not_migrate(tmp_path: Path) -> None:

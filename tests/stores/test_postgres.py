@@ -65,13 +65,11 @@ def digest(scope: Scope) -> str:
 # -- walls -----------------------------------------------------------------------------
 
 
-def test_a_transaction_that_names_nobody_sees_nothing(url: str) -> None:
+async def test_a_transaction_that_names_nobody_sees_nothing(url: str) -> None:
     with PostgresJournal(url) as journal:
         for scope in (ANN, BOB):
-            asyncio.run(
-                journal.append(
-                    scope, said(scope.user_id), expect=0, idempotency=("key", "digest", "{}")
-                )
+            await journal.append(
+                scope, said(scope.user_id), expect=0, idempotency=("key", "digest", "{}")
             )
     for table in SEEN:
         assert rows_of(url, f"SELECT * FROM {table}") == [], table
@@ -86,10 +84,10 @@ def test_a_transaction_that_names_nobody_sees_nothing(url: str) -> None:
     assert b"bob" in rows_of(url, "SELECT body FROM payloads", digest(BOB))[0][0]
 
 
-def test_a_transaction_writes_to_nobody_whom_it_did_not_name(url: str) -> None:
+async def test_a_transaction_writes_to_nobody_whom_it_did_not_name(url: str) -> None:
     with PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, said("hello"), expect=0))
-        asyncio.run(journal.append(BOB, said("hello"), expect=0))
+        await journal.append(ANN, said("hello"), expect=0)
+        await journal.append(BOB, said("hello"), expect=0)
     everyone = rows_of(url, "SELECT id, digest FROM scopes", "*")
     bob = next(number for number, name in everyone if name == digest(BOB))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -167,22 +165,19 @@ def test_erased_words_leave_the_tables(postgres: Postgres, url: str, scrub: Any)
             assert mark.encode() not in left
 
 
-def test_vectors_of_another_process_do_not_outlive_an_erasure(url: str) -> None:
+async def test_vectors_of_another_process_do_not_outlive_an_erasure(url: str) -> None:
     """It made them before the erasure and would write them after it."""
 
-    async def run() -> None:
-        vector = {"digest": np.ones(4, dtype=np.float32)}
-        with PostgresJournal(url, pool=1) as one, PostgresJournal(url, pool=2) as two:
-            await one.append(ANN, stats("a"), expect=0)
-            two.cache.put_many("e", vector)
-            await one.append(ANN, Erased(), expect=1)
-            await two.append(BOB, stats("a"), expect=0)
-            assert one.cache.get_many("e", ["digest"]) == {}
-            two.cache.put_many("e", vector)
-            await two.append(BOB, stats("b"), expect=1)
-            assert list(one.cache.get_many("e", ["digest"])) == ["digest"]
-
-    asyncio.run(run())
+    vector = {"digest": np.ones(4, dtype=np.float32)}
+    with PostgresJournal(url, pool=1) as one, PostgresJournal(url, pool=2) as two:
+        await one.append(ANN, stats("a"), expect=0)
+        two.cache.put_many("e", vector)
+        await one.append(ANN, Erased(), expect=1)
+        await two.append(BOB, stats("a"), expect=0)
+        assert one.cache.get_many("e", ["digest"]) == {}
+        two.cache.put_many("e", vector)
+        await two.append(BOB, stats("b"), expect=1)
+        assert list(one.cache.get_many("e", ["digest"])) == ["digest"]
 
 
 CHANGES = (
@@ -201,12 +196,12 @@ CHANGES = (
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_behind_our_back_is_found(postgres: Postgres, url: str, change: str) -> None:
+async def test_a_change_behind_our_back_is_found(postgres: Postgres, url: str, change: str) -> None:
     if postgres.admin_url is None:
         pytest.skip("needs a superuser, whom no wall stops")
     with PostgresJournal(url) as journal:
         for scope in (ANN, BOB):
-            asyncio.run(journal.append_many(scope, every_kind(), expect=0))
+            await journal.append_many(scope, every_kind(), expect=0)
         assert journal.verify(ANN) == journal.verify(BOB) == []
         with psycopg.connect(postgres.admin_url) as admin:
             admin.execute(f"SET search_path = {url.rpartition('search_path%3D')[2]}".encode())
@@ -256,11 +251,13 @@ def test_a_migrated_database_equals_a_new_one(postgres: Postgres) -> None:
         assert len(catalog(new)[2]) == len(SEEN)
 
 
-def test_a_dump_restores_to_the_same_memory(postgres: Postgres, url: str, tmp_path: Path) -> None:
+async def test_a_dump_restores_to_the_same_memory(
+    postgres: Postgres, url: str, tmp_path: Path
+) -> None:
     if postgres.admin_url is None:
         pytest.skip("needs a role that no wall stops")
     with PostgresJournal(url) as journal:
-        rows = asyncio.run(journal.append_many(ANN, every_kind(), expect=0))
+        rows = await journal.append_many(ANN, every_kind(), expect=0)
     schema = url.rpartition("search_path%3D")[2]
     dump = postgres.program("pg_dump", "-d", postgres.admin_url, "-n", schema, "-Fc").stdout
     file = Path("/tmp") / f"{schema}.dump"
@@ -275,9 +272,9 @@ def test_a_dump_restores_to_the_same_memory(postgres: Postgres, url: str, tmp_pa
     finally:
         file.unlink()
     with PostgresJournal(url) as journal:
-        assert asyncio.run(read_all(journal, ANN)) == rows
+        assert await read_all(journal, ANN) == rows
         assert journal.verify(ANN) == []
-        asyncio.run(journal.append(BOB, stats("new"), expect=0))
+        await journal.append(BOB, stats("new"), expect=0)
     assert rows_of(url, "SELECT * FROM payloads") == [], "the wall is part of the backup"
 
 
@@ -352,23 +349,23 @@ def test_the_command_line_takes_a_server(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "\ud800"])
-def test_an_id_that_no_database_holds_is_refused_as_input(url: str, name: str) -> None:
+async def test_an_id_that_no_database_holds_is_refused_as_input(url: str, name: str) -> None:
     with PostgresJournal(url) as journal:
         scope = Scope.model_construct(user_id=name, agent_id=None, run_id=None)
         with pytest.raises(InputError):
-            asyncio.run(journal.append(scope, stats("a"), expect=0))
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+            await journal.append(scope, stats("a"), expect=0)
+        await journal.append(ANN, stats("a"), expect=0)
 
 
-def test_a_server_that_takes_no_writes_is_read(url: str) -> None:
+async def test_a_server_that_takes_no_writes_is_read(url: str) -> None:
     """As a standby does."""
     with PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+        await journal.append(ANN, stats("a"), expect=0)
     standby = url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
     with PostgresJournal(standby, read_only=True) as journal:
-        assert asyncio.run(journal.head(ANN)) == len(asyncio.run(read_all(journal, ANN))) == 1
+        assert await journal.head(ANN) == len(await read_all(journal, ANN)) == 1
     with PostgresJournal(standby) as journal, pytest.raises(StoreReadOnly):
-        asyncio.run(journal.append(ANN, stats("b"), expect=1))
+        await journal.append(ANN, stats("b"), expect=1)
 
 
 def test_a_schema_of_others_is_left_alone(postgres: Postgres, url: str) -> None:

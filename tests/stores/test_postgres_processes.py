@@ -60,33 +60,30 @@ def stats(token: str) -> Entry:
 # -- processes -------------------------------------------------------------------------
 
 
-def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
+async def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
     """Write to one user whom all share and to own ones, each acknowledged by a line
     [user, sequence, token].
     """
 
-    async def run() -> None:
-        with PostgresJournal(path, pool=2) as journal:
+    with PostgresJournal(path, pool=2) as journal:
 
-            async def write(user: str) -> None:
-                scope = Scope(user_id=user)
-                for step in range(steps):
-                    token = f"w{worker}/{user}/{step}"
-                    while True:
-                        try:
-                            row = await journal.append(
-                                scope, stats(token), expect=await journal.head(scope)
-                            )
-                        except VersionConflict:
-                            continue
-                        break
-                    say(json.dumps([user, row.seq, token]))
+        async def write(user: str) -> None:
+            scope = Scope(user_id=user)
+            for step in range(steps):
+                token = f"w{worker}/{user}/{step}"
+                while True:
+                    try:
+                        row = await journal.append(
+                            scope, stats(token), expect=await journal.head(scope)
+                        )
+                    except VersionConflict:
+                        continue
+                    break
+                say(json.dumps([user, row.seq, token]))
 
-            await asyncio.gather(
-                *(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8))))
-            )
-
-    asyncio.run(run())
+        await asyncio.gather(
+            *(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8))))
+        )
 
 
 def at_the_same_time(
@@ -108,7 +105,7 @@ def at_the_same_time(
 
 
 @pytest.mark.parametrize("point", [None, "payloads.written", "commit.after", "ack.before"])
-def test_of_two_processes_one_dies_and_nothing_acknowledged_is_lost(
+async def test_of_two_processes_one_dies_and_nothing_acknowledged_is_lost(
     workers: tuple[CrashServer, CrashServer], url: str, point: str | None
 ) -> None:
     PostgresJournal(url).close()
@@ -121,12 +118,12 @@ def test_of_two_processes_one_dies_and_nothing_acknowledged_is_lost(
     assert len(deaths[1].said) == 9 * 15, "the other one goes on to its end"
     with PostgresJournal(url) as journal:
         assert [
-            problem for scope in asyncio.run(journal.scopes()) for problem in journal.verify(scope)
+            problem for scope in await journal.scopes() for problem in journal.verify(scope)
         ] == []
         found = {
             (scope.user_id, row.seq): row.entry
-            for scope in asyncio.run(journal.scopes())
-            for row in asyncio.run(read_all(journal, scope))
+            for scope in await journal.scopes()
+            for row in await read_all(journal, scope)
         }
     told = [tuple(json.loads(line)) for death in deaths for line in death.said]
     assert {(user, seq): stats(token) for user, seq, token in told}.items() <= found.items()
@@ -152,7 +149,7 @@ asyncio.run(main())
 """
 
 
-def test_a_process_reads_what_another_has_just_been_told_is_written(url: str) -> None:
+async def test_a_process_reads_what_another_has_just_been_told_is_written(url: str) -> None:
     """The other process is warm: it has read before, and reads again right after each
     acknowledgement.
     """
@@ -180,7 +177,7 @@ def test_a_process_reads_what_another_has_just_been_told_is_written(url: str) ->
                 seq, seen = reader.stdout.readline().split()
                 assert (int(seq), seen) == (agent.bank.state.seq, agent.bank.state.digest())
 
-        asyncio.run(run())
+        await run()
         reader.stdin.close()
     store.close()
     assert reader.returncode == 0
@@ -206,20 +203,17 @@ def test_many_may_open_an_empty_database_at_once(url: str) -> None:
         assert len(asyncio.run(journal.scopes())) == 5
 
 
-def test_a_process_keeps_a_handful_of_connections(url: str) -> None:
+async def test_a_process_keeps_a_handful_of_connections(url: str) -> None:
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'memagent'"
     before = rows_of(url, count)[0][0]
     journals = [PostgresJournal(url, pool=3) for _ in range(12)]
 
-    async def run() -> None:
-        users = [Scope(user_id=f"u{number}") for number in range(60)]
-        await asyncio.gather(
-            *(journals[n % 12].append(user, stats("a"), expect=0) for n, user in enumerate(users))
-        )
-        await asyncio.gather(*(read_all(journals[n % 12], user) for n, user in enumerate(users)))
-        await asyncio.gather(*(journals[n % 12].head(user) for n, user in enumerate(users)))
-
-    asyncio.run(run())
+    users = [Scope(user_id=f"u{number}") for number in range(60)]
+    await asyncio.gather(
+        *(journals[n % 12].append(user, stats("a"), expect=0) for n, user in enumerate(users))
+    )
+    await asyncio.gather(*(read_all(journals[n % 12], user) for n, user in enumerate(users)))
+    await asyncio.gather(*(journals[n % 12].head(user) for n, user in enumerate(users)))
     assert rows_of(url, count)[0][0] - before <= 4
     for journal in journals:
         journal.close()
@@ -238,9 +232,9 @@ def own() -> Iterator[Postgres]:
         yield server
 
 
-def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> None:
+async def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> None:
     with own.schema() as url, PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+        await journal.append(ANN, stats("a"), expect=0)
         own.stop()
         for call in (
             journal.append(ANN, stats("b"), expect=1),
@@ -248,15 +242,15 @@ def test_a_server_that_is_away_is_waited_for_by_trying_again(own: Postgres) -> N
             read_all(journal, ANN),
         ):
             with pytest.raises(StoreUnavailable) as caught:
-                asyncio.run(call)
+                await call
             assert caught.value.retryable
             assert PASSWORD not in str(caught.value)
         with pytest.raises(StoreUnavailable) as caught:
             PostgresJournal(url, pool=2)
         assert caught.value.retryable
         own.start()
-        asyncio.run(journal.append(ANN, stats("b"), expect=1))
-        assert [row.seq for row in asyncio.run(read_all(journal, ANN))] == [1, 2]
+        await journal.append(ANN, stats("b"), expect=1)
+        assert [row.seq for row in await read_all(journal, ANN)] == [1, 2]
         assert journal.verify(ANN) == []
 
 
@@ -307,25 +301,25 @@ def end_sessions(url: str) -> None:
     )
 
 
-def test_connections_that_died_in_their_sleep_are_replaced_unseen(url: str) -> None:
+async def test_connections_that_died_in_their_sleep_are_replaced_unseen(url: str) -> None:
     with PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
-        assert asyncio.run(journal.head(ANN)) == 1
+        await journal.append(ANN, stats("a"), expect=0)
+        assert await journal.head(ANN) == 1
         end_sessions(url)
-        assert asyncio.run(journal.head(ANN)) == 1
-        asyncio.run(journal.append(ANN, stats("b"), expect=1))
+        assert await journal.head(ANN) == 1
+        await journal.append(ANN, stats("b"), expect=1)
         end_sessions(url)
-        assert len(asyncio.run(read_all(journal, ANN))) == 2
+        assert len(await read_all(journal, ANN)) == 2
         assert journal.verify(ANN) == []
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["committed", "not committed"])
-def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool) -> None:
+async def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool) -> None:
     """The answer to the commit is lost; the entry is there once all the same, and its
     caller is told its sequence.
     """
     with PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, stats("a"), expect=0))
+        await journal.append(ANN, stats("a"), expect=0)
         cut = threading.Event()
 
         def cut_the_line(name: str) -> None:
@@ -338,38 +332,38 @@ def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived: bool
 
         crash_points.watch(cut_the_line)
         try:
-            row = asyncio.run(journal.append(ANN, stats("b"), expect=1))
+            row = await journal.append(ANN, stats("b"), expect=1)
         finally:
             crash_points.watch(None)
         assert (cut.is_set(), row.seq) == (True, 2)
-        assert [row.entry for row in asyncio.run(read_all(journal, ANN))] == [
+        assert [row.entry for row in await read_all(journal, ANN)] == [
             stats("a"),
             stats("b"),
         ]
         assert journal.verify(ANN) == []
 
 
-def test_an_erasure_cut_short_is_finished_by_whoever_opens_next(
+async def test_an_erasure_cut_short_is_finished_by_whoever_opens_next(
     workers: tuple[CrashServer, CrashServer], url: str
 ) -> None:
     with PostgresJournal(url) as journal:
-        asyncio.run(journal.append(ANN, said("MARK"), expect=0))
+        await journal.append(ANN, said("MARK"), expect=0)
     death = workers[0].run("test_postgres_processes:erase", point="erase.committed", path=url)
     assert (death.killed, death.trace) == (True, "")
     assert len(rows_of(url, "SELECT * FROM meta WHERE key = 'scrub'")) == 1
     with PostgresJournal(url) as journal:
         assert not journal.scrub_due
-        assert asyncio.run(journal.head(ANN)) == 2
+        assert await journal.head(ANN) == 2
     assert rows_of(url, "SELECT * FROM meta WHERE key = 'scrub'") == []
 
 
-def erase(say: Say, *, path: str) -> None:
+async def erase(say: Say, *, path: str) -> None:
     """Erase one scope; run in a process that is killed over it."""
     with PostgresJournal(path) as journal:
-        asyncio.run(journal.append(ANN, Erased(), expect=1))
+        await journal.append(ANN, Erased(), expect=1)
 
 
-def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:
+async def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:
     """Through two writers, as from two processes: every sequence is given once, and
     everybody gets through.
     """
@@ -396,4 +390,4 @@ def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:
             )
             assert len(await read_all(one, ANN)) == 20
 
-    asyncio.run(run())
+    await run()

@@ -110,12 +110,10 @@ def without_tenant(requests: list[Request], scope: Scope = ANA) -> list[Request]
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_the_index_over_http_keeps(name: str, server: QdrantServer) -> None:
-    asyncio.run(
-        CONTRACTS[name](
-            lambda dim, scope, made: index_on(server.url, scope=scope, dim=dim, name=made),
-            "memagent",
-        )
+async def test_the_index_over_http_keeps(name: str, server: QdrantServer) -> None:
+    await CONTRACTS[name](
+        lambda dim, scope, made: index_on(server.url, scope=scope, dim=dim, name=made),
+        "memagent",
     )
 
 
@@ -124,33 +122,28 @@ def test_the_index_over_http_keeps(name: str, server: QdrantServer) -> None:
     reason="set MEMAGENT_TEST_QDRANT_URL to run against a server, or say make test-qdrant",
 )
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_the_index_on_a_real_server_keeps(name: str) -> None:
+async def test_the_index_on_a_real_server_keeps(name: str) -> None:
     from qdrant_client import QdrantClient
 
     assert SERVER_URL is not None
     url, collection = SERVER_URL, f"memagent_test_{uuid.uuid4().hex}"
     try:
-        asyncio.run(
-            CONTRACTS[name](
-                lambda dim, scope, made: index_on(url, scope=scope, dim=dim, name=made), collection
-            )
+        await CONTRACTS[name](
+            lambda dim, scope, made: index_on(url, scope=scope, dim=dim, name=made), collection
         )
     finally:
         QdrantClient(url=url, check_compatibility=False).delete_collection(collection)
 
 
-def test_writes_go_in_batches_bounded_in_number_and_in_bytes(server: QdrantServer) -> None:
-    async def run() -> None:
-        index = index_on(server)
-        await index.upsert(some_rows(600))
-        long = [
-            IndexRow(one.item.model_copy(update={"text": "x" * 500_000}), one.vector)
-            for one in some_rows(9)
-        ]
-        await index.upsert(long)
-        await index.remove([one.item.id for one in some_rows(600)])
-
-    asyncio.run(run())
+async def test_writes_go_in_batches_bounded_in_number_and_in_bytes(server: QdrantServer) -> None:
+    index = index_on(server)
+    await index.upsert(some_rows(600))
+    long = [
+        IndexRow(one.item.model_copy(update={"text": "x" * 500_000}), one.vector)
+        for one in some_rows(9)
+    ]
+    await index.upsert(long)
+    await index.remove([one.item.id for one in some_rows(600)])
     sizes = [len(one.body["points"]) for one in server.requests if one.route == "upsert"]
     assert sizes[:3] == [256, 256, 88] and sum(sizes[3:]) == 9 and max(sizes[3:]) <= 4
     assert without_tenant(server.requests) == [] and server.points() == []
@@ -191,117 +184,102 @@ def _left(server: QdrantServer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
+async def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
     kind: Kind, server: QdrantServer
 ) -> None:
     silent = kind == "silent"
     patience = replace(HASTY, timeout_s=0.4, tries=8) if silent else HASTY
     calls = Calls.to(server.url, patience=patience)
 
-    async def run() -> None:
-        for name, (call, routes) in CALLS.items():
+    for name, (call, routes) in CALLS.items():
+        await index_on(server).upsert(ROWS)
+        expected = await call(index_on(server))
+        holds = _left(server)
+        for route in routes[-1:] if silent else routes:
             await index_on(server).upsert(ROWS)
-            expected = await call(index_on(server))
-            holds = _left(server)
-            for route in routes[-1:] if silent else routes:
-                await index_on(server).upsert(ROWS)
-                seen = len(server.requests)
-                server.fail(kind, on=route, retry_after="0" if kind == "429" else None)
-                assert await call(QdrantIndex(calls, scope=ANA)) == expected, (
-                    f"{name} after {kind} of {route}"
-                )
-                assert _left(server) == holds, f"{name} after {kind} of {route}"
-                tries = sum(one.route == route for one in server.requests[seen:])
-                assert tries >= 2 or kind == "slow", f"{name} never met {kind} of {route}"
-            await index_on(server).clear()
-
-    asyncio.run(run())
+            seen = len(server.requests)
+            server.fail(kind, on=route, retry_after="0" if kind == "429" else None)
+            assert await call(QdrantIndex(calls, scope=ANA)) == expected, (
+                f"{name} after {kind} of {route}"
+            )
+            assert _left(server) == holds, f"{name} after {kind} of {route}"
+            tries = sum(one.route == route for one in server.requests[seen:])
+            assert tries >= 2 or kind == "slow", f"{name} never met {kind} of {route}"
+        await index_on(server).clear()
     assert without_tenant(server.requests) == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PASSING if kind != "slow"])
-def test_a_lasting_fault_at_any_call_is_a_retryable_error_without_words(
+async def test_a_lasting_fault_at_any_call_is_a_retryable_error_without_words(
     kind: Kind, server: QdrantServer
 ) -> None:
     hasty = replace(HASTY, tries=2, timeout_s=0.1 if kind == "silent" else 5.0)
 
-    async def run() -> None:
-        await index_on(server).upsert(ROWS)
-        for call, routes in CALLS.values():
-            for route in routes[-1:] if kind == "silent" else routes:
-                server.fail(kind, on=route, times=2)
-                with pytest.raises(StoreUnavailable) as caught:
-                    await call(QdrantIndex(Calls.to(server.url, patience=hasty), scope=ANA))
-                assert caught.value.retryable and "2 tries" in str(caught.value)
-                assert "words" not in str(caught.value) and "fact number" not in str(caught.value)
-                server.heal()
-
-    asyncio.run(run())
+    await index_on(server).upsert(ROWS)
+    for call, routes in CALLS.values():
+        for route in routes[-1:] if kind == "silent" else routes:
+            server.fail(kind, on=route, times=2)
+            with pytest.raises(StoreUnavailable) as caught:
+                await call(QdrantIndex(Calls.to(server.url, patience=hasty), scope=ANA))
+            assert caught.value.retryable and "2 tries" in str(caught.value)
+            assert "words" not in str(caught.value) and "fact number" not in str(caught.value)
+            server.heal()
 
 
-def test_a_collection_is_made_in_spite_of_faults_and_of_rivals(server: QdrantServer) -> None:
-    async def run() -> None:
-        for at, kind in enumerate(PASSING):
-            server.fail(kind, on="create")
-            index = index_on(server, name=f"c{at}")
-            await index.upsert(ROWS)
-            assert len(await _search(index)) == 4
-        await asyncio.gather(*(index_on(server, name="contended").upsert(ROWS) for _ in range(8)))
-
-    asyncio.run(run())
+async def test_a_collection_is_made_in_spite_of_faults_and_of_rivals(server: QdrantServer) -> None:
+    for at, kind in enumerate(PASSING):
+        server.fail(kind, on="create")
+        index = index_on(server, name=f"c{at}")
+        await index.upsert(ROWS)
+        assert len(await _search(index)) == 4
+    await asyncio.gather(*(index_on(server, name="contended").upsert(ROWS) for _ in range(8)))
     assert len(server.points("contended")) == len(ROWS)
     made = [one.body["vectors"]["hnsw_config"] for one in server.requests if one.route == "create"]
     assert all(asked["m"] == 0 for asked in made)  # no graph is built for searches that are exact
 
 
-def test_a_server_that_asks_to_wait_is_obeyed_up_to_a_bound(server: QdrantServer) -> None:
-    async def run() -> None:
-        index = index_on(server)
-        await index.upsert(ROWS)
-        server.fail("429", on="query", retry_after="1")
-        began = time.monotonic()
-        assert len(await _search(index)) == 4
-        assert time.monotonic() - began >= 1.0
-        server.fail("503", on="query", retry_after="600")
-        with pytest.raises(StoreUnavailable, match="asks to wait 600 s"):
-            await _search(index)
-
-    asyncio.run(run())
+async def test_a_server_that_asks_to_wait_is_obeyed_up_to_a_bound(server: QdrantServer) -> None:
+    index = index_on(server)
+    await index.upsert(ROWS)
+    server.fail("429", on="query", retry_after="1")
+    began = time.monotonic()
+    assert len(await _search(index)) == 4
+    assert time.monotonic() - began >= 1.0
+    server.fail("503", on="query", retry_after="600")
+    with pytest.raises(StoreUnavailable, match="asks to wait 600 s"):
+        await _search(index)
 
 
-def test_what_another_try_cannot_mend_is_told_at_once(server: QdrantServer) -> None:
-    async def run() -> None:
-        await index_on(server).upsert(ROWS)
-        server.fail("400", on="query")
-        with pytest.raises(StoreError, match="refused with status 400") as caught:
-            await _search(index_on(server))
-        assert not caught.value.retryable
-        server.api_key = "right"
-        with pytest.raises(ConfigError, match=r"set index\.api_key"):
-            await _search(index_on(server))
-        server.api_key = None
-        with pytest.raises(EmbeddingError, match="memagent reembed"):
-            await index_on(server).upsert([IndexRow(ROWS[0].item, ROWS[0].vector[:8])])
-        before = len(server.requests)
-        with pytest.raises(StoreUnavailable, match="no connection"):
-            await _search(QdrantIndex(Calls.to("http://127.0.0.1:9", patience=HASTY), scope=ANA))
-        assert len(server.requests) == before
-
-    asyncio.run(run())
+async def test_what_another_try_cannot_mend_is_told_at_once(server: QdrantServer) -> None:
+    await index_on(server).upsert(ROWS)
+    server.fail("400", on="query")
+    with pytest.raises(StoreError, match="refused with status 400") as caught:
+        await _search(index_on(server))
+    assert not caught.value.retryable
+    server.api_key = "right"
+    with pytest.raises(ConfigError, match=r"set index\.api_key"):
+        await _search(index_on(server))
+    server.api_key = None
+    with pytest.raises(EmbeddingError, match="memagent reembed"):
+        await index_on(server).upsert([IndexRow(ROWS[0].item, ROWS[0].vector[:8])])
+    before = len(server.requests)
+    with pytest.raises(StoreUnavailable, match="no connection"):
+        await _search(QdrantIndex(Calls.to("http://127.0.0.1:9", patience=HASTY), scope=ANA))
+    assert len(server.requests) == before
 
 
-def test_a_collection_of_somebody_else_is_not_written_to(server: QdrantServer) -> None:
+async def test_a_collection_of_somebody_else_is_not_written_to(server: QdrantServer) -> None:
     from qdrant_client import models
 
     server.store.create_collection(
         "memagent", models.VectorParams(size=16, distance=models.Distance.COSINE)
     )
     with pytest.raises(ConfigError, match="holds other data"):
-        asyncio.run(index_on(server).upsert(ROWS))
+        await index_on(server).upsert(ROWS)
     assert server.points() == []
 
 
-def test_a_foreign_row_is_dropped_counted_and_logged(
+async def test_a_foreign_row_is_dropped_counted_and_logged(
     server: QdrantServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -316,7 +294,7 @@ def test_a_foreign_row_is_dropped_counted_and_logged(
         assert index.dropped == 1
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
+        await run()
     assert (
         "returned 1 points that were not asked for" in caplog.text
         and "confidence" not in caplog.text
@@ -387,204 +365,180 @@ class Twins:
         return sum(one.route in ("upsert", "delete") for one in self.server.requests)
 
 
-def test_a_memory_really_asks_the_index_and_reopens_it_without_writing(
+async def test_a_memory_really_asks_the_index_and_reopens_it_without_writing(
     server: QdrantServer,
 ) -> None:
-    async def run() -> None:
-        twins = Twins(server)
-        await twins.add(40, random.Random(1))
-        await twins.agree()
-        await twins.level()
-        assert sum(one.route == "query" for one in server.requests) == 3
-        wrote = twins.writes()
-        twins.open()
-        await twins.agree()
-        assert sum(one.route == "query" for one in server.requests) == 6
-        assert twins.writes() == wrote
-        await twins.add(1, random.Random(2))
-        await twins.agree()
-        assert twins.writes() == wrote + 2  # the row and the mark
-
-    asyncio.run(run())
+    twins = Twins(server)
+    await twins.add(40, random.Random(1))
+    await twins.agree()
+    await twins.level()
+    assert sum(one.route == "query" for one in server.requests) == 3
+    wrote = twins.writes()
+    twins.open()
+    await twins.agree()
+    assert sum(one.route == "query" for one in server.requests) == 6
+    assert twins.writes() == wrote
+    await twins.add(1, random.Random(2))
+    await twins.agree()
+    assert twins.writes() == wrote + 2  # the row and the mark
     assert without_tenant(server.requests) == []
 
 
 @pytest.mark.parametrize("kind", ["partial", "lost answer", "500", "dropped"])
 @pytest.mark.parametrize("open_anew", [True, False], ids=["the next open", "the next search"])
-def test_what_a_fault_left_half_done_is_repaired_by(
+async def test_what_a_fault_left_half_done_is_repaired_by(
     open_anew: bool, kind: Kind, server: QdrantServer
 ) -> None:
-    async def run() -> None:
-        twins, dice = Twins(server), random.Random(3)
-        await twins.add(30, dice)
-        await twins.agree()
-        ids = sorted(twins.bank.state.items)
-        await twins.both(OpBatch(accepted=tuple(Delete(id=one) for one in ids[:8])))
-        await twins.both(OpBatch(accepted=(Update(id=ids[9], text="a boat in oslo"),)))
-        await twins.add(20, dice)
-        server.fail(kind, on="upsert", times=3)
-        await twins.agree()
-        assert twins.bank.state.digest() == twins.plain.state.digest()
-        server.heal()
-        if open_anew:
-            twins.open()
-        await twins.agree()
-        await twins.level()
-
-    asyncio.run(run())
-
-
-def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_believed(
-    server: QdrantServer,
-) -> None:
-    async def run() -> None:
-        twins, dice = Twins(server), random.Random(4)
-        await twins.add(20, dice)
-        await twins.agree()
-        backup = server.points()
-        await twins.add(20, dice)
-        await twins.agree()
-        server.lose()
-        await twins.agree()
-        await twins.agree()
-        await twins.level()
-        from qdrant_client import models
-
-        server.store.delete("memagent", models.FilterSelector(filter=models.Filter()))
-        server.store.upsert(
-            "memagent",
-            [
-                models.PointStruct(**point.model_dump(include={"id", "vector", "payload"}))
-                for point in backup
-            ],
-        )
-        await twins.agree()
-        await twins.level()
-        server.store.delete(
-            "memagent", models.PointIdsList(points=[server.points()[0].id, server.points()[5].id])
-        )
-        twins.open()  # the mark says nothing of it, the server's own count does
-        await twins.agree()
-        await twins.level()
-        server.store.set_payload("memagent", {"item_id": 7}, points=[backup[0].id])
-        server.store.set_payload(
-            "memagent",
-            {"digest": "0" * 32},
-            points=models.Filter(
-                must=[models.FieldCondition(key="row", match=models.MatchValue(value="mark"))]
-            ),
-        )
-        await twins.agree()
-        await twins.level()
-
-    asyncio.run(run())
-
-
-def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(
-    server: QdrantServer,
-) -> None:
-    async def run() -> None:
-        twins, dice = Twins(server), random.Random(5)
-        await twins.add(10, dice)
-        rows = [row async for row in twins.bank.rows()]
-        await twins.add(10, dice)
-        await twins.agree()
-        older = MemoryJournal()
-        await older.append_many(
-            ANA,
-            [row.entry for row in rows],
-            expect=0,
-            recorded_at=[row.recorded_at for row in rows],
-        )
-        bank = MemoryBank(
-            embedder=HashEmbedder(dim=32), scope=ANA, journal=older, index=index_on(server)
-        )
-        await bank.settle()
-        assert await index_on(server).inventory() is not None
-        assert set(await index_on(server).inventory() or ()) == set(bank.state.items)
-
-    asyncio.run(run())
-
-
-def test_erasing_empties_the_index_and_says_so_when_it_cannot(server: QdrantServer) -> None:
-    async def run() -> None:
-        from memagent.memory.facade import Memory
-
-        twins = Twins(server)
-        await twins.add(10, random.Random(6))
-        await twins.agree()
-        await index_on(server, scope=BO).upsert(
-            [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
-        )
-        memory = Memory(twins.bank)
-        server.fail("503", times=50)
-        with pytest.raises(StoreUnavailable):
-            await memory.reset(user_id="ana")
-        server.heal()
-        assert len(server.points()) == 12  # ten rows and the mark of Ana, a row of Bo
-        await memory.reset(user_id="ana")
-        for _ in range(2):
-            await twins.plain.append(lambda _: Erased(reason="reset"))
-        texts = [point.payload.get("item", "") for point in server.points()]
-        assert len([text for text in texts if text]) == 1
-        await twins.add(3, random.Random(7))
-        await twins.agree()
-        await twins.level()
-
-    asyncio.run(run())
-
-
-def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the_next_open(
-    server: QdrantServer,
-) -> None:
-    async def run() -> None:
-        twins = Twins(server)
-        await twins.add(10, random.Random(6))
-        await twins.agree()
-        await twins.journal.append(ANA, Erased(reason="reset"), expect=twins.bank.state.seq)
+    twins, dice = Twins(server), random.Random(3)
+    await twins.add(30, dice)
+    await twins.agree()
+    ids = sorted(twins.bank.state.items)
+    await twins.both(OpBatch(accepted=tuple(Delete(id=one) for one in ids[:8])))
+    await twins.both(OpBatch(accepted=(Update(id=ids[9], text="a boat in oslo"),)))
+    await twins.add(20, dice)
+    server.fail(kind, on="upsert", times=3)
+    await twins.agree()
+    assert twins.bank.state.digest() == twins.plain.state.digest()
+    server.heal()
+    if open_anew:
         twins.open()
-        await twins.bank.settle()
-        assert await index_on(server).inventory() == {}
-
-    asyncio.run(run())
+    await twins.agree()
+    await twins.level()
 
 
-def test_a_foreign_row_never_reaches_a_memory(server: QdrantServer) -> None:
-    async def run() -> None:
-        twins = Twins(server)
-        await index_on(server, scope=BO).upsert(
-            [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
+async def test_an_index_that_is_emptied_lost_or_rolled_back_is_noticed_before_it_is_believed(
+    server: QdrantServer,
+) -> None:
+    twins, dice = Twins(server), random.Random(4)
+    await twins.add(20, dice)
+    await twins.agree()
+    backup = server.points()
+    await twins.add(20, dice)
+    await twins.agree()
+    server.lose()
+    await twins.agree()
+    await twins.agree()
+    await twins.level()
+    from qdrant_client import models
+
+    server.store.delete("memagent", models.FilterSelector(filter=models.Filter()))
+    server.store.upsert(
+        "memagent",
+        [
+            models.PointStruct(**point.model_dump(include={"id", "vector", "payload"}))
+            for point in backup
+        ],
+    )
+    await twins.agree()
+    await twins.level()
+    server.store.delete(
+        "memagent", models.PointIdsList(points=[server.points()[0].id, server.points()[5].id])
+    )
+    twins.open()  # the mark says nothing of it, the server's own count does
+    await twins.agree()
+    await twins.level()
+    server.store.set_payload("memagent", {"item_id": 7}, points=[backup[0].id])
+    server.store.set_payload(
+        "memagent",
+        {"digest": "0" * 32},
+        points=models.Filter(
+            must=[models.FieldCondition(key="row", match=models.MatchValue(value="mark"))]
+        ),
+    )
+    await twins.agree()
+    await twins.level()
+
+
+async def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(
+    server: QdrantServer,
+) -> None:
+    twins, dice = Twins(server), random.Random(5)
+    await twins.add(10, dice)
+    rows = [row async for row in twins.bank.rows()]
+    await twins.add(10, dice)
+    await twins.agree()
+    older = MemoryJournal()
+    await older.append_many(
+        ANA,
+        [row.entry for row in rows],
+        expect=0,
+        recorded_at=[row.recorded_at for row in rows],
+    )
+    bank = MemoryBank(
+        embedder=HashEmbedder(dim=32), scope=ANA, journal=older, index=index_on(server)
+    )
+    await bank.settle()
+    assert await index_on(server).inventory() is not None
+    assert set(await index_on(server).inventory() or ()) == set(bank.state.items)
+
+
+async def test_erasing_empties_the_index_and_says_so_when_it_cannot(server: QdrantServer) -> None:
+    from memagent.memory.facade import Memory
+
+    twins = Twins(server)
+    await twins.add(10, random.Random(6))
+    await twins.agree()
+    await index_on(server, scope=BO).upsert(
+        [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
+    )
+    memory = Memory(twins.bank)
+    server.fail("503", times=50)
+    with pytest.raises(StoreUnavailable):
+        await memory.reset(user_id="ana")
+    server.heal()
+    assert len(server.points()) == 12  # ten rows and the mark of Ana, a row of Bo
+    await memory.reset(user_id="ana")
+    for _ in range(2):
+        await twins.plain.append(lambda _: Erased(reason="reset"))
+    texts = [point.payload.get("item", "") for point in server.points()]
+    assert len([text for text in texts if text]) == 1
+    await twins.add(3, random.Random(7))
+    await twins.agree()
+    await twins.level()
+
+
+async def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the_next_open(
+    server: QdrantServer,
+) -> None:
+    twins = Twins(server)
+    await twins.add(10, random.Random(6))
+    await twins.agree()
+    await twins.journal.append(ANA, Erased(reason="reset"), expect=twins.bank.state.seq)
+    twins.open()
+    await twins.bank.settle()
+    assert await index_on(server).inventory() == {}
+
+
+async def test_a_foreign_row_never_reaches_a_memory(server: QdrantServer) -> None:
+    twins = Twins(server)
+    await index_on(server, scope=BO).upsert(
+        [IndexRow(ROWS[0].item, unit_vectors(1, 32, seed=1)[0])]
+    )
+    server.foreign += server.points()
+    await twins.add(20, random.Random(8))
+    await twins.agree()
+    assert twins.index.dropped > 0
+
+
+async def test_two_processes_of_one_user_leave_the_index_right(server: QdrantServer) -> None:
+    journal = MemoryJournal()
+    one, other = Twins(server, journal=journal), Twins(server, journal=journal)
+    dice = random.Random(9)
+    for turn in range(8):
+        writer = one if turn % 2 else other
+        text = " ".join(dice.choices(WORDS, k=4))
+        await writer.bank.commit(
+            OpBatch(accepted=(Add(fact=Fact(text=text, subject="Ana")),)), source=DIRECT
         )
-        server.foreign += server.points()
-        await twins.add(20, random.Random(8))
-        await twins.agree()
-        assert twins.index.dropped > 0
-
-    asyncio.run(run())
-
-
-def test_two_processes_of_one_user_leave_the_index_right(server: QdrantServer) -> None:
-    async def run() -> None:
-        journal = MemoryJournal()
-        one, other = Twins(server, journal=journal), Twins(server, journal=journal)
-        dice = random.Random(9)
-        for turn in range(8):
-            writer = one if turn % 2 else other
-            text = " ".join(dice.choices(WORDS, k=4))
-            await writer.bank.commit(
-                OpBatch(accepted=(Add(fact=Fact(text=text, subject="Ana")),)), source=DIRECT
-            )
-            queries = [Query(text=word) for word in WORDS[:3]]
-            found = await asyncio.gather(
-                one.bank.search_many(queries, k=5), other.bank.search_many(queries, k=5)
-            )
-            assert found[0] == found[1]
-        await one.level()
-
-    asyncio.run(run())
+        queries = [Query(text=word) for word in WORDS[:3]]
+        found = await asyncio.gather(
+            one.bank.search_many(queries, k=5), other.bank.search_many(queries, k=5)
+        )
+        assert found[0] == found[1]
+    await one.level()
 
 
-def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantServer) -> None:
+async def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantServer) -> None:
     kinds: list[Kind] = [
         "500",
         "503",
@@ -596,63 +550,55 @@ def test_a_long_run_of_random_faults_never_gives_a_wrong_answer(server: QdrantSe
         "garbage",
     ]
 
-    async def run() -> None:
-        twins, dice = Twins(server), random.Random(10)
-        for _ in range(40):
-            if dice.random() < 0.5:
-                server.fail(
-                    dice.choice(kinds),
-                    times=dice.randint(1, 5),
-                    retry_after=dice.choice([None, "0"]),
+    twins, dice = Twins(server), random.Random(10)
+    for _ in range(40):
+        if dice.random() < 0.5:
+            server.fail(
+                dice.choice(kinds),
+                times=dice.randint(1, 5),
+                retry_after=dice.choice([None, "0"]),
+            )
+        what = dice.random()
+        ids = sorted(one.id for one in twins.plain.state.active())
+        if what < 0.6 or not ids:
+            await twins.add(dice.randint(1, 6), dice)
+        elif what < 0.8:
+            await twins.both(OpBatch(accepted=(Delete(id=dice.choice(ids)),)))
+        else:
+            await twins.both(
+                OpBatch(
+                    accepted=(Update(id=dice.choice(ids), text=" ".join(dice.choices(WORDS, k=3))),)
                 )
-            what = dice.random()
-            ids = sorted(one.id for one in twins.plain.state.active())
-            if what < 0.6 or not ids:
-                await twins.add(dice.randint(1, 6), dice)
-            elif what < 0.8:
-                await twins.both(OpBatch(accepted=(Delete(id=dice.choice(ids)),)))
-            else:
-                await twins.both(
-                    OpBatch(
-                        accepted=(
-                            Update(id=dice.choice(ids), text=" ".join(dice.choices(WORDS, k=3))),
-                        )
-                    )
-                )
-            if dice.random() < 0.1:
-                server.lose() if server.points() else None
-            if dice.random() < 0.15:
-                twins.open()
-            await twins.agree()
-        server.heal()
-        await twins.level()
+            )
+        if dice.random() < 0.1:
+            server.lose() if server.points() else None
+        if dice.random() < 0.15:
+            twins.open()
         await twins.agree()
-
-    asyncio.run(run())
+    server.heal()
+    await twins.level()
+    await twins.agree()
     assert without_tenant(server.requests) == []
     assert sum(one.route == "query" for one in server.requests) > 20
 
 
-def test_an_agent_opened_by_settings_uses_one_client_for_all_its_users(
+async def test_an_agent_opened_by_settings_uses_one_client_for_all_its_users(
     server: QdrantServer, tmp_path: Path
 ) -> None:
     settings = AgentSettings(index=QdrantSettings(url=server.url))
 
-    async def run() -> None:
-        store = open_store(settings, path=tmp_path / "memory.db", embedder="hashing")
-        try:
-            for scope in (ANA, BO):
-                bank = store.bank(scope)
-                await bank.commit(
-                    OpBatch(accepted=(Add(fact=Fact(text=f"a boat of {scope.user_id}")),)),
-                    source=DIRECT,
-                )
-                [hit] = await bank.search(Query(text="boat"), k=5)
-                assert hit.text == f"a boat of {scope.user_id}"
-        finally:
-            store.close()
-
-    asyncio.run(run())
+    store = open_store(settings, path=tmp_path / "memory.db", embedder="hashing")
+    try:
+        for scope in (ANA, BO):
+            bank = store.bank(scope)
+            await bank.commit(
+                OpBatch(accepted=(Add(fact=Fact(text=f"a boat of {scope.user_id}")),)),
+                source=DIRECT,
+            )
+            [hit] = await bank.search(Query(text="boat"), k=5)
+            assert hit.text == f"a boat of {scope.user_id}"
+    finally:
+        store.close()
     assert {tenant_of(asked) for one in server.requests for asked in one.filters()} == {
         hashlib.sha256(scope.key.encode()).hexdigest() for scope in (ANA, BO)
     }

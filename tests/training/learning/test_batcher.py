@@ -50,23 +50,23 @@ async def _all(batcher: RequestBatcher[Ask, str], turns: Sequence[int]) -> list[
     return await asyncio.gather(*tasks)
 
 
-def test_dialogues_go_round_by_round_and_each_gets_its_own_answers() -> None:
+async def test_dialogues_go_round_by_round_and_each_gets_its_own_answers() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, linger_s=10.0)
-    said = asyncio.run(_all(batcher, [3] * 8))
+    said = await _all(batcher, [3] * 8)
     assert said == [[f"c{place}.{turn}" for turn in range(3)] for place in range(8)]
     assert [len(batch) for batch in echo.batches] == [8, 8, 8]
     assert (batcher.stats.rounds, batcher.stats.jobs, batcher.stats.widest) == (3, 24, 8)
 
 
-def test_one_that_leaves_early_does_not_keep_the_others_waiting() -> None:
+async def test_one_that_leaves_early_does_not_keep_the_others_waiting() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, linger_s=10.0)
-    asyncio.run(asyncio.wait_for(_all(batcher, [1, 2, 4]), timeout=5))
+    await asyncio.wait_for(_all(batcher, [1, 2, 4]), timeout=5)
     assert [len(batch) for batch in echo.batches] == [3, 2, 1, 1]
 
 
-def test_a_round_is_sorted_and_cut_to_the_width() -> None:
+async def test_a_round_is_sorted_and_cut_to_the_width() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, width=2)
 
@@ -74,18 +74,18 @@ def test_a_round_is_sorted_and_cut_to_the_width() -> None:
         jobs = [Ask("d", 4), Ask("a", 1), Ask("c", 3), Ask("b", 1), Ask("e", 9)]
         return await asyncio.gather(*(batcher.submit(job) for job in jobs))
 
-    assert asyncio.run(ask()) == ["d", "a", "c", "b", "e"]
+    assert await ask() == ["d", "a", "c", "b", "e"]
     assert echo.batches == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_a_caller_outside_any_party_is_answered_after_a_short_pause() -> None:
+async def test_a_caller_outside_any_party_is_answered_after_a_short_pause() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo)
-    assert asyncio.run(batcher.submit(Ask("app"))) == "app"
+    assert await batcher.submit(Ask("app")) == "app"
     assert echo.batches == [["app"]]
 
 
-def test_a_failing_batch_fails_its_own_jobs_only() -> None:
+async def test_a_failing_batch_fails_its_own_jobs_only() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, width=1)
 
@@ -97,12 +97,12 @@ def test_a_failing_batch_fails_its_own_jobs_only() -> None:
             return_exceptions=True,
         )
 
-    good, bad, kind = asyncio.run(ask())
+    good, bad, kind = await ask()
     assert (good, kind) == ("good", "kind")
     assert isinstance(bad, ValueError)
 
 
-def test_a_cancelled_job_is_not_run_and_holds_nobody_up() -> None:
+async def test_a_cancelled_job_is_not_run_and_holds_nobody_up() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, linger_s=0.05)
 
@@ -112,13 +112,13 @@ def test_a_cancelled_job_is_not_run_and_holds_nobody_up() -> None:
         given_up.cancel()
         return await batcher.submit(Ask("here"))
 
-    assert asyncio.run(ask()) == "here"
+    assert await ask() == "here"
     assert echo.batches == [["here"]]
 
 
-def test_a_runner_that_loses_a_result_is_found_out() -> None:
+async def test_a_runner_that_loses_a_result_is_found_out() -> None:
     batcher = RequestBatcher(Echo(short=True))
     with pytest.raises(RuntimeError, match="0 results for 1 jobs"):
-        asyncio.run(batcher.submit(Ask("a")))
+        await batcher.submit(Ask("a"))
     with pytest.raises(ValueError, match="width"):
         RequestBatcher(Echo(), width=0)

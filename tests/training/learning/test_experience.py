@@ -4,7 +4,6 @@ that take the credit's place.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,13 +39,13 @@ def _experience(
     )
 
 
-def _gather(experience: Experience, *, step: int = 0, sessions: int = 4) -> Step:
+async def _gather(experience: Experience, *, step: int = 0, sessions: int = 4) -> Step:
     episodes = [small_episode(place, sessions=sessions) for place in range(2)]
-    return asyncio.run(experience.gather(episodes, step=step))
+    return await experience.gather(episodes, step=step)
 
 
-def test_members_of_a_group_start_alike_and_rewards_differ() -> None:
-    step = _gather(_experience())
+async def test_members_of_a_group_start_alike_and_rewards_differ() -> None:
+    step = await _gather(_experience())
     branches = {group.key.branch for group in step.groups}
     assert branches == {"global", "local"}
     for group in step.groups:
@@ -58,16 +57,16 @@ def test_members_of_a_group_start_alike_and_rewards_differ() -> None:
     assert any(value < 0 for value in step.credit.advantages.values())
 
 
-def test_every_credited_response_has_its_tokens_and_its_role() -> None:
-    step = _gather(_experience(credit=BOTH))
+async def test_every_credited_response_has_its_tokens_and_its_role() -> None:
+    step = await _gather(_experience(credit=BOTH))
     assert set(step.traces) == set(step.credit.advantages) == set(step.roles)
     assert set(step.roles.values()) == {Role.EXTRACTOR, Role.MANAGER, Role.ANSWERER}
     assert step.rows == len(step.credit.advantages)
 
 
-def test_groups_never_mix_roles_and_a_frozen_role_has_none() -> None:
+async def test_groups_never_mix_roles_and_a_frozen_role_has_none() -> None:
     for roles in ("manager", "answerer", "both"):
-        step = _gather(_experience(credit=replace(BOTH, roles=ROLE_SETS[roles])))
+        step = await _gather(_experience(credit=replace(BOTH, roles=ROLE_SETS[roles])))
         assert set(step.roles.values()) <= ROLE_SETS[roles]
         assert {group.key.role for group in step.groups} == ROLE_SETS[roles]
         for group in step.groups:
@@ -80,8 +79,8 @@ def test_groups_never_mix_roles_and_a_frozen_role_has_none() -> None:
             assert said <= {group.key.role}
 
 
-def test_answers_of_a_group_come_from_one_memory_to_one_question() -> None:
-    step = _gather(_experience(credit=replace(BOTH, roles=ROLE_SETS["answerer"])))
+async def test_answers_of_a_group_come_from_one_memory_to_one_question() -> None:
+    step = await _gather(_experience(credit=replace(BOTH, roles=ROLE_SETS["answerer"])))
     assert {group.key.branch for group in step.groups} == {"answer"}
     assert len(step.groups) == 2 * 2
     for group in step.groups:
@@ -90,17 +89,20 @@ def test_answers_of_a_group_come_from_one_memory_to_one_question() -> None:
         assert group.key.question_id is not None
 
 
-def test_all_members_are_asked_the_same_questions_and_so_is_a_second_try() -> None:
+async def test_all_members_are_asked_the_same_questions_and_so_is_a_second_try() -> None:
     credit = replace(CREDIT, questions=1, rehearsal=1)
-    first, again = _gather(_experience(credit=credit)), _gather(_experience(credit=credit))
+    first, again = (
+        await _gather(_experience(credit=credit)),
+        await _gather(_experience(credit=credit)),
+    )
     assert [[member.reward for member in group.members] for group in first.groups] == [
         [member.reward for member in group.members] for group in again.groups
     ]
     assert dict(first.credit.advantages) == dict(again.credit.advantages)
 
 
-def test_terminal_credit_gives_every_session_of_a_rollout_the_same_reward() -> None:
-    step = _gather(
+async def test_terminal_credit_gives_every_session_of_a_rollout_the_same_reward() -> None:
+    step = await _gather(
         _experience(replace(ROLLOUTS, local_probability=0.0), replace(CREDIT, credit="terminal"))
     )
     for episode in ("0/e0", "0/e1"):
@@ -110,8 +112,8 @@ def test_terminal_credit_gives_every_session_of_a_rollout_the_same_reward() -> N
         assert len(rewards) == 1
 
 
-def test_no_local_runs_without_a_local_probability() -> None:
-    step = _gather(_experience(replace(ROLLOUTS, local_probability=0.0)))
+async def test_no_local_runs_without_a_local_probability() -> None:
+    step = await _gather(_experience(replace(ROLLOUTS, local_probability=0.0)))
     assert {group.key.branch for group in step.groups} == {"global"}
     assert step.metrics["rollouts/reruns"] == 0.0
 
@@ -119,11 +121,11 @@ def test_no_local_runs_without_a_local_probability() -> None:
 # -- controls --------------------------------------------------------------------------
 
 
-def test_random_rewards_do_not_depend_on_what_was_done() -> None:
+async def test_random_rewards_do_not_depend_on_what_was_done() -> None:
     credit = replace(BOTH, control="random_reward")
     good, bad = (
-        _gather(_experience(credit=credit, keep=1.0)),
-        _gather(_experience(credit=credit, keep=0.5)),
+        await _gather(_experience(credit=credit, keep=1.0)),
+        await _gather(_experience(credit=credit, keep=0.5)),
     )
     mine = {group.key.branch for group in good.groups}
     assert mine == {"global", "local", "answer"}
@@ -136,20 +138,20 @@ def test_random_rewards_do_not_depend_on_what_was_done() -> None:
         ]
 
     assert rewards(good) == rewards(bad)
-    assert rewards(good) != rewards(_gather(_experience(credit=CREDIT, keep=1.0)))
-    assert rewards(good) != rewards(_gather(_experience(credit=credit, keep=1.0), step=1))
+    assert rewards(good) != rewards(await _gather(_experience(credit=CREDIT, keep=1.0)))
+    assert rewards(good) != rewards(await _gather(_experience(credit=credit, keep=1.0), step=1))
     assert all(
         0.0 <= reward <= 1.0 for group in rewards(good) for reward in group if reward is not None
     )
 
 
-def test_shuffled_advantages_are_the_same_ones_elsewhere() -> None:
-    plain = _gather(_experience()).credit.advantages
-    shuffled = _gather(
-        _experience(credit=replace(CREDIT, control="shuffled_advantage"))
+async def test_shuffled_advantages_are_the_same_ones_elsewhere() -> None:
+    plain = (await _gather(_experience())).credit.advantages
+    shuffled = (
+        await _gather(_experience(credit=replace(CREDIT, control="shuffled_advantage")))
     ).credit.advantages
-    again = _gather(
-        _experience(credit=replace(CREDIT, control="shuffled_advantage"))
+    again = (
+        await _gather(_experience(credit=replace(CREDIT, control="shuffled_advantage")))
     ).credit.advantages
     assert sorted(plain.values()) == sorted(shuffled.values())
     assert list(plain) == list(shuffled)
@@ -160,9 +162,9 @@ def test_shuffled_advantages_are_the_same_ones_elsewhere() -> None:
 # -- techniques ------------------------------------------------------------------------
 
 
-def test_hard_groups_get_further_runs_from_the_same_start() -> None:
-    plain = _gather(_experience(credit=BOTH))
-    step = _gather(_experience(replace(ROLLOUTS, allocator=Dars()), BOTH))
+async def test_hard_groups_get_further_runs_from_the_same_start() -> None:
+    plain = await _gather(_experience(credit=BOTH))
+    step = await _gather(_experience(replace(ROLLOUTS, allocator=Dars()), BOTH))
     before = {group.key: group for group in plain.groups}
     grown = [group for group in step.groups if len(group.members) > len(before[group.key].members)]
     assert grown
@@ -179,21 +181,21 @@ def test_hard_groups_get_further_runs_from_the_same_start() -> None:
             assert {one.start for one in group.members} == {group.key.start}
 
 
-def test_vade_asks_the_questions_it_chose() -> None:
+async def test_vade_asks_the_questions_it_chose() -> None:
     experience = _experience(
         replace(ROLLOUTS, allocator=Vade()), replace(BOTH, roles=ROLE_SETS["answerer"])
     )
-    step = _gather(experience)
+    step = await _gather(experience)
     assert len(step.groups) == 4
     assert set(experience.collector.history.rates) == {
         f"{group.key.episode_id.partition('/')[2]}/{group.key.question_id}" for group in step.groups
     }
 
 
-def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> None:
+async def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> None:
     quiet = replace(ROLLOUTS, local_probability=0.3)
-    plain = _gather(_experience(quiet, keep=0.85), sessions=6)
-    step = _gather(
+    plain = await _gather(_experience(quiet, keep=0.85), sessions=6)
+    step = await _gather(
         _experience(quiet, replace(CREDIT, dynamic_sampling=True), keep=0.85), sessions=6
     )
     flat = [group for group in plain.groups if is_flat(group)]
@@ -220,27 +222,29 @@ def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> 
     assert all((group.key.episode_id, group.key.session) not in drawn for group in fresh)
 
 
-def test_a_group_of_successes_is_echoed_with_advantage_zero() -> None:
+async def test_a_group_of_successes_is_echoed_with_advantage_zero() -> None:
     sure = replace(CREDIT, echo=echoed, reward=Weighted((AnswerTerm(), 1.0)))
-    step = _gather(_experience(credit=sure, keep=1.0))
+    step = await _gather(_experience(credit=sure, keep=1.0))
     assert step.echo
     assert all(step.credit.advantages[key] == 0.0 and key in step.traces for key in step.echo)
-    assert _gather(_experience(credit=replace(sure, echo=None), keep=1.0)).echo == frozenset()
+    assert (
+        await _gather(_experience(credit=replace(sure, echo=None), keep=1.0))
+    ).echo == frozenset()
 
 
-def test_fewer_members_are_kept_by_their_spread() -> None:
+async def test_fewer_members_are_kept_by_their_spread() -> None:
     plain, kept = (
-        _gather(_experience()),
-        _gather(_experience(credit=replace(CREDIT, select=partial(most_varied, keep=2)))),
+        await _gather(_experience()),
+        await _gather(_experience(credit=replace(CREDIT, select=partial(most_varied, keep=2)))),
     )
     assert set(kept.credit.advantages) < set(plain.credit.advantages)
     assert kept.rows < plain.rows
 
 
-def test_terms_that_know_the_episode_join_the_reward() -> None:
+async def test_terms_that_know_the_episode_join_the_reward() -> None:
     plain, timed = (
-        _gather(_experience()),
-        _gather(_experience(credit=replace(CREDIT, episode_terms=Temporal(0.5)))),
+        await _gather(_experience()),
+        await _gather(_experience(credit=replace(CREDIT, episode_terms=Temporal(0.5)))),
     )
     assert "reward/global/temporal" in timed.metrics
     assert timed.metrics["reward/global"] == pytest.approx(

@@ -34,11 +34,11 @@ def _request(
     return ModelRequest(role=role, step=StepRef(), messages=messages, **options)
 
 
-def _ask(model, request: ModelRequest | None = None, times: int = 1) -> list[ModelResponse]:
+async def _ask(model, request: ModelRequest | None = None, times: int = 1) -> list[ModelResponse]:
     async def ask() -> list[ModelResponse]:
         return [await model.complete(request or _request()) for _ in range(times)]
 
-    return asyncio.run(ask())
+    return await ask()
 
 
 def _ids(response: ModelResponse) -> tuple[int, ...]:
@@ -46,12 +46,12 @@ def _ids(response: ModelResponse) -> tuple[int, ...]:
     return response.tokens.prompt_ids
 
 
-def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> None:
+async def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> None:
     policy = _policy()
     said: list = []
     generate = policy._engine.generate
     policy._engine.generate = lambda jobs: said.extend(generate(jobs)) or said[-len(jobs) :]  # type: ignore[method-assign]
-    responses = _ask(policy.bound("k"), times=6)
+    responses = await _ask(policy.bound("k"), times=6)
     for sampled, response in zip(said, responses, strict=True):
         assert response.tokens is not None
         assert response.tokens.completion_ids == sampled.completion_ids
@@ -65,7 +65,7 @@ def test_a_response_keeps_the_sampler_s_ids_and_is_never_tokenised_again() -> No
     assert again != [one.completion_ids for one in said]
 
 
-def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
+async def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
     policy, seen = _policy(), list[str]()
     template = policy.tokenizer.apply_chat_template
 
@@ -74,8 +74,8 @@ def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
         return template(chat, **options)
 
     policy.tokenizer.apply_chat_template = counted
-    same = [_ids(_ask(policy.bound(str(member)))[0]) for member in range(4)]
-    other = _ids(_ask(policy.bound("other"), _request("who lives in rome ?"))[0])
+    same = [_ids((await _ask(policy.bound(str(member))))[0]) for member in range(4)]
+    other = _ids((await _ask(policy.bound("other"), _request("who lives in rome ?")))[0])
     assert seen == ["where does ana live ?", "who lives in rome ?"]
     assert len(set(same)) == 1
     chat = [
@@ -86,27 +86,27 @@ def test_a_prompt_that_many_rollouts_share_is_tokenised_once() -> None:
     assert other == tuple(ids) != same[0]
 
 
-def test_a_bound_view_says_the_same_again_and_another_something_else() -> None:
-    first = [one.text for one in _ask(_policy().bound("a"), times=4)]
-    assert [one.text for one in _ask(_policy().bound("a"), times=4)] == first
-    assert [one.text for one in _ask(_policy().bound("b"), times=4)] != first
+async def test_a_bound_view_says_the_same_again_and_another_something_else() -> None:
+    first = [one.text for one in await _ask(_policy().bound("a"), times=4)]
+    assert [one.text for one in await _ask(_policy().bound("a"), times=4)] == first
+    assert [one.text for one in await _ask(_policy().bound("b"), times=4)] != first
     assert len(set(first)) > 1
     other_seed, later = _policy(seed=1), _policy()
     later.version = 3
-    assert [one.text for one in _ask(other_seed.bound("a"), times=4)] != first
-    assert [one.text for one in _ask(later.bound("a"), times=4)] != first
+    assert [one.text for one in await _ask(other_seed.bound("a"), times=4)] != first
+    assert [one.text for one in await _ask(later.bound("a"), times=4)] != first
 
 
-def test_a_bound_view_keeps_its_calls_in_order() -> None:
+async def test_a_bound_view_keeps_its_calls_in_order() -> None:
     view = _policy().bound("a")
-    responses = _ask(view, times=3)
+    responses = await _ask(view, times=3)
     assert [call.response for call in view.calls] == responses
     assert {call.role for call in view.calls} == {Role.MANAGER}
     assert len({one.id for one in responses}) == 3
     assert all(one.tokens is not None and one.tokens.policy_version == 0 for one in responses)
 
 
-def test_views_that_take_part_share_batches() -> None:
+async def test_views_that_take_part_share_batches() -> None:
     policy = _policy()
 
     async def talk(key: str) -> None:
@@ -115,26 +115,25 @@ def test_views_that_take_part_share_batches() -> None:
             for _ in range(3):
                 await view.complete(_request())
 
-    async def all_of_them() -> None:
-        await asyncio.gather(*(asyncio.create_task(talk(str(number))) for number in range(5)))
-
-    asyncio.run(all_of_them())
+    await asyncio.gather(*(asyncio.create_task(talk(str(number))) for number in range(5)))
     assert (policy.stats.rounds, policy.stats.widest) == (3, 5)
 
 
-def test_a_prompt_that_leaves_no_room_is_an_overflow_and_a_long_one_shortens_the_reply() -> None:
+async def test_a_prompt_that_leaves_no_room_is_an_overflow_and_a_long_one_shortens_the_reply() -> (
+    None
+):
     length = len(_policy().prompt_ids(_request()))
     with pytest.raises(ContextOverflow, match=f"the prompt has {length} tokens"):
-        _ask(_policy(context_tokens=length))
-    response = _ask(_policy(context_tokens=length + 2))[0]
+        await _ask(_policy(context_tokens=length))
+    response = (await _ask(_policy(context_tokens=length + 2)))[0]
     assert response.tokens is not None
     assert len(response.tokens.completion_ids) <= 2
 
 
-def test_what_the_request_asks_for_comes_before_the_policy_s_own_sampling() -> None:
+async def test_what_the_request_asks_for_comes_before_the_policy_s_own_sampling() -> None:
     view = _policy().bound("a")
     greedy = _request(sampling=Sampling(temperature=0.0, max_tokens=3))
-    first, second = _ask(view, greedy, times=2)
+    first, second = await _ask(view, greedy, times=2)
     assert first.text == second.text
     assert first.usage.completion_tokens <= 3
     assert first.finish == "length" or first.usage.completion_tokens < 3

@@ -4,7 +4,6 @@ trained agent says there what it said in training.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from pathlib import Path
@@ -110,7 +109,7 @@ def test_the_best_of_the_run_is_the_best_stage(done: tuple[Path, dict[str, Any]]
     assert weights[0] == weights[1]
 
 
-def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
+async def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
     done: tuple[Path, dict[str, Any]],
 ) -> None:
     """Evaluated, loaded as a policy, and opened by name in an agent of its own: the
@@ -125,14 +124,12 @@ def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
         settings, sessions=settings.stage[values.index(max(values))].sessions
     )
     policy = load_policy(str(folder / "best"))
-    again = asyncio.run(
-        evaluate_policy(
-            policy,
-            validated.agent,
-            validated.env,
-            validated.episodes("validation", 2),
-            answering=validated.answering(validated.episodes("validation", 2), split="validation"),
-        )
+    again = await evaluate_policy(
+        policy,
+        validated.agent,
+        validated.env,
+        validated.episodes("validation", 2),
+        answering=validated.answering(validated.episodes("validation", 2), split="validation"),
     )
     figures = {name: round(value, 6) for name, value in again.figures.items()}
     assert figures == {name: round(value, 6) for name, value in _note(folder)["figures"].items()}
@@ -145,7 +142,7 @@ def test_the_trained_agent_decides_in_an_app_as_in_its_evaluation(
         view = load_policy(str(folder / "best")).bound("any")
         return (await play(place.agent.at(EMPTY).with_model(view), episode, ask=False)).end
 
-    evaluated = asyncio.run(played())
+    evaluated = await played()
     reports = []
     with Agent(
         f"hf:{folder / 'best'}",

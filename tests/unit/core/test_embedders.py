@@ -95,8 +95,8 @@ def unit(rows: int, dim: int = 16) -> Matrix:
         ),
     ],
 )
-def test_built_in_embedders_keep_the_promises(make: type[StaticEmbedder]) -> None:
-    asyncio.run(check_embedder(make))
+async def test_built_in_embedders_keep_the_promises(make: type[StaticEmbedder]) -> None:
+    await check_embedder(make)
 
 
 class ZeroForEmpty(HashEmbedder):
@@ -136,9 +136,9 @@ class ChokesOnSurrogates(HashEmbedder):
         (ChokesOnSurrogates, "raise only EmbeddingErrors"),
     ],
 )
-def test_the_kit_finds_a_broken_embedder(make: type[HashEmbedder], promise: str) -> None:
+async def test_the_kit_finds_a_broken_embedder(make: type[HashEmbedder], promise: str) -> None:
     with pytest.raises(AssertionError, match=promise):
-        asyncio.run(check_embedder(make))
+        await check_embedder(make)
 
 
 @given(
@@ -146,9 +146,9 @@ def test_the_kit_finds_a_broken_embedder(make: type[HashEmbedder], promise: str)
         st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=60), max_size=6
     )
 )
-def test_any_text_gets_a_unit_vector(texts: list[str]) -> None:
+async def test_any_text_gets_a_unit_vector(texts: list[str]) -> None:
     for embedder in (STATIC, CachedEmbedder(STATIC), HashEmbedder()):
-        rows = asyncio.run(embedder.embed(texts))
+        rows = await embedder.embed(texts)
         checked_rows(rows, texts=len(texts), dim=embedder.dim, embedder_id=embedder.id)
 
 
@@ -201,7 +201,7 @@ def test_static_gives_one_answer_from_many_threads() -> None:
         np.testing.assert_array_equal(answer, expected)
 
 
-def test_a_large_static_batch_leaves_the_loop_free() -> None:
+async def test_a_large_static_batch_leaves_the_loop_free() -> None:
     async def scenario() -> int:
         ticks = 0
         work = asyncio.ensure_future(
@@ -212,7 +212,7 @@ def test_a_large_static_batch_leaves_the_loop_free() -> None:
             ticks += 1
         return ticks
 
-    assert asyncio.run(scenario()) > 5
+    assert await scenario() > 5
 
 
 def test_a_missing_or_damaged_static_table_is_refused(tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_too_few_hash_dimensions_are_refused() -> None:
         HashEmbedder(dim=4)
 
 
-def test_hash_vectors_of_texts_that_share_words_are_near() -> None:
-    rows = asyncio.run(HashEmbedder().embed(["red green blue", "green blue yellow", "north south"]))
+async def test_hash_vectors_of_texts_that_share_words_are_near() -> None:
+    rows = await HashEmbedder().embed(["red green blue", "green blue yellow", "north south"])
     assert rows[0] @ rows[1] > 0.5 > abs(float(rows[0] @ rows[2])) + 0.2
 
 
@@ -242,45 +242,45 @@ def test_a_digest_names_a_text_in_composed_form() -> None:
     assert len({text_digest(text) for text in ("", " ", "e", "é", "\ud800", "\udc00")}) == 6
 
 
-def test_misses_go_out_once_each_and_in_one_call() -> None:
+async def test_misses_go_out_once_each_and_in_one_call() -> None:
     inner = Recorder()
     embedder = CachedEmbedder(inner)
-    first = asyncio.run(embedder.embed(["b", "a", "b", "e\u0301"]))
-    second = asyncio.run(embedder.embed(["é", "c", "b"]))
+    first = await embedder.embed(["b", "a", "b", "e\u0301"])
+    second = await embedder.embed(["é", "c", "b"])
     assert inner.asked == [["b", "a", "é"], ["c"]]
     np.testing.assert_array_equal(second[[0, 2]], first[[3, 0]])
 
 
-def test_changing_an_answer_does_not_change_the_cache() -> None:
+async def test_changing_an_answer_does_not_change_the_cache() -> None:
     embedder = CachedEmbedder(Recorder())
-    rows = asyncio.run(embedder.embed(["a"]))
+    rows = await embedder.embed(["a"])
     before = rows.copy()
     rows[:] = 7.0
-    np.testing.assert_array_equal(asyncio.run(embedder.embed(["a"])), before)
+    np.testing.assert_array_equal(await embedder.embed(["a"]), before)
 
 
-def test_the_cache_forgets_what_was_not_used_longest() -> None:
+async def test_the_cache_forgets_what_was_not_used_longest() -> None:
     inner = Recorder()
     embedder = CachedEmbedder(inner, capacity=2)
     for text in ("a", "b", "a", "c", "a", "b"):
-        asyncio.run(embedder.embed([text]))
+        await embedder.embed([text])
     assert inner.asked == [["a"], ["b"], ["c"], ["b"]]
 
 
-def test_a_shared_cache_outlives_the_embedder() -> None:
+async def test_a_shared_cache_outlives_the_embedder() -> None:
     shelf = Shelf()
-    asyncio.run(CachedEmbedder(Recorder(), shared=shelf).embed(["a", "b"]))
+    await CachedEmbedder(Recorder(), shared=shelf).embed(["a", "b"])
     inner = Recorder()
-    asyncio.run(CachedEmbedder(inner, shared=shelf).embed(["b", "c"]))
+    await CachedEmbedder(inner, shared=shelf).embed(["b", "c"])
     assert inner.asked == [["c"]]
     assert {key for key, _ in shelf.rows} == {"recorder"}
 
 
-def test_a_shared_cache_that_is_away_is_logged_and_costs_only_time(
+async def test_a_shared_cache_that_is_away_is_logged_and_costs_only_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        rows = asyncio.run(CachedEmbedder(Recorder(), shared=BrokenShelf()).embed(["a"]))
+        rows = await CachedEmbedder(Recorder(), shared=BrokenShelf()).embed(["a"])
     assert rows.shape == (1, 16)
     assert ["not readable" in caplog.text, "not writable" in caplog.text] == [True, True]
 
@@ -298,39 +298,39 @@ def test_a_shared_cache_that_is_away_is_logged_and_costs_only_time(
         pytest.param(np.array([["a"] * 16]), id="words"),
     ],
 )
-def test_unusable_vectors_are_refused_and_not_kept(answer: Matrix) -> None:
+async def test_unusable_vectors_are_refused_and_not_kept(answer: Matrix) -> None:
     inner, shelf = Recorder(answer=answer), Shelf()
     embedder = CachedEmbedder(inner, shared=shelf)
     with pytest.raises(EmbeddingError, match="recorder") as refusal:
-        asyncio.run(embedder.embed(["a"]))
+        await embedder.embed(["a"])
     assert not refusal.value.retryable
     assert shelf.rows == {}
     inner.answer = None
-    assert asyncio.run(embedder.embed(["a"])).shape == (1, 16)
+    assert (await embedder.embed(["a"])).shape == (1, 16)
 
 
-def test_a_failure_is_attributed_and_never_remembered() -> None:
+async def test_a_failure_is_attributed_and_never_remembered() -> None:
     inner = Recorder(error=OSError("socket closed"))
     embedder = CachedEmbedder(inner, shared=Shelf())
     with pytest.raises(EmbeddingError, match=r"recorder.*socket closed"):
-        asyncio.run(embedder.embed(["a"]))
+        await embedder.embed(["a"])
     inner.error = EmbeddingError("busy", retryable=True)
     with pytest.raises(EmbeddingError, match="busy") as failure:
-        asyncio.run(embedder.embed(["a"]))
+        await embedder.embed(["a"])
     assert failure.value.retryable
     inner.error = None
-    asyncio.run(embedder.embed(["a"]))
+    await embedder.embed(["a"])
     assert len(inner.asked) == 3
 
 
 @pytest.mark.parametrize(
     "row", [np.zeros(16, np.float32), unit(1, 8)[0]], ids=["zero", "another width"]
 )
-def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Vector) -> None:
+async def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Vector) -> None:
     shelf = Shelf()
     shelf.rows["recorder", text_digest("a")] = row
     with pytest.raises(EmbeddingError, match="memagent reembed"):
-        asyncio.run(CachedEmbedder(Recorder(), shared=shelf).embed(["a"]))
+        await CachedEmbedder(Recorder(), shared=shelf).embed(["a"])
 
 
 def test_a_missing_extra_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,21 +363,19 @@ def minilm() -> MiniLMEmbedder:
     return MiniLMEmbedder()
 
 
-def test_minilm_keeps_the_promises_without_network(minilm: MiniLMEmbedder) -> None:
-    asyncio.run(check_embedder(lambda: minilm))
+async def test_minilm_keeps_the_promises_without_network(minilm: MiniLMEmbedder) -> None:
+    await check_embedder(lambda: minilm)
     assert (minilm.id, minilm.dim) == ("all-MiniLM-L6-v2-384-53aa51172d14", 384)
 
 
-def test_minilm_knows_what_a_sentence_means(minilm: MiniLMEmbedder) -> None:
-    rows = asyncio.run(
-        minilm.embed(
-            ["A dog bit the man.", "The man was bitten by a dog.", "Shares fell on Monday."]
-        )
+async def test_minilm_knows_what_a_sentence_means(minilm: MiniLMEmbedder) -> None:
+    rows = await minilm.embed(
+        ["A dog bit the man.", "The man was bitten by a dog.", "Shares fell on Monday."]
     )
     assert rows[0] @ rows[1] > 0.8 > 0.3 > rows[0] @ rows[2]
 
 
-def test_one_model_is_one_space_wherever_it_was_read_from(
+async def test_one_model_is_one_space_wherever_it_was_read_from(
     minilm: MiniLMEmbedder, tmp_path: Path
 ) -> None:
     moved = tmp_path / "all-MiniLM-L6-v2"
@@ -388,18 +386,20 @@ def test_one_model_is_one_space_wherever_it_was_read_from(
     )
     assert here.id.rpartition("-")[2] == there.id.rpartition("-")[2]
     assert there.id.startswith("all-MiniLM-L6-v2-384-")
-    rows = [asyncio.run(embedder.embed(["a quiet harbour"])) for embedder in (minilm, there)]
+    rows = [await embedder.embed(["a quiet harbour"]) for embedder in (minilm, there)]
     np.testing.assert_allclose(rows[0], rows[1], atol=1e-6)
 
 
-def test_a_call_leaves_the_threads_of_the_process_as_they_were(minilm: MiniLMEmbedder) -> None:
+async def test_a_call_leaves_the_threads_of_the_process_as_they_were(
+    minilm: MiniLMEmbedder,
+) -> None:
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
-    asyncio.run(minilm.embed(["a quiet harbour"]))
+    await minilm.embed(["a quiet harbour"])
     assert torch.get_num_threads() == before
 
 
-def test_offline_a_hub_model_comes_from_the_local_cache_or_not_at_all(
+async def test_offline_a_hub_model_comes_from_the_local_cache_or_not_at_all(
     minilm: MiniLMEmbedder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -412,5 +412,5 @@ def test_offline_a_hub_model_comes_from_the_local_cache_or_not_at_all(
     (kept / "snapshots" / "0123abcd").symlink_to(packaged_minilm(), target_is_directory=True)
     embedder = SentenceTransformerEmbedder("someone/some-model", offline=True)
     assert embedder.id.startswith("some-model-384-")
-    rows = [asyncio.run(one.embed(["a quiet harbour"])) for one in (embedder, minilm)]
+    rows = [await one.embed(["a quiet harbour"]) for one in (embedder, minilm)]
     np.testing.assert_allclose(rows[0], rows[1], atol=1e-6)

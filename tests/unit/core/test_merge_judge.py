@@ -4,7 +4,6 @@ when it says nothing of use.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -53,7 +52,7 @@ def model_for(*judgements: str) -> FunctionModel:
     return FunctionModel(answer)
 
 
-def indexed(
+async def indexed(
     model: FunctionModel, indexer: EventIndexer, told: Sequence[Sequence[str]] = TOLD
 ) -> list[GraphDelta]:
     async def run() -> list[GraphDelta]:
@@ -76,7 +75,7 @@ def indexed(
         )
         return deltas
 
-    return asyncio.run(run())
+    return await run()
 
 
 def verdicts(**pairs: str) -> str:
@@ -97,9 +96,9 @@ def events(deltas: Sequence[GraphDelta]) -> dict[str, Event]:
     return {one.summary: one for one in deltas[-1].nodes}
 
 
-def test_all_near_pairs_of_a_session_are_judged_in_one_call() -> None:
+async def test_all_near_pairs_of_a_session_are_judged_in_one_call() -> None:
     model = model_for(verdicts(p0="same", p1="neither"))
-    deltas = indexed(model, EventIndexer(), TOLD[:2])
+    deltas = await indexed(model, EventIndexer(), TOLD[:2])
     (request,) = judging(model)
     assert (request.role, request.step.call, request.schema_) == (Role.INDEXER, 4, PAIRS_SCHEMA)
     assert request.prompt_digest == load_prompt("merge_events").digest
@@ -113,16 +112,16 @@ def test_all_near_pairs_of_a_session_are_judged_in_one_call() -> None:
     assert apart in found and len(found) == 4
 
 
-def test_what_is_plainly_the_same_or_plainly_not_is_never_asked_about() -> None:
+async def test_what_is_plainly_the_same_or_plainly_not_is_never_asked_about() -> None:
     model = model_for()
-    deltas = indexed(model, EventIndexer(), (TOLD[0], TOLD[2]))
+    deltas = await indexed(model, EventIndexer(), (TOLD[0], TOLD[2]))
     assert judging(model) == [] and events(deltas)[WALK].source_turn_ids == ("D0:1", "D1:1")
-    surer = indexed(model_for(), EventIndexer(judge=MergeJudge(sure_cosine=0.9)), TOLD[:2])
+    surer = await indexed(model_for(), EventIndexer(judge=MergeJudge(sure_cosine=0.9)), TOLD[:2])
     assert len(events(surer)) == 3, "both near pairs are beyond 0.9"
 
 
-def test_an_overlap_becomes_a_labelled_edge_between_two_events() -> None:
-    deltas = indexed(
+async def test_an_overlap_becomes_a_labelled_edge_between_two_events() -> None:
+    deltas = await indexed(
         model_for(verdicts(p0="overlapping", p1="overlapping")), EventIndexer(), TOLD[:2]
     )
     assert len(events(deltas)) == 5
@@ -138,21 +137,21 @@ def test_an_overlap_becomes_a_labelled_edge_between_two_events() -> None:
         (['{"pairs": []}'], 1, None),
     ],
 )
-def test_what_the_judge_leaves_open_the_cosine_decides(
+async def test_what_the_judge_leaves_open_the_cosine_decides(
     replies: list[str], calls: int, told: str | None
 ) -> None:
     model = model_for(*replies)
-    deltas = indexed(model, EventIndexer(), TOLD[:2])
-    without = indexed(model_for(), EventIndexer(judge=None), TOLD[:2])
+    deltas = await indexed(model, EventIndexer(), TOLD[:2])
+    without = await indexed(model_for(), EventIndexer(judge=None), TOLD[:2])
     assert events(deltas) == events(without)
     assert len(judging(model)) == calls
     reasons = deltas[1].rejected
     assert any(told in reason for reason in reasons) if told else reasons == ()
 
 
-def test_without_a_judge_nobody_is_asked() -> None:
+async def test_without_a_judge_nobody_is_asked() -> None:
     model = model_for()
-    indexed(model, EventIndexer(judge=None))
+    await indexed(model, EventIndexer(judge=None))
     assert (
         judging(model) == []
         and len(EventIndexer(judge=None).prompts) == 2
@@ -160,37 +159,34 @@ def test_without_a_judge_nobody_is_asked() -> None:
     )
 
 
-def test_only_the_nearest_pairs_are_asked_about() -> None:
+async def test_only_the_nearest_pairs_are_asked_about() -> None:
     model = model_for(verdicts(p0="neither"))
-    indexed(model, EventIndexer(judge=MergeJudge(most_pairs=1)), TOLD[:2])
+    await indexed(model, EventIndexer(judge=MergeJudge(most_pairs=1)), TOLD[:2])
     (request,) = judging(model)
     assert request.messages[-1].content.count(" second: ") == 1
 
 
-def test_near_pairs_are_nearest_first_and_told_before_later() -> None:
-    async def run() -> None:
-        nodes = [
-            Event(
-                id=f"evt_{s}{i}",
-                summary=text,
-                said_at=DAY + timedelta(weeks=s),
-                session_id=f"s{s}",
-                order=i,
-            )
-            for s, told in enumerate(TOLD)
-            for i, text in enumerate(told)
-        ]
-        bank = MemoryBank(embedder=HashEmbedder(dim=256))
-        texts = [text for one in nodes for text in event_texts(one)]
-        vectors = dict(zip(texts, await HashEmbedder(dim=256).embed(texts), strict=True))
-        pairs = near_pairs(bank.state.graph, nodes, vectors=vectors)
-        cosines = [cosine for *_, cosine in pairs]
-        assert cosines == sorted(cosines, reverse=True) and min(cosines) >= 0.85
-        assert all((one.said_at or DAY) <= (other.said_at or DAY) for one, other, _ in pairs)
-        assert pairs[0][0].summary == pairs[0][1].summary == WALK
-        assert near_pairs(bank.state.graph, nodes, vectors={}) == []
-
-    asyncio.run(run())
+async def test_near_pairs_are_nearest_first_and_told_before_later() -> None:
+    nodes = [
+        Event(
+            id=f"evt_{s}{i}",
+            summary=text,
+            said_at=DAY + timedelta(weeks=s),
+            session_id=f"s{s}",
+            order=i,
+        )
+        for s, told in enumerate(TOLD)
+        for i, text in enumerate(told)
+    ]
+    bank = MemoryBank(embedder=HashEmbedder(dim=256))
+    texts = [text for one in nodes for text in event_texts(one)]
+    vectors = dict(zip(texts, await HashEmbedder(dim=256).embed(texts), strict=True))
+    pairs = near_pairs(bank.state.graph, nodes, vectors=vectors)
+    cosines = [cosine for *_, cosine in pairs]
+    assert cosines == sorted(cosines, reverse=True) and min(cosines) >= 0.85
+    assert all((one.said_at or DAY) <= (other.said_at or DAY) for one, other, _ in pairs)
+    assert pairs[0][0].summary == pairs[0][1].summary == WALK
+    assert near_pairs(bank.state.graph, nodes, vectors={}) == []
 
 
 def test_the_example_in_the_prompt_is_read_and_bad_entries_are_refused_alone() -> None:

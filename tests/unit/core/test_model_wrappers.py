@@ -109,23 +109,23 @@ WRAPPINGS: list[Callable[[ChatModel], ChatModel]] = [
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_a_wrapped_model_keeps_the_promises_of_a_model(
+async def test_a_wrapped_model_keeps_the_promises_of_a_model(
     wrap: Callable[[ChatModel], ChatModel],
 ) -> None:
-    asyncio.run(check_chat_model(lambda: wrap(FunctionModel(lambda request: "a few words"))))
-    asyncio.run(check_chat_model(lambda: wrap(Whole())))
+    await check_chat_model(lambda: wrap(FunctionModel(lambda request: "a few words")))
+    await check_chat_model(lambda: wrap(Whole()))
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_a_wrapper_streams_the_wrapped_models_pieces(
+async def test_a_wrapper_streams_the_wrapped_models_pieces(
     wrap: Callable[[ChatModel], ChatModel],
 ) -> None:
-    deltas = asyncio.run(streamed(wrap(ScriptedModel(["a few words"])), ask()))  # type: ignore[arg-type]
+    deltas = await streamed(wrap(ScriptedModel(["a few words"])), ask())  # type: ignore[arg-type]
     assert [delta.text for delta in deltas] == ["a ", "few ", "words", ""]
 
 
 @pytest.mark.parametrize("wrap", WRAPPINGS)
-def test_giving_up_a_wrapped_stream_closes_the_inner_one(
+async def test_giving_up_a_wrapped_stream_closes_the_inner_one(
     wrap: Callable[[ChatModel], ChatModel],
 ) -> None:
     inner = Breaking(["a", "b", "c"])
@@ -136,26 +136,26 @@ def test_giving_up_a_wrapped_stream_closes_the_inner_one(
         await stream.aclose()
         return inner.closed
 
-    assert asyncio.run(run()) == 1
+    assert await run() == 1
 
 
 # Retry
 
 
-def test_retryable_errors_are_tried_again_and_others_are_not() -> None:
+async def test_retryable_errors_are_tried_again_and_others_are_not() -> None:
     naps = Naps()
     model = ScriptedModel(
         [ModelTimeout("slow"), ModelUnavailable("down"), "at last", ContextOverflow("too long")]
     )
     retrying = RetryingModel(model, sleep=naps)
-    assert asyncio.run(retrying.complete(ask())).text == "at last"
+    assert (await retrying.complete(ask())).text == "at last"
     assert len(naps.seconds) == 2
     with pytest.raises(ContextOverflow):
-        asyncio.run(retrying.complete(ask()))
+        await retrying.complete(ask())
     assert len(model.requests) == 4
 
 
-def test_waits_grow_exponentially_within_their_jitter() -> None:
+async def test_waits_grow_exponentially_within_their_jitter() -> None:
     naps = Naps()
     retrying = RetryingModel(
         ScriptedModel([ModelUnavailable("down")] * 5),
@@ -165,54 +165,54 @@ def test_waits_grow_exponentially_within_their_jitter() -> None:
         sleep=naps,
     )
     with pytest.raises(ModelUnavailable):
-        asyncio.run(retrying.complete(ask()))
+        await retrying.complete(ask())
     assert all(
         low <= nap <= high
         for nap, low, high in zip(naps.seconds, (1, 2, 4, 6), (2, 3, 5, 6), strict=True)
     )
 
 
-def test_the_last_error_is_raised_as_it_was_after_the_last_attempt() -> None:
+async def test_the_last_error_is_raised_as_it_was_after_the_last_attempt() -> None:
     last = ModelUnavailable("third")
     retrying = RetryingModel(
         ScriptedModel([ModelTimeout("1"), ModelTimeout("2"), last]), attempts=3, sleep=Naps()
     )
     with pytest.raises(ModelUnavailable) as caught:
-        asyncio.run(retrying.complete(ask()))
+        await retrying.complete(ask())
     assert caught.value is last
 
 
-def test_a_providers_retry_after_is_waited_for() -> None:
+async def test_a_providers_retry_after_is_waited_for() -> None:
     naps = Naps()
     limited = ModelRateLimited("slow down")
     setattr(limited, RETRY_AFTER, 17.5)
-    asyncio.run(RetryingModel(ScriptedModel([limited, "fine"]), sleep=naps).complete(ask()))
+    await RetryingModel(ScriptedModel([limited, "fine"]), sleep=naps).complete(ask())
     assert naps.seconds == [17.5]
 
 
-def test_no_attempt_begins_after_the_deadline() -> None:
+async def test_no_attempt_begins_after_the_deadline() -> None:
     naps = Naps()
     limited = [ModelRateLimited("slow down") for _ in range(5)]
     for error in limited:
         setattr(error, RETRY_AFTER, 40.0)
     retrying = RetryingModel(ScriptedModel(limited), attempts=5, deadline_s=100.0, sleep=naps)
     with pytest.raises(ModelRateLimited):
-        asyncio.run(retrying.complete(ask()))
+        await retrying.complete(ask())
     assert naps.seconds == [40.0, 40.0]
 
 
-def test_an_error_marked_not_retryable_is_not_tried_again() -> None:
+async def test_an_error_marked_not_retryable_is_not_tried_again() -> None:
     error = ModelRateLimited("quota used up")
     error.retryable = False
     model = ScriptedModel([error, "never"])
     with pytest.raises(ModelRateLimited):
-        asyncio.run(RetryingModel(model, sleep=Naps()).complete(ask()))
+        await RetryingModel(model, sleep=Naps()).complete(ask())
     assert model.remaining == 1
 
 
-def test_a_stream_is_tried_again_only_before_its_first_piece() -> None:
+async def test_a_stream_is_tried_again_only_before_its_first_piece() -> None:
     early = Breaking([ModelUnavailable("down")], [], ["fine"])
-    deltas = asyncio.run(streamed(RetryingModel(early, sleep=Naps()), ask()))
+    deltas = await streamed(RetryingModel(early, sleep=Naps()), ask())
     assert deltas[0].response is not None
     assert early.streams == [["fine"]]
 
@@ -225,7 +225,7 @@ def test_a_stream_is_tried_again_only_before_its_first_piece() -> None:
             pieces.append(delta.text)
 
     with pytest.raises(ModelUnavailable, match="cut"):
-        asyncio.run(run())
+        await run()
     assert pieces == ["half "]
     assert late.streams == [["never"]]
 
@@ -233,7 +233,7 @@ def test_a_stream_is_tried_again_only_before_its_first_piece() -> None:
 # Budget
 
 
-def test_the_call_cap_holds_under_concurrency() -> None:
+async def test_the_call_cap_holds_under_concurrency() -> None:
     async def slow(request: ModelRequest) -> str:
         await asyncio.sleep(0.01)
         return "done"
@@ -246,47 +246,47 @@ def test_the_call_cap_holds_under_concurrency() -> None:
             *(model.complete(ask()) for _ in range(20)), return_exceptions=True
         )
 
-    outcomes = asyncio.run(run())
+    outcomes = await run()
     assert sum(isinstance(one, BudgetExceeded) for one in outcomes) == 15
     assert len(inner.requests) == model.spent.calls == 5
 
 
-def test_tokens_and_dollars_are_refused_before_the_call_once_spent() -> None:
+async def test_tokens_and_dollars_are_refused_before_the_call_once_spent() -> None:
     usage = Usage(calls=1, prompt_tokens=60, completion_tokens=40, cost_usd=0.5, seconds=1.0)
     answers = [ModelResponse(id=f"r{n}", usage=usage) for n in range(9)]
     for model in (
         BudgetedModel(ScriptedModel(answers), max_tokens=200),
         BudgetedModel(ScriptedModel(answers), max_usd=1.0),
     ):
-        asyncio.run(model.complete(ask()))
-        asyncio.run(model.complete(ask()))
+        await model.complete(ask())
+        await model.complete(ask())
         with pytest.raises(BudgetExceeded, match="is spent"):
-            asyncio.run(model.complete(ask()))
+            await model.complete(ask())
         assert model.spent == Usage(
             calls=2, prompt_tokens=120, completion_tokens=80, cost_usd=1.0, seconds=2.0
         )
 
 
-def test_a_dollar_cap_refuses_once_the_price_is_unknown() -> None:
+async def test_a_dollar_cap_refuses_once_the_price_is_unknown() -> None:
     model = BudgetedModel(
         ScriptedModel([ModelResponse(id="r", usage=Usage(calls=1, cost_usd=None)), "never"]),
         max_usd=5.0,
     )
-    asyncio.run(model.complete(ask()))
+    await model.complete(ask())
     with pytest.raises(BudgetExceeded, match="price is unknown"):
-        asyncio.run(model.complete(ask()))
+        await model.complete(ask())
 
 
-def test_failed_attempts_count_as_calls_when_the_budget_is_inside_the_retries() -> None:
+async def test_failed_attempts_count_as_calls_when_the_budget_is_inside_the_retries() -> None:
     errors = [ModelUnavailable("down")] * 9
     model = RetryingModel(
         BudgetedModel(ScriptedModel(errors), max_calls=3), attempts=9, sleep=Naps()
     )
     with pytest.raises(BudgetExceeded, match="3 calls"):
-        asyncio.run(model.complete(ask()))
+        await model.complete(ask())
 
 
-def test_streams_are_charged_whole_and_given_up_streams_by_their_length() -> None:
+async def test_streams_are_charged_whole_and_given_up_streams_by_their_length() -> None:
     model = BudgetedModel(
         ScriptedModel(["one two three", "eight chars and more to come"]), max_calls=2
     )
@@ -301,7 +301,7 @@ def test_streams_are_charged_whole_and_given_up_streams_by_their_length() -> Non
             await streamed(model, ask())
         return whole, model.spent
 
-    whole, after = asyncio.run(run())
+    whole, after = await run()
     assert (whole.calls, whole.prompt_tokens, whole.completion_tokens) == (1, 2, 3)
     assert (after.calls, after.prompt_tokens, after.completion_tokens) == (2, 2 + 11, 3 + 2)
 
@@ -314,7 +314,7 @@ def test_a_budget_without_a_cap_is_refused() -> None:
 # Record and replay
 
 
-def test_a_recording_replays_every_field_in_order(tmp_path: Path) -> None:
+async def test_a_recording_replays_every_field_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     text = "line one\nline two \u2028 \x85 \N{SNOWMAN}"
     recording = RecordingModel(ScriptedModel([text, "second", "streamed words"]), path)
@@ -324,42 +324,44 @@ def test_a_recording_replays_every_field_in_order(tmp_path: Path) -> None:
         second = await model.complete(ask("q", schema_={"type": "object"}))
         return [first, second, (await streamed(model, ask("other")))[-1].response]
 
-    recorded = asyncio.run(run(recording))
-    assert asyncio.run(run(ReplayingModel(path))) == recorded
-    assert asyncio.run(run(ReplayingModel(recording.exchanges))) == recorded
+    recorded = await run(recording)
+    assert await run(ReplayingModel(path)) == recorded
+    assert await run(ReplayingModel(recording.exchanges)) == recorded
     assert len(path.read_bytes().splitlines()) == 3
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_request_asked_more_often_than_recorded_gets_the_last_answer_under_a_new_id() -> None:
+async def test_a_request_asked_more_often_than_recorded_gets_the_last_answer_under_a_new_id() -> (
+    None
+):
     recording = RecordingModel(ScriptedModel(["one", "two"]))
 
     async def run(model: ChatModel, times: int) -> list[ModelResponse]:
         return [await model.complete(ask()) for _ in range(times)]
 
-    asyncio.run(run(recording, 2))
-    replayed = asyncio.run(run(ReplayingModel(recording.exchanges), 4))
+    await run(recording, 2)
+    replayed = await run(ReplayingModel(recording.exchanges), 4)
     assert [response.text for response in replayed] == ["one", "two", "two", "two"]
     assert len({response.id for response in replayed}) == 4
 
 
-def test_a_request_never_recorded_is_an_error_that_names_it(tmp_path: Path) -> None:
+async def test_a_request_never_recorded_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    asyncio.run(RecordingModel(ScriptedModel(["one"]), path).complete(ask()))
+    await RecordingModel(ScriptedModel(["one"]), path).complete(ask())
     request = ask("where is Anna?", role=Role.PLANNER)
     with pytest.raises(
         ModelError,
         match=f"{request_digest(request)} .role planner, 1 messages, ending in 'where is Anna",
     ):
-        asyncio.run(ReplayingModel(path).complete(request))
+        await ReplayingModel(path).complete(request)
 
 
 @pytest.mark.parametrize(
     "content", ["not json", '{"request": {}}', json.dumps({"request": {}, "response": {}}), "[]"]
 )
-def test_a_damaged_recording_names_its_line(tmp_path: Path, content: str) -> None:
+async def test_a_damaged_recording_names_its_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "run.jsonl"
-    asyncio.run(RecordingModel(ScriptedModel(["one"]), path).complete(ask()))
+    await RecordingModel(ScriptedModel(["one"]), path).complete(ask())
     with path.open("a") as file:
         file.write(content + "\n")
     with pytest.raises(ConfigError, match="line 2 "):
@@ -384,11 +386,11 @@ def test_the_digest_covers_what_decides_an_answer_and_nothing_else() -> None:
 # Routing and settings
 
 
-def test_each_role_goes_to_its_model_and_the_rest_to_the_default() -> None:
+async def test_each_role_goes_to_its_model_and_the_rest_to_the_default() -> None:
     small, large = FunctionModel(lambda request: "small"), FunctionModel(lambda request: "large")
     model = RoutedModel({Role.EXTRACTOR: small}, default=large)
     texts = [
-        asyncio.run(model.complete(ask(role=role))).text for role in (Role.EXTRACTOR, Role.ANSWERER)
+        (await model.complete(ask(role=role))).text for role in (Role.EXTRACTOR, Role.ANSWERER)
     ]
     assert texts == ["small", "large"]
 

@@ -21,11 +21,11 @@ def test_a_connection_to_another_machine_is_refused_and_written_down(
     assert network_attempts == ["socket.connect 192.0.2.1"]
 
 
-def test_a_name_look_up_is_refused_through_any_library(network_attempts: list[str]) -> None:
+async def test_a_name_look_up_is_refused_through_any_library(network_attempts: list[str]) -> None:
     with pytest.raises(RuntimeError, match="loopback only"):
         http.client.HTTPConnection("name.invalid", timeout=1).request("GET", "/")
     with pytest.raises(RuntimeError, match="loopback only"):
-        asyncio.run(asyncio.open_connection("name.invalid", 80))
+        await asyncio.open_connection("name.invalid", 80)
     assert network_attempts == ["socket.getaddrinfo name.invalid"] * 2
 
 

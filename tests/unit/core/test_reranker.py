@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,56 +56,40 @@ async def memory(reranker: LongestFirst | None) -> Memory:
     return made
 
 
-def test_the_reranker_orders_the_best_and_the_others_follow_as_they_were() -> None:
-    async def run() -> None:
-        reranker = LongestFirst()
-        made = await memory(reranker)
-        plain = await made.search("boat", k=12, recipe=Recipe())
-        hits = await made.search("boat", k=12, recipe=Recipe(rerank=12))
-        assert [len(hit.text) for hit in hits] == sorted(
-            (len(hit.text) for hit in plain), reverse=True
-        )
-        assert reranker.asked == [12]
-        assert all(hit.why.rerank == float(len(hit.text)) and hit.why.fused for hit in hits)
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        few = await made.search("boat", k=3, recipe=Recipe(rerank=4))
-        assert {hit.id for hit in few} <= {hit.id for hit in plain[:4]}
-
-    asyncio.run(run())
+async def test_the_reranker_orders_the_best_and_the_others_follow_as_they_were() -> None:
+    reranker = LongestFirst()
+    made = await memory(reranker)
+    plain = await made.search("boat", k=12, recipe=Recipe())
+    hits = await made.search("boat", k=12, recipe=Recipe(rerank=12))
+    assert [len(hit.text) for hit in hits] == sorted((len(hit.text) for hit in plain), reverse=True)
+    assert reranker.asked == [12]
+    assert all(hit.why.rerank == float(len(hit.text)) and hit.why.fused for hit in hits)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    few = await made.search("boat", k=3, recipe=Recipe(rerank=4))
+    assert {hit.id for hit in few} <= {hit.id for hit in plain[:4]}
 
 
-def test_without_a_reranker_nothing_is_reranked() -> None:
-    async def run() -> None:
-        made = await memory(None)
-        first, again = [
-            await made.search("boat", recipe=Recipe(rerank=rerank)) for rerank in (10, 0)
-        ]
-        assert [hit.id for hit in first] == [hit.id for hit in again]
-        assert first[0].why.rerank is None
-
-    asyncio.run(run())
+async def test_without_a_reranker_nothing_is_reranked() -> None:
+    made = await memory(None)
+    first, again = [await made.search("boat", recipe=Recipe(rerank=rerank)) for rerank in (10, 0)]
+    assert [hit.id for hit in first] == [hit.id for hit in again]
+    assert first[0].why.rerank is None
 
 
-def test_forks_and_views_of_the_past_keep_the_reranker() -> None:
-    async def run() -> None:
-        made = await memory(LongestFirst())
-        fork = await made.fork()
-        hits = await fork.bank.search(Query(text="boat", recipe=Recipe(rerank=12)), k=12)
-        assert hits[0].why.rerank == max(len(hit.text) for hit in hits)
-
-    asyncio.run(run())
+async def test_forks_and_views_of_the_past_keep_the_reranker() -> None:
+    made = await memory(LongestFirst())
+    fork = await made.fork()
+    hits = await fork.bank.search(Query(text="boat", recipe=Recipe(rerank=12)), k=12)
+    assert hits[0].why.rerank == max(len(hit.text) for hit in hits)
 
 
-def test_a_reranker_that_answers_wrongly_is_a_model_error() -> None:
-    async def run() -> None:
-        made = await memory(Broken())
-        with pytest.raises(ModelError, match="gave 11 scores for 12 texts"):
-            await made.search("boat", k=12, recipe=Recipe(rerank=12))
-
-    asyncio.run(run())
+async def test_a_reranker_that_answers_wrongly_is_a_model_error() -> None:
+    made = await memory(Broken())
+    with pytest.raises(ModelError, match="gave 11 scores for 12 texts"):
+        await made.search("boat", k=12, recipe=Recipe(rerank=12))
 
 
-def test_settings_name_a_reranker_and_a_recipe() -> None:
+async def test_settings_name_a_reranker_and_a_recipe() -> None:
     settings = AgentSettings.model_validate(
         {
             "store": {"type": "memory"},
@@ -120,15 +103,12 @@ def test_settings_name_a_reranker_and_a_recipe() -> None:
         }
     )
 
-    async def run() -> None:
-        store = open_store(settings)
-        agent = store.agent(Scope(user_id="ana"))
-        for text in ("the boat is late", "the boat", "the boat is very late today"):
-            await agent.memory.add(text)
-        assert (await agent.search("boat"))[0].text == "the boat"
-        store.close()
-
-    asyncio.run(run())
+    store = open_store(settings)
+    agent = store.agent(Scope(user_id="ana"))
+    for text in ("the boat is late", "the boat", "the boat is very late today"):
+        await agent.memory.add(text)
+    assert (await agent.search("boat"))[0].text == "the boat"
+    store.close()
     assert isinstance(settings.store, MemoryStoreSettings)
 
 
@@ -137,10 +117,10 @@ def test_what_is_no_reranker_is_refused() -> None:
         build_reranker(PluginRerankerSettings(name="builtins:dict"))
 
 
-def test_the_kit_finds_what_is_wrong() -> None:
-    asyncio.run(check_reranker(LongestFirst))
+async def test_the_kit_finds_what_is_wrong() -> None:
+    await check_reranker(LongestFirst)
     with pytest.raises(AssertionError, match="as many finite numbers"):
-        asyncio.run(check_reranker(Broken))
+        await check_reranker(Broken)
 
 
 @pytest.fixture(scope="module")
@@ -173,32 +153,29 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_cross_encoder_keeps_the_contract(tiny_model: Path) -> None:
+async def test_a_cross_encoder_keeps_the_contract(tiny_model: Path) -> None:
     from memagent.embed.cross_encoder import CrossEncoderReranker
 
-    asyncio.run(check_reranker(lambda: CrossEncoderReranker(tiny_model, offline=True)))
+    await check_reranker(lambda: CrossEncoderReranker(tiny_model, offline=True))
 
 
-def test_a_cross_encoder_puts_hits_in_the_order_of_its_scores(tiny_model: Path) -> None:
+async def test_a_cross_encoder_puts_hits_in_the_order_of_its_scores(tiny_model: Path) -> None:
     from memagent.embed.cross_encoder import CrossEncoderReranker
 
-    async def run() -> None:
-        reranker = CrossEncoderReranker(tiny_model)
-        made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), reranker=reranker))
-        for text in (
-            "maria adopted a puppy",
-            "the report is due on friday",
-            "what did maria adopted in march",
-            "half a word",
-        ):
-            await made.add(text)
-        hits = await made.search("maria puppy", recipe=Recipe(rerank=4))
-        scores = await reranker.score("maria puppy", [hit.text for hit in hits])
-        assert scores == sorted(scores, reverse=True)
-        assert [hit.why.rerank for hit in hits] == pytest.approx(scores, abs=1e-4)
-        assert len(set(scores)) == len(scores)
-
-    asyncio.run(run())
+    reranker = CrossEncoderReranker(tiny_model)
+    made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), reranker=reranker))
+    for text in (
+        "maria adopted a puppy",
+        "the report is due on friday",
+        "what did maria adopted in march",
+        "half a word",
+    ):
+        await made.add(text)
+    hits = await made.search("maria puppy", recipe=Recipe(rerank=4))
+    scores = await reranker.score("maria puppy", [hit.text for hit in hits])
+    assert scores == sorted(scores, reverse=True)
+    assert [hit.why.rerank for hit in hits] == pytest.approx(scores, abs=1e-4)
+    assert len(set(scores)) == len(scores)
 
 
 def test_a_model_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:

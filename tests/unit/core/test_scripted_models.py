@@ -29,28 +29,28 @@ def ask(text: str = "hello", role: Role = Role.ANSWERER) -> ModelRequest:
     return ModelRequest(role=role, messages=(Message(role="user", content=text),))
 
 
-def test_answers_come_in_script_order_and_requests_are_kept() -> None:
+async def test_answers_come_in_script_order_and_requests_are_kept() -> None:
     model = ScriptedModel(["one", ModelResponse(id="mine", text="two")])
 
     async def run() -> list[str]:
         return [(await model.complete(ask(text))).text for text in ("a", "b")]
 
-    assert asyncio.run(run()) == ["one", "two"]
+    assert await run() == ["one", "two"]
     assert [request.messages[0].content for request in model.requests] == ["a", "b"]
     assert model.remaining == 0
 
 
-def test_each_role_has_its_own_script() -> None:
+async def test_each_role_has_its_own_script() -> None:
     model = ScriptedModel({Role.EXTRACTOR: ["facts"], Role.ANSWERER: ["answer", "again"]})
 
     async def run() -> list[str]:
         roles = (Role.ANSWERER, Role.EXTRACTOR, Role.ANSWERER)
         return [(await model.complete(ask(role=role))).text for role in roles]
 
-    assert asyncio.run(run()) == ["answer", "facts", "again"]
+    assert await run() == ["answer", "facts", "again"]
 
 
-def test_a_scripted_exception_is_raised_in_its_turn() -> None:
+async def test_a_scripted_exception_is_raised_in_its_turn() -> None:
     model = ScriptedModel([ModelTimeout("too slow"), "then this"])
 
     async def run() -> str:
@@ -58,19 +58,19 @@ def test_a_scripted_exception_is_raised_in_its_turn() -> None:
             await model.complete(ask())
         return (await model.complete(ask())).text
 
-    assert asyncio.run(run()) == "then this"
+    assert await run() == "then this"
 
 
-def test_an_exhausted_script_names_the_request() -> None:
+async def test_an_exhausted_script_names_the_request() -> None:
     model = ScriptedModel({Role.ANSWERER: ["only one"]})
-    asyncio.run(model.complete(ask()))
+    await model.complete(ask())
     with pytest.raises(
         AssertionError,
         match=r"role 'answerer' is exhausted at request 2 .*ending in 'where is Anna\?'",
     ):
-        asyncio.run(model.complete(ask("where is Anna?")))
+        await model.complete(ask("where is Anna?"))
     with pytest.raises(AssertionError, match="role 'judge'"):
-        asyncio.run(model.complete(ask(role=Role.JUDGE)))
+        await model.complete(ask(role=Role.JUDGE))
 
 
 def test_one_text_instead_of_a_list_is_refused() -> None:
@@ -78,47 +78,45 @@ def test_one_text_instead_of_a_list_is_refused() -> None:
         ScriptedModel("hello")
 
 
-def test_ids_are_the_same_in_every_run_and_differ_between_calls() -> None:
+async def test_ids_are_the_same_in_every_run_and_differ_between_calls() -> None:
     async def run() -> list[str]:
         model = FunctionModel(lambda request: "same")
         return [(await model.complete(ask())).id for _ in range(3)]
 
-    first, second = asyncio.run(run()), asyncio.run(run())
+    first, second = await run(), await run()
     assert first == second
     assert len(set(first)) == 3
 
 
-def test_a_function_may_be_async_and_may_give_a_whole_response() -> None:
+async def test_a_function_may_be_async_and_may_give_a_whole_response() -> None:
     async def answer(request: ModelRequest) -> ModelResponse:
         await asyncio.sleep(0)
         return ModelResponse(id="whole", text=request.messages[-1].content.upper())
 
-    assert asyncio.run(FunctionModel(answer).complete(ask("hi"))).text == "HI"
+    assert (await FunctionModel(answer).complete(ask("hi"))).text == "HI"
 
 
-def test_words_are_counted_as_tokens_at_no_price() -> None:
-    usage = asyncio.run(ScriptedModel(["three short words"]).complete(ask("two words"))).usage
+async def test_words_are_counted_as_tokens_at_no_price() -> None:
+    usage = (await ScriptedModel(["three short words"]).complete(ask("two words"))).usage
     assert usage == Usage(calls=1, prompt_tokens=2, completion_tokens=3, cost_usd=0.0)
 
 
 @pytest.mark.parametrize("text", ["", " ", "one", "  two\n\nwords  ", "many words in one answer\n"])
-def test_streamed_words_add_up_to_the_text(text: str) -> None:
+async def test_streamed_words_add_up_to_the_text(text: str) -> None:
     async def run() -> list[Delta]:
         return [delta async for delta in ScriptedModel([text]).stream(ask())]
 
-    deltas = asyncio.run(run())
+    deltas = await run()
     assert "".join(delta.text for delta in deltas) == text
     assert deltas[-1].response is not None
     assert deltas[-1].response.text == text
 
 
-def test_the_fakes_pass_the_model_checker() -> None:
-    asyncio.run(
-        check_chat_model(
-            lambda: FunctionModel(lambda request: f"you said {request.messages[-1].content}")
-        )
+async def test_the_fakes_pass_the_model_checker() -> None:
+    await check_chat_model(
+        lambda: FunctionModel(lambda request: f"you said {request.messages[-1].content}")
     )
-    asyncio.run(check_chat_model(lambda: ScriptedModel([f"answer {n}" for n in range(40)])))
+    await check_chat_model(lambda: ScriptedModel([f"answer {n}" for n in range(40)]))
 
 
 class Broken:
@@ -169,19 +167,19 @@ class Broken:
         ("trailing piece", "nothing may follow"),
     ],
 )
-def test_the_checker_names_a_broken_promise(fault: str, said: str) -> None:
+async def test_the_checker_names_a_broken_promise(fault: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
-        asyncio.run(check_chat_model(lambda: Broken(fault), timeout_s=0.2))
+        await check_chat_model(lambda: Broken(fault), timeout_s=0.2)
 
 
-def test_a_sound_model_of_ones_own_passes_and_its_model_errors_pass_through() -> None:
-    asyncio.run(check_chat_model(lambda: Broken("")))
+async def test_a_sound_model_of_ones_own_passes_and_its_model_errors_pass_through() -> None:
+    await check_chat_model(lambda: Broken(""))
 
     def refuse(request: ModelRequest) -> str:
         raise ModelError("no such model")
 
     with pytest.raises(ModelError, match="no such model"):
-        asyncio.run(check_chat_model(lambda: FunctionModel(refuse)))
+        await check_chat_model(lambda: FunctionModel(refuse))
 
 
 def test_the_fakes_fit_the_protocols() -> None:

@@ -5,7 +5,6 @@ early, update and delete.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import re
@@ -87,7 +86,7 @@ def context(bank: MemoryBank, model: FunctionModel) -> SlotContext:
     return SlotContext(model=model, bank=bank.fork(), clock=system_clock)
 
 
-def walked(
+async def walked(
     bank: MemoryBank,
     question: str,
     subgoals: Sequence[str],
@@ -99,7 +98,7 @@ def walked(
 ) -> tuple[Walk, FunctionModel]:
     model = walking_model(subgoals, decide)
     retriever = GraphWalkRetriever(settings=walk, seeds=seeds)
-    return asyncio.run(retriever.walk(Question(text=question, k=k), context(bank, model))), model
+    return await retriever.walk(Question(text=question, k=k), context(bank, model)), model
 
 
 def ids(walk: Walk) -> list[str]:
@@ -113,7 +112,7 @@ def forward(near: list[tuple[str, str]]) -> list[str]:
 # -- 2: order of arrival ---------------------------------------------------------------
 
 
-def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
+async def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
     days = [0, 0, 0, 7, 7, 7, 14, 14]
     things = [
         "lighthouse walk at the coast with wine and bread",
@@ -158,15 +157,12 @@ def test_2_session_by_session_gives_the_same_graph_as_all_at_once() -> None:
             graph = graph.apply(await merge_events(graph, proposal, vectors=vectors))
         return graph
 
-    async def check() -> None:
-        batch = await built([sessions])
-        assert 0 < len(batch) < sum(len(nodes) for nodes, _ in sessions)
-        for seed in range(20):
-            rng = random.Random(seed)
-            order = sorted(range(len(sessions)), key=lambda n: (days[n], rng.random()))
-            assert (await built([[sessions[n]] for n in order])).root == batch.root
-
-    asyncio.run(check())
+    batch = await built([sessions])
+    assert 0 < len(batch) < sum(len(nodes) for nodes, _ in sessions)
+    for seed in range(20):
+        rng = random.Random(seed)
+        order = sorted(range(len(sessions)), key=lambda n: (days[n], rng.random()))
+        assert (await built([[sessions[n]] for n in order])).root == batch.root
 
 
 # -- 3: logic beats likeness -----------------------------------------------------------
@@ -211,17 +207,17 @@ def follow_causes(
     return {"action": "EXPAND" if on else "SKIP", "next": on, "proven": []}
 
 
-def test_3_the_walk_follows_a_chain_that_likeness_cannot_see() -> None:
+async def test_3_the_walk_follows_a_chain_that_likeness_cannot_see() -> None:
     nodes, edges = chain_graph(0, shuffled=False)
-    bank = asyncio.run(bank_of(nodes, edges))
+    bank = await bank_of(nodes, edges)
 
     async def flat() -> list[str]:
         vectors = await HashEmbedder(dim=256).embed([ASKED, *(one.summary for one in nodes)])
         cosines = vectors[1:] @ vectors[0]
         return [nodes[i].id for i in cosines.argsort()[::-1][:10]]
 
-    assert "evt_c5" not in asyncio.run(flat())
-    walk, _ = walked(bank, ASKED, ["Who has the violin in the end"], follow_causes)
+    assert "evt_c5" not in await flat()
+    walk, _ = await walked(bank, ASKED, ["Who has the violin in the end"], follow_causes)
     assert "evt_c5" in ids(walk)
     assert max(step.round for step in walk.steps) <= 3 and {step.path for step in walk.steps} <= {
         0,
@@ -235,16 +231,16 @@ def test_3_the_walk_follows_a_chain_that_likeness_cannot_see() -> None:
 
     question = Question(text=ASKED)
     silent = FunctionModel(lambda request: pytest.fail(f"asked a model: {request.role}"))
-    hits = asyncio.run(GraphExpansionRetriever()(question, context(bank, silent)))
+    hits = await GraphExpansionRetriever()(question, context(bank, silent))
     assert "evt_c5" in [hit.id for hit in hits]
 
 
-def test_3_shuffled_edges_take_the_answer_away() -> None:
+async def test_3_shuffled_edges_take_the_answer_away() -> None:
     found = 0
     for seed in range(20):
         nodes, edges = chain_graph(seed, shuffled=True)
-        bank = asyncio.run(bank_of(nodes, edges))
-        walk, _ = walked(bank, ASKED, ["Who has the violin in the end"], follow_causes)
+        bank = await bank_of(nodes, edges)
+        walk, _ = await walked(bank, ASKED, ["Who has the violin in the end"], follow_causes)
         found += "evt_c5" in ids(walk)
     assert found / 20 <= 0.1
 
@@ -252,7 +248,7 @@ def test_3_shuffled_edges_take_the_answer_away() -> None:
 # -- 4: several paths ------------------------------------------------------------------
 
 
-def two_components() -> MemoryBank:
+async def two_components() -> MemoryBank:
     left = ["Ana planted lemon trees", "lemon frost report", "lemon harvest failed"]
     right = ["Bo restored wooden boats", "boats varnish delivery", "boats race won"]
     nodes = [
@@ -262,7 +258,7 @@ def two_components() -> MemoryBank:
     ]
     edges = [edge(f"{side}{a}", f"{side}{b}") for side in "lr" for a, b in pairwise(range(3))]
     noise = [event(f"z{n}", f"unrelated matter {n}") for n in range(12)]
-    return asyncio.run(bank_of([*nodes, *noise], edges))
+    return await bank_of([*nodes, *noise], edges)
 
 
 def two_sided(
@@ -276,10 +272,10 @@ def two_sided(
 
 
 @pytest.mark.parametrize(("paths", "share"), [(1, 0.5), (3, 1.0)])
-def test_4_three_paths_find_what_one_path_finds_half_of(paths: int, share: float) -> None:
+async def test_4_three_paths_find_what_one_path_finds_half_of(paths: int, share: float) -> None:
     gold = {f"evt_{side}{n}" for side in "lr" for n in range(3)}
-    walk, _ = walked(
-        two_components(),
+    walk, _ = await walked(
+        await two_components(),
         "What became of Ana's lemon trees and of Bo's wooden boats?",
         ["Ana planted lemon trees harvest", "Bo restored wooden boats race"],
         two_sided,
@@ -294,13 +290,13 @@ def test_4_three_paths_find_what_one_path_finds_half_of(paths: int, share: float
 # -- 5: stale priority -----------------------------------------------------------------
 
 
-def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
+async def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
     nodes = [
         event("a", "piano lesson teacher"),
         event("b", "piano lesson teacher concert"),
         event("c", "violin repair"),
     ]
-    bank = asyncio.run(bank_of(nodes, [edge("a", "b"), edge("a", "c")]))
+    bank = await bank_of(nodes, [edge("a", "b"), edge("a", "c")])
 
     def deciding(satisfied_at: str) -> Decide:
         return lambda here, near, goals: {
@@ -313,13 +309,15 @@ def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
     orders = [
         [
             step.event_id
-            for step in walked(
-                bank,
-                "piano lesson teacher",
-                goals,
-                deciding(satisfied_at),
-                walk=WalkSettings(paths=1, rounds=1),
-                seeds=SeedSettings(starts=1, topics=1, members=3),
+            for step in (
+                await walked(
+                    bank,
+                    "piano lesson teacher",
+                    goals,
+                    deciding(satisfied_at),
+                    walk=WalkSettings(paths=1, rounds=1),
+                    seeds=SeedSettings(starts=1, topics=1, members=3),
+                )
             )[0].steps
         ]
         for satisfied_at in ("evt_a", "nowhere")
@@ -330,13 +328,13 @@ def test_5_a_satisfied_subgoal_changes_what_is_visited_next() -> None:
 # -- 6: refinement ---------------------------------------------------------------------
 
 
-def refining(rounds: int) -> tuple[Walk, float]:
+async def refining(rounds: int) -> tuple[Walk, float]:
     nodes = [
         event("e1", "Ana moved house city: Lisbon"),
         event("e2", "landlord bicycle colour: red bicycle"),
     ]
     nodes += [event(f"z{n}", f"Ana moved house city rumour {n}") for n in range(60)]
-    bank = asyncio.run(bank_of(nodes))
+    bank = await bank_of(nodes)
     proven = {"evt_e1": [0], "evt_e2": [1]}
 
     def decide(
@@ -348,7 +346,7 @@ def refining(rounds: int) -> tuple[Walk, float]:
             "proven": proven.get(here, []),
         }
 
-    walk, _ = walked(
+    walk, _ = await walked(
         bank,
         "Ana moved house to which city, and who paid?",
         ["Ana moved house city Lisbon", "landlord bicycle colour"],
@@ -364,8 +362,8 @@ def refining(rounds: int) -> tuple[Walk, float]:
     return walk, 2 * precision * recall / max(precision + recall, 1e-9)
 
 
-def test_6_a_refined_query_finds_the_hidden_half() -> None:
-    (_, without), (walk, refined) = refining(1), refining(3)
+async def test_6_a_refined_query_finds_the_hidden_half() -> None:
+    (_, without), (walk, refined) = await refining(1), await refining(3)
     assert without == pytest.approx(0.5) and refined == pytest.approx(1.0)
     assert walk.queries[1:] == ("landlord bicycle colour",)
     assert "Lisbon" not in walk.queries[1], "no satisfied subgoal is asked for again"
@@ -374,12 +372,12 @@ def test_6_a_refined_query_finds_the_hidden_half() -> None:
 # -- 7: stopping early -----------------------------------------------------------------
 
 
-def test_7_stopping_early_asks_less_for_the_same_answer() -> None:
+async def test_7_stopping_early_asks_less_for_the_same_answer() -> None:
     nodes = [
         event("a", "Ana bought a sailing boat"),
         *(event(f"b{n}", f"Ana sailing boat trip {n}") for n in range(8)),
     ]
-    bank = asyncio.run(bank_of(nodes, [edge("a", f"b{n}") for n in range(8)]))
+    bank = await bank_of(nodes, [edge("a", f"b{n}") for n in range(8)])
 
     def decide(
         here: str, near: list[tuple[str, str]], goals: list[tuple[int, bool]]
@@ -392,7 +390,7 @@ def test_7_stopping_early_asks_less_for_the_same_answer() -> None:
     kept: list[list[str]] = []
     for stop_early in (True, False):
         settings = WalkSettings(stop_early=stop_early, rounds=1)
-        walk, model = walked(
+        walk, model = await walked(
             bank, "Who bought a sailing boat?", ["Ana bought a sailing boat"], decide, walk=settings
         )
         calls.append(sum(request.role is Role.EXPLORER for request in model.requests))
@@ -452,53 +450,51 @@ def indexing_model() -> FunctionModel:
     return FunctionModel(answer)
 
 
-def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> None:
-    async def check() -> None:
-        bank = MemoryBank(embedder=HashEmbedder(dim=256))
-        model = indexing_model()
-        rejected: list[str] = []
-        for number, told in enumerate(TOLD):
-            turns = tuple(
-                Turn(id=f"D{number}:{i}", speaker="Ana", text=text)
-                for i, text in enumerate(told, 1)
-            )
-            session = Session(id=f"s{number}", at=DAY + timedelta(weeks=number), turns=turns)
-            await bank.store_session(session)
-            ctx = SlotContext(model=model, bank=bank, clock=system_clock, session=session)
-            rejected += (await bank.index(await EventIndexer(judge=None)((), ctx))).rejected
-        graph = bank.state.graph
-        events = {one.id: one for one in graph.all_nodes() if one.kind is NodeKind.EVENT}
-        assert sum(map(len, TOLD)) == 14 and len(events) == 12
-        (trip,) = (one for one in events.values() if one.summary == TRIP)
-        assert trip.source_turn_ids == ("D0:1", "D1:1", "D3:1")
-        edges = [one for one in graph.all_edges() if one.source in events and one.target in events]
-        assert all(one.source != one.target for one in edges)
-        expected = Counter(
-            {
-                ("Bo sold his old motorbike", "enables", TRIP): 1,
-                (TRIP, "causes", "Bo broke his wrist"): 1,
-                ("Ana started pottery class", "parallel", "Ana baked rye bread"): 1,
-                ("Bo began physiotherapy", "parallel", "Ana won a pottery prize"): 1,
-                ("Ana repaired the roof", "contrasts", TRIP): 1,
-                (TRIP, "motivates", "Bo learned backgammon"): 1,
-                ("Bo learned backgammon", "related:vanishes into", "Ana repaired the roof"): 1,
-            }
+async def test_1_one_trip_told_three_times_is_one_node_and_the_edges_are_as_told() -> None:
+    bank = MemoryBank(embedder=HashEmbedder(dim=256))
+    model = indexing_model()
+    rejected: list[str] = []
+    for number, told in enumerate(TOLD):
+        turns = tuple(
+            Turn(id=f"D{number}:{i}", speaker="Ana", text=text) for i, text in enumerate(told, 1)
         )
-        told = Counter(
-            {(events[e.source].summary, e.key, events[e.target].summary): e.count for e in edges}
-        )
-        assert told == expected
-        assert len(rejected) == 1 and "not related to itself" in rejected[0]
-        assert [request.role for request in model.requests] == [Role.INDEXER] * 8
-
-    asyncio.run(check())
+        session = Session(id=f"s{number}", at=DAY + timedelta(weeks=number), turns=turns)
+        await bank.store_session(session)
+        ctx = SlotContext(model=model, bank=bank, clock=system_clock, session=session)
+        rejected += (await bank.index(await EventIndexer(judge=None)((), ctx))).rejected
+    graph = bank.state.graph
+    events = {one.id: one for one in graph.all_nodes() if one.kind is NodeKind.EVENT}
+    assert sum(map(len, TOLD)) == 14 and len(events) == 12
+    (trip,) = (one for one in events.values() if one.summary == TRIP)
+    assert trip.source_turn_ids == ("D0:1", "D1:1", "D3:1")
+    edges = [one for one in graph.all_edges() if one.source in events and one.target in events]
+    assert all(one.source != one.target for one in edges)
+    expected = Counter(
+        {
+            ("Bo sold his old motorbike", "enables", TRIP): 1,
+            (TRIP, "causes", "Bo broke his wrist"): 1,
+            ("Ana started pottery class", "parallel", "Ana baked rye bread"): 1,
+            ("Bo began physiotherapy", "parallel", "Ana won a pottery prize"): 1,
+            ("Ana repaired the roof", "contrasts", TRIP): 1,
+            (TRIP, "motivates", "Bo learned backgammon"): 1,
+            ("Bo learned backgammon", "related:vanishes into", "Ana repaired the roof"): 1,
+        }
+    )
+    told = Counter(
+        {(events[e.source].summary, e.key, events[e.target].summary): e.count for e in edges}
+    )
+    assert told == expected
+    assert len(rejected) == 1 and "not related to itself" in rejected[0]
+    assert [request.role for request in model.requests] == [Role.INDEXER] * 8
 
 
 # -- 8: update and delete --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["update", "delete"])
-def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(change: str) -> None:
+async def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(
+    change: str,
+) -> None:
     async def check() -> None:
         bank = MemoryBank(embedder=HashEmbedder(dim=256))
         turns = (
@@ -561,4 +557,4 @@ def test_8_what_was_superseded_is_hidden_and_an_older_snapshot_still_shows_it(ch
         ]
         assert [one.source for one in supersedes] == ([item.id] if change == "update" else [])
 
-    asyncio.run(check())
+    await check()

@@ -4,7 +4,6 @@ unreadable replies cost, and the laws of a design.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from datetime import UTC, datetime
@@ -57,7 +56,7 @@ SESSION = Session(
 )
 
 
-def indexed(
+async def indexed(
     indexer: RuleIndexer | EventIndexer, model: FunctionModel
 ) -> tuple[GraphDelta, MemoryBank]:
     async def run() -> tuple[GraphDelta, MemoryBank]:
@@ -68,7 +67,7 @@ def indexed(
         )
         return await bank.index(delta), bank.fork()
 
-    return asyncio.run(run())
+    return await run()
 
 
 def silent() -> FunctionModel:
@@ -79,8 +78,8 @@ def events_of(delta: GraphDelta) -> list[Event]:
     return [node for node in delta.nodes if node.kind is NodeKind.EVENT]
 
 
-def test_rules_make_events_of_informative_runs_with_time_people_and_names() -> None:
-    delta, _ = indexed(RuleIndexer(), silent())
+async def test_rules_make_events_of_informative_runs_with_time_people_and_names() -> None:
+    delta, _ = await indexed(RuleIndexer(), silent())
     operation, marathon = events_of(delta)
     assert operation.source_turn_ids == ("D1:2", "D1:3") and operation.people == ("Bo", "Ana")
     assert (
@@ -95,18 +94,15 @@ def test_rules_make_events_of_informative_runs_with_time_people_and_names() -> N
     assert {"Ana", "Bo", "Carla Diaz"} <= names
 
 
-def test_indexing_a_session_again_changes_nothing() -> None:
-    async def run() -> None:
-        bank = MemoryBank(embedder=HashEmbedder(dim=64))
-        await bank.store_session(SESSION)
-        ctx = SlotContext(model=silent(), bank=bank, clock=system_clock, session=SESSION)
-        await bank.index(await RuleIndexer()((), ctx))
-        assert (await RuleIndexer()((), ctx)).empty
-
-    asyncio.run(run())
+async def test_indexing_a_session_again_changes_nothing() -> None:
+    bank = MemoryBank(embedder=HashEmbedder(dim=64))
+    await bank.store_session(SESSION)
+    ctx = SlotContext(model=silent(), bank=bank, clock=system_clock, session=SESSION)
+    await bank.index(await RuleIndexer()((), ctx))
+    assert (await RuleIndexer()((), ctx)).empty
 
 
-def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
+async def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
     told = {
         "events": [
             {
@@ -135,7 +131,7 @@ def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
     model = ScriptedModel(
         ["no idea", json.dumps(told), f"Sure:\n```json\n{json.dumps(linked)}\n```"]
     )
-    delta, _ = indexed(EventIndexer(), model)
+    delta, _ = await indexed(EventIndexer(), model)
     operation, marathon = events_of(delta)
     assert (
         operation.source_turn_ids == ("D1:2",)
@@ -161,8 +157,8 @@ def test_a_model_s_events_are_grounded_and_what_does_not_fit_is_told() -> None:
     ]
 
 
-def test_an_unreadable_session_adds_nothing_and_says_why() -> None:
-    delta, bank = indexed(EventIndexer(retry=False), ScriptedModel(["what?"]))
+async def test_an_unreadable_session_adds_nothing_and_says_why() -> None:
+    delta, bank = await indexed(EventIndexer(retry=False), ScriptedModel(["what?"]))
     assert delta.empty and len(delta.rejected) == 1 and len(bank.state.graph) == 0
 
 
@@ -218,47 +214,41 @@ def playing_model() -> FunctionModel:
     return FunctionModel(answer)
 
 
-def test_both_designs_keep_the_laws() -> None:
-    asyncio.run(check_design(DESIGN, playing_model))
-    asyncio.run(check_design(MODEL_FREE, silent))
+async def test_both_designs_keep_the_laws() -> None:
+    await check_design(DESIGN, playing_model)
+    await check_design(MODEL_FREE, silent)
     assert (
         load("designs", "compass_mem") is DESIGN and load("designs", "compass_rules") is MODEL_FREE
     )
 
 
-def test_the_design_without_a_model_remembers_and_quotes_through_the_agent() -> None:
-    async def run() -> None:
-        agent = AsyncAgent(
-            design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=HashEmbedder(dim=64))
-        )
-        await agent.remember(SESSION)
-        kinds = Counter(edge.relation for edge in agent.bank.state.graph.all_edges())
-        assert kinds[Relation.PART_OF] == 3, "each remembered turn is part of its event"
-        answer = await agent.ask(Question(text="When was Bo's knee operation?", asked_at=AT))
-        assert "3 May 2023" in answer.text and not answer.abstained
-
-    asyncio.run(run())
+async def test_the_design_without_a_model_remembers_and_quotes_through_the_agent() -> None:
+    agent = AsyncAgent(
+        design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=HashEmbedder(dim=64))
+    )
+    await agent.remember(SESSION)
+    kinds = Counter(edge.relation for edge in agent.bank.state.graph.all_edges())
+    assert kinds[Relation.PART_OF] == 3, "each remembered turn is part of its event"
+    answer = await agent.ask(Question(text="When was Bo's knee operation?", asked_at=AT))
+    assert "3 May 2023" in answer.text and not answer.abstained
 
 
-def test_a_filter_keeps_walks_and_expansions_inside() -> None:
-    async def run() -> None:
-        bank = MemoryBank(embedder=HashEmbedder(dim=64))
-        nodes = (
-            Event(id="evt_a", summary="Ana sails", people=("Ana",), session_id="s1"),
-            Event(id="evt_b", summary="Bo sails", people=("Bo",), session_id="s2"),
-        )
-        edge = EventEdge(source="evt_a", target="evt_b", relation=Relation.CAUSES)
-        await bank.index(GraphDelta(nodes=nodes, edges=(edge,)))
-        model = FunctionModel(
-            lambda _: '{"subgoals": ["sails"], "action": "EXPAND", "next": ["evt_a", "evt_b"]}'
-        )
-        question = Question(text="Who sails?", where=Filter(session_ids=frozenset({"s1"})))
-        ctx = SlotContext(model=model, bank=bank, clock=system_clock)
-        for retriever in (GraphWalkRetriever(), MODEL_FREE.retriever):
-            assert "evt_b" not in [hit.id for hit in await retriever(question, ctx)]
-        assert [hit.id for hit in await GraphWalkRetriever()(question, ctx)] == ["evt_a"]
-
-    asyncio.run(run())
+async def test_a_filter_keeps_walks_and_expansions_inside() -> None:
+    bank = MemoryBank(embedder=HashEmbedder(dim=64))
+    nodes = (
+        Event(id="evt_a", summary="Ana sails", people=("Ana",), session_id="s1"),
+        Event(id="evt_b", summary="Bo sails", people=("Bo",), session_id="s2"),
+    )
+    edge = EventEdge(source="evt_a", target="evt_b", relation=Relation.CAUSES)
+    await bank.index(GraphDelta(nodes=nodes, edges=(edge,)))
+    model = FunctionModel(
+        lambda _: '{"subgoals": ["sails"], "action": "EXPAND", "next": ["evt_a", "evt_b"]}'
+    )
+    question = Question(text="Who sails?", where=Filter(session_ids=frozenset({"s1"})))
+    ctx = SlotContext(model=model, bank=bank, clock=system_clock)
+    for retriever in (GraphWalkRetriever(), MODEL_FREE.retriever):
+        assert "evt_b" not in [hit.id for hit in await retriever(question, ctx)]
+    assert [hit.id for hit in await GraphWalkRetriever()(question, ctx)] == ["evt_a"]
 
 
 class FailingEmbedder(HashEmbedder):
@@ -268,20 +258,17 @@ class FailingEmbedder(HashEmbedder):
         raise EmbeddingError("down")
 
 
-def test_indexing_and_walking_go_on_by_keyword_while_the_embedder_fails() -> None:
-    async def run() -> None:
-        agent = AsyncAgent(
-            design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=FailingEmbedder(dim=64))
-        )
-        await agent.remember(SESSION)
-        model = FunctionModel(
-            lambda _: '{"subgoals": ["knee operation"], "action": "ANSWER", "proven": [0]}'
-        )
-        ctx = SlotContext(model=model, bank=agent.bank, clock=system_clock)
-        hits = await GraphWalkRetriever(fill=1)(Question(text="Bo knee operation hospital"), ctx)
-        assert hits[0].kind is NodeKind.EVENT and "D1:2" in hits[0].source_turn_ids
-
-    asyncio.run(run())
+async def test_indexing_and_walking_go_on_by_keyword_while_the_embedder_fails() -> None:
+    agent = AsyncAgent(
+        design=MODEL_FREE, model=silent(), bank=MemoryBank(embedder=FailingEmbedder(dim=64))
+    )
+    await agent.remember(SESSION)
+    model = FunctionModel(
+        lambda _: '{"subgoals": ["knee operation"], "action": "ANSWER", "proven": [0]}'
+    )
+    ctx = SlotContext(model=model, bank=agent.bank, clock=system_clock)
+    hits = await GraphWalkRetriever(fill=1)(Question(text="Bo knee operation hospital"), ctx)
+    assert hits[0].kind is NodeKind.EVENT and "D1:2" in hits[0].source_turn_ids
 
 
 def test_expansion_shares_add_up_and_favour_causes_over_mentions() -> None:

@@ -4,7 +4,6 @@ arrival does not show.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -48,7 +47,7 @@ def edge(
     return EventEdge.model_validate({**ends, **more})
 
 
-def merged(
+async def merged(
     graph: GraphState,
     nodes: Sequence[Event],
     edges: Iterable[EventEdge] = (),
@@ -62,15 +61,15 @@ def merged(
             graph, GraphDelta(nodes=tuple(nodes), edges=tuple(edges)), vectors=vectors, judge=judge
         )
 
-    delta = asyncio.run(run())
+    delta = await run()
     return graph.apply(delta), delta
 
 
-def test_nearly_equal_events_become_one_with_all_people_turns_and_words() -> None:
+async def test_nearly_equal_events_become_one_with_all_people_turns_and_words() -> None:
     first = event("a", TRIP, people=("Ana",))
     again = event("b", f"{TRIP} again", day=3, people=("Bo",))
-    graph, _ = merged(GraphState(), [first])
-    graph, _ = merged(graph, [again])
+    graph, _ = await merged(GraphState(), [first])
+    graph, _ = await merged(graph, [again])
     (node,) = open_events(graph)
     assert (
         node.id == "evt_a" and node.people == ("Ana", "Bo") and node.aliases == (f"{TRIP} again",)
@@ -78,11 +77,11 @@ def test_nearly_equal_events_become_one_with_all_people_turns_and_words() -> Non
     assert node.source_turn_ids == ("D0:0", "D3:0") and node.said_at == first.said_at
 
 
-def test_a_merge_drops_self_loops_and_counts_equal_edges_once() -> None:
+async def test_a_merge_drops_self_loops_and_counts_equal_edges_once() -> None:
     old = [event("a", TRIP), event("c", "Ana bought a tent", order=1)]
-    graph, _ = merged(GraphState(), old, [edge("c", "a")])
+    graph, _ = await merged(GraphState(), old, [edge("c", "a")])
     new = [event("b", f"{TRIP} again", day=3)]
-    graph, delta = merged(
+    graph, delta = await merged(
         graph,
         new,
         [edge("b", "a", Relation.ELABORATES), edge("c", "b", evidence_turn_ids=("D3:0",))],
@@ -97,21 +96,21 @@ def test_a_merge_drops_self_loops_and_counts_equal_edges_once() -> None:
     assert delta.rejected == ()
 
 
-def test_an_event_that_is_the_same_as_two_old_ones_joins_them_and_their_edges() -> None:
+async def test_an_event_that_is_the_same_as_two_old_ones_joins_them_and_their_edges() -> None:
     words = [f"w{i}" for i in range(20)]
     left, right = " ".join([*words, "x1", "x2", "x3"]), " ".join([*words, "y1", "y2", "y3"])
     between = " ".join([*words, "x1", "y1"])
     old = [event("a", left), event("b", right, day=1), event("c", "rain", day=1, order=1)]
-    graph, _ = merged(GraphState(), old, [edge("c", "b")])
+    graph, _ = await merged(GraphState(), old, [edge("c", "b")])
     assert len(open_events(graph)) == 3
-    graph, delta = merged(graph, [event("m", between, day=2)])
+    graph, delta = await merged(graph, [event("m", between, day=2)])
     assert [one.id for one in open_events(graph)] == ["evt_a", "evt_c"] and delta.removed_nodes == (
         "evt_b",
     )
     assert [(one.source, one.target) for one in graph.all_edges()] == [("evt_c", "evt_a")]
 
 
-def test_events_at_known_times_that_do_not_meet_stay_apart() -> None:
+async def test_events_at_known_times_that_do_not_meet_stay_apart() -> None:
     spans = [
         TimeSpan(
             start=DAY + timedelta(days=n),
@@ -121,11 +120,11 @@ def test_events_at_known_times_that_do_not_meet_stay_apart() -> None:
         for n in (0, 30)
     ]
     nodes = [event("a", TRIP, valid=spans[0]), event("b", TRIP, day=30, valid=spans[1])]
-    graph, _ = merged(GraphState(), nodes)
+    graph, _ = await merged(GraphState(), nodes)
     assert len(open_events(graph)) == 2
 
 
-def test_the_judge_is_asked_from_085_and_its_overlap_becomes_a_labelled_edge() -> None:
+async def test_the_judge_is_asked_from_085_and_its_overlap_becomes_a_labelled_edge() -> None:
     asked: list[tuple[str, str]] = []
 
     async def judge(first: Event, later: Event) -> Judgement:
@@ -137,7 +136,7 @@ def test_the_judge_is_asked_from_085_and_its_overlap_becomes_a_labelled_edge() -
         event("b", f"{TRIP} again", day=1),
         event("c", "Bo sold his car", day=1, order=1),
     ]
-    graph, _ = merged(GraphState(), nodes, judge=judge)
+    graph, _ = await merged(GraphState(), nodes, judge=judge)
     assert asked == [("evt_a", "evt_b")] and len(open_events(graph)) == 3
     (related,) = graph.all_edges()
     assert (related.source, related.target, related.key) == (
@@ -147,10 +146,10 @@ def test_the_judge_is_asked_from_085_and_its_overlap_becomes_a_labelled_edge() -
     )
 
 
-def test_a_merge_that_would_make_time_run_in_a_circle_loses_the_edge_and_says_so() -> None:
+async def test_a_merge_that_would_make_time_run_in_a_circle_loses_the_edge_and_says_so() -> None:
     nodes = [event("a", TRIP), event("b", "Bo sold his car", order=1)]
-    graph, _ = merged(GraphState(), nodes, [edge("a", "b", Relation.BEFORE)])
-    graph, delta = merged(
+    graph, _ = await merged(GraphState(), nodes, [edge("a", "b", Relation.BEFORE)])
+    graph, delta = await merged(
         graph, [event("c", f"{TRIP} again", day=1)], [edge("b", "c", Relation.BEFORE)]
     )
     assert [one.key for one in graph.all_edges()] == ["before"]

@@ -4,7 +4,6 @@ went, through networkx too.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,56 +198,43 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_replaced_only_when_all_is_written(tmp_path: Path) -> None:
-    async def story() -> None:
-        memory = Memory(await filled())
-        (tmp_path / "taken").mkdir()
-        with pytest.raises(InputError, match="no graph was exported"):
-            await memory.export_graph(tmp_path / "taken", "json")
-        with pytest.raises(ConfigError, match="'html', 'json', 'graphml'"):
-            await memory.export_graph(format=cast("Any", "pdf"))
-        done = await memory.export_graph()
-        assert (
-            done.path is None
-            and done.text.startswith("<!doctype html>")
-            and "text=" not in repr(done)
-        )
-
-    asyncio.run(story())
+async def test_a_file_is_replaced_only_when_all_is_written(tmp_path: Path) -> None:
+    memory = Memory(await filled())
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InputError, match="no graph was exported"):
+        await memory.export_graph(tmp_path / "taken", "json")
+    with pytest.raises(ConfigError, match="'html', 'json', 'graphml'"):
+        await memory.export_graph(format=cast("Any", "pdf"))
+    done = await memory.export_graph()
+    assert (
+        done.path is None and done.text.startswith("<!doctype html>") and "text=" not in repr(done)
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["taken"]
 
 
-def test_an_edge_whose_time_is_over_is_closed() -> None:
-    async def story() -> None:
-        bank = await filled()
-        one, other = (node.id for node in (await graph_document(bank)).nodes[:2])
-        for relation, end in (
-            (Relation.CAUSES, DAY),
-            (Relation.ENABLES, datetime(9000, 1, 1, tzinfo=UTC)),
-        ):
-            edge = EventEdge(source=one, target=other, relation=relation, valid=TimeSpan(end=end))
-            await bank.append(lambda _, edge=edge: GraphDelta(edges=(edge,)))
-        states = {edge.relation: edge.state for edge in (await graph_document(bank)).edges}
-        assert (states[Relation.CAUSES], states[Relation.ENABLES]) == (
-            NodeState.CLOSED,
-            NodeState.OPEN,
-        )
-
-    asyncio.run(story())
+async def test_an_edge_whose_time_is_over_is_closed() -> None:
+    bank = await filled()
+    one, other = (node.id for node in (await graph_document(bank)).nodes[:2])
+    for relation, end in (
+        (Relation.CAUSES, DAY),
+        (Relation.ENABLES, datetime(9000, 1, 1, tzinfo=UTC)),
+    ):
+        edge = EventEdge(source=one, target=other, relation=relation, valid=TimeSpan(end=end))
+        await bank.append(lambda _, edge=edge: GraphDelta(edges=(edge,)))
+    states = {edge.relation: edge.state for edge in (await graph_document(bank)).edges}
+    assert (states[Relation.CAUSES], states[Relation.ENABLES]) == (
+        NodeState.CLOSED,
+        NodeState.OPEN,
+    )
 
 
-def test_a_deleted_memory_is_a_tombstone() -> None:
-    async def story() -> None:
-        bank = await filled()
-        graph = await graph_document(bank)
-        assert graph.edges and all(edge.state is NodeState.OPEN for edge in graph.edges)
-        await Memory(bank).delete(
-            next(node.id for node in graph.nodes if node.kind is NodeKind.ITEM)
-        )
-        after = await graph_document(bank)
-        assert any(node.state is NodeState.CLOSED for node in after.nodes)
-
-    asyncio.run(story())
+async def test_a_deleted_memory_is_a_tombstone() -> None:
+    bank = await filled()
+    graph = await graph_document(bank)
+    assert graph.edges and all(edge.state is NodeState.OPEN for edge in graph.edges)
+    await Memory(bank).delete(next(node.id for node in graph.nodes if node.kind is NodeKind.ITEM))
+    after = await graph_document(bank)
+    assert any(node.state is NodeState.CLOSED for node in after.nodes)
 
 
 @given(st.text())

@@ -4,7 +4,6 @@ the library tell the same.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from bank_kit import new_bank, session
@@ -43,7 +42,7 @@ async def stats_of(nodes: Sequence[Event], edges: Sequence[EventEdge]) -> GraphS
     return await Memory(bank).graph_stats()
 
 
-def test_kinds_components_sessions_and_merges_are_counted() -> None:
+async def test_kinds_components_sessions_and_merges_are_counted() -> None:
     nodes = [
         event("a", "D1:1", "D2:1"),
         event("b", "D1:2"),
@@ -58,7 +57,7 @@ def test_kinds_components_sessions_and_merges_are_counted() -> None:
         edge("evt_a", "ent_x", Relation.MENTIONS),
         edge("evt_d", "ent_x", Relation.MENTIONS),
     ]
-    stats = asyncio.run(stats_of(nodes, edges))
+    stats = await stats_of(nodes, edges)
     assert (stats.nodes, stats.closed_nodes, stats.events) == ({"event": 4, "entity": 1}, 1, 4)
     assert stats.edges == {"causes": 2, "mentions": 2} and stats.event_edges == {"causes": 2}
     assert stats.components == (3, 1), "a person everybody mentions joins nothing"

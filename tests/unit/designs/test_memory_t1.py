@@ -74,7 +74,7 @@ async def remembered(model: FunctionModel) -> AsyncAgent:
     return agent
 
 
-def retrieved(
+async def retrieved(
     retriever: SessionRetriever, text: str, *replies: str, **more: Any
 ) -> tuple[list[Hit], SlotContext]:
     async def run() -> tuple[list[Hit], SlotContext]:
@@ -83,7 +83,7 @@ def retrieved(
         ctx = SlotContext(model=model, bank=agent.bank, clock=lambda: ASKED)
         return await retriever(Question(text=text, asked_at=ASKED, **more), ctx), ctx
 
-    return asyncio.run(run())
+    return await run()
 
 
 def sessions_of(hits: Sequence[Hit]) -> list[str | None]:
@@ -168,8 +168,8 @@ def test_the_model_s_window_wins_and_the_rules_stand_in_for_it() -> None:
     assert window(text, ask_model=False).by == "rules"
 
 
-def test_the_planner_is_told_the_day_and_what_the_sessions_cover() -> None:
-    _, ctx = retrieved(SessionRetriever(), "What </question> now?", NO_TIME)
+async def test_the_planner_is_told_the_day_and_what_the_sessions_cover() -> None:
+    _, ctx = await retrieved(SessionRetriever(), "What </question> now?", NO_TIME)
     assert isinstance(ctx.model, ScriptedModel)
     (request,) = ctx.model.requests
     shown = request.messages[-1].content
@@ -185,8 +185,8 @@ def test_the_planner_is_told_the_day_and_what_the_sessions_cover() -> None:
 # -- sessions --------------------------------------------------------------------------
 
 
-def test_sessions_held_then_or_telling_of_then_come_before_more_relevant_ones() -> None:
-    hits, _ = retrieved(
+async def test_sessions_held_then_or_telling_of_then_come_before_more_relevant_ones() -> None:
+    hits, _ = await retrieved(
         SessionRetriever(outside=1, sessions=3), "What about the boat in January 2024?", NO_TIME
     )
     names = sessions_of(hits)
@@ -200,12 +200,12 @@ def test_sessions_held_then_or_telling_of_then_come_before_more_relevant_ones() 
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-def test_without_others_kept_beside_it_the_window_is_filled_up_by_relevance_alone() -> None:
-    hits, _ = retrieved(
+async def test_without_others_kept_beside_it_the_window_is_filled_up_by_relevance_alone() -> None:
+    hits, _ = await retrieved(
         SessionRetriever(outside=0, sessions=2), "Where is the boat in January 2024?", NO_TIME
     )
     assert set(sessions_of(hits)) == {"jan", "mar"}
-    hits, _ = retrieved(SessionRetriever(sessions=2), "Who plays chess with Olga?", NO_TIME)
+    hits, _ = await retrieved(SessionRetriever(sessions=2), "Who plays chess with Olga?", NO_TIME)
     assert (
         sessions_of(hits)[0] == "jan"
         and len(sessions_of(hits)) == 2
@@ -213,23 +213,23 @@ def test_without_others_kept_beside_it_the_window_is_filled_up_by_relevance_alon
     )
 
 
-def test_a_session_gives_its_best_memories_only_and_a_filter_holds() -> None:
-    hits, _ = retrieved(SessionRetriever(per_session=1), "boat", NO_TIME)
+async def test_a_session_gives_its_best_memories_only_and_a_filter_holds() -> None:
+    hits, _ = await retrieved(SessionRetriever(per_session=1), "boat", NO_TIME)
     assert len(hits) == len(sessions_of(hits)) == len(SAID)
-    hits, _ = retrieved(
+    hits, _ = await retrieved(
         SessionRetriever(), "boat", NO_TIME, where=Filter(speakers=frozenset({"Bo"}))
     )
     assert {hit.item.speaker for hit in hits if hit.item is not None} == {"Bo"}
 
 
-def test_an_unreadable_window_is_told_and_the_rules_go_on() -> None:
-    hits, ctx = retrieved(SessionRetriever(outside=0), "the boat in January 2024", "whenever")
+async def test_an_unreadable_window_is_told_and_the_rules_go_on() -> None:
+    hits, ctx = await retrieved(SessionRetriever(outside=0), "the boat in January 2024", "whenever")
     assert set(sessions_of(hits)) == {"jan", "mar"}
     (note,) = ctx.trail.notes
     assert "time window could not be read" in note and "rules" in note
 
 
-def test_an_empty_memory_asks_nothing_and_abstains() -> None:
+async def test_an_empty_memory_asks_nothing_and_abstains() -> None:
     async def run() -> Answer:
         model = ScriptedModel([])
         agent = AsyncAgent(
@@ -237,7 +237,7 @@ def test_an_empty_memory_asks_nothing_and_abstains() -> None:
         )
         return await agent.ask("When did Ana sail?")
 
-    answer = asyncio.run(run())
+    answer = await run()
     assert (answer.verdict, answer.usage.calls, answer.evidence_sessions) == (
         Verdict.ABSTAINED,
         0,
@@ -245,7 +245,7 @@ def test_an_empty_memory_asks_nothing_and_abstains() -> None:
     )
 
 
-def test_memories_of_no_session_come_last_and_may_be_cited() -> None:
+async def test_memories_of_no_session_come_last_and_may_be_cited() -> None:
     async def run() -> Answer:
         def reply(request: ModelRequest) -> str:
             if request.role is Role.PLANNER:
@@ -260,7 +260,7 @@ def test_memories_of_no_session_come_last_and_may_be_cited() -> None:
         await agent.memory.add("The boat's key lies under the mat.")
         return await agent.ask("Where is the boat's key?")
 
-    answer = asyncio.run(run())
+    answer = await run()
     assert answer.hits[-1].text == "The boat's key lies under the mat."
     assert (answer.verdict, [one.hit_id for one in answer.citations]) == (
         Verdict.SUPPORTED,
@@ -379,7 +379,7 @@ def playing_model() -> FunctionModel:
     return FunctionModel(answer)
 
 
-def test_the_design_keeps_the_laws_and_is_found_by_name() -> None:
-    asyncio.run(check_design(DESIGN, playing_model))
+async def test_the_design_keeps_the_laws_and_is_found_by_name() -> None:
+    await check_design(DESIGN, playing_model)
     assert load("designs", "memory_t1") is DESIGN
     assert sorted(DESIGN.prompt_digests) == ["answer_sessions", "window"]

@@ -4,7 +4,6 @@ the three designs differ.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -80,11 +79,13 @@ def context(
     )
 
 
-def extract(reply: str | Sequence[str], **more: Any) -> tuple[Proposal[Fact], list[ModelRequest]]:
+async def extract(
+    reply: str | Sequence[str], **more: Any
+) -> tuple[Proposal[Fact], list[ModelRequest]]:
     model = ScriptedModel([reply] if isinstance(reply, str) else list(reply))
     ctx = context(model, **more)
     assert ctx.chunk is not None
-    return asyncio.run(ModelExtractor()(ctx.chunk, ctx)), model.requests
+    return await ModelExtractor()(ctx.chunk, ctx), model.requests
 
 
 def facts_reply(*facts: dict[str, Any]) -> str:
@@ -102,8 +103,8 @@ def item(item_id: str, text: str, **more: Any) -> Hit:
 # -- extractor -------------------------------------------------------------------------
 
 
-def test_a_fact_gets_speaker_date_trust_and_time_from_its_turn() -> None:
-    proposal, requests = extract(
+async def test_a_fact_gets_speaker_date_trust_and_time_from_its_turn() -> None:
+    proposal, requests = await extract(
         facts_reply(
             {
                 "text": "Ana adopted a cat named Miso",
@@ -134,8 +135,8 @@ def test_a_fact_gets_speaker_date_trust_and_time_from_its_turn() -> None:
     assert (request.step.session_id, request.step.chunk_index, request.step.call) == ("s1", 0, 0)
 
 
-def test_the_extractor_sees_date_speakers_turns_and_pictures_and_no_turn_breaks_out() -> None:
-    _, (request,) = extract(facts_reply())
+async def test_the_extractor_sees_date_speakers_turns_and_pictures_and_no_turn_breaks_out() -> None:
+    _, (request,) = await extract(facts_reply())
     shown = request.messages[-1].content
     assert "Monday, 8 May 2023" in shown
     assert "Speakers: Ana, Ben, web" in shown
@@ -143,8 +144,8 @@ def test_the_extractor_sees_date_speakers_turns_and_pictures_and_no_turn_breaks_
     assert shown.count("</dialogue>") == 1 and "{{date}}" in shown
 
 
-def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
-    proposal, _ = extract(
+async def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
+    proposal, _ = await extract(
         facts_reply(
             {"text": "Ana adopted Miso on 7 May 2023", "source": "D1:1", "when": None},
             {"text": "Ana adopted Miso", "source": "D1:1", "when": "whenever"},
@@ -158,8 +159,8 @@ def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
     ]
 
 
-def test_without_a_session_date_relative_time_stays_open() -> None:
-    proposal, (request,) = extract(
+async def test_without_a_session_date_relative_time_stays_open() -> None:
+    proposal, (request,) = await extract(
         facts_reply({"text": "Ana ran", "source": "D1:1", "when": "yesterday"}),
         session=SESSION.model_copy(update={"at": None}),
     )
@@ -167,8 +168,8 @@ def test_without_a_session_date_relative_time_stays_open() -> None:
     assert "Session date: unknown" in request.messages[-1].content
 
 
-def test_a_fact_without_a_turn_of_the_chunk_is_rejected() -> None:
-    proposal, _ = extract(
+async def test_a_fact_without_a_turn_of_the_chunk_is_rejected() -> None:
+    proposal, _ = await extract(
         facts_reply(
             {"text": "a", "source": "D9:9"},
             {"text": "b"},
@@ -186,21 +187,21 @@ def test_a_fact_without_a_turn_of_the_chunk_is_rejected() -> None:
     assert [bad.reason for bad in proposal.rejected] == [RejectReason.FOREIGN_TURN] * 3
 
 
-def test_earlier_turns_are_shown_for_understanding_but_not_those_of_strangers() -> None:
-    _, (request,) = extract(facts_reply(), chunk=1, chunk_turns=3)
+async def test_earlier_turns_are_shown_for_understanding_but_not_those_of_strangers() -> None:
+    _, (request,) = await extract(facts_reply(), chunk=1, chunk_turns=3)
     earlier, _, dialogue = request.messages[-1].content.partition("</earlier>")
     assert "[D1:1]" in earlier and "[D1:3]" not in earlier
     assert "[D1:4]" in dialogue and "[D1:1]" not in dialogue
 
 
-def test_an_unreadable_reply_is_asked_for_once_more_as_a_call_of_its_own() -> None:
-    proposal, requests = extract(["no idea", facts_reply({"text": "a", "source": "D1:1"})])
+async def test_an_unreadable_reply_is_asked_for_once_more_as_a_call_of_its_own() -> None:
+    proposal, requests = await extract(["no idea", facts_reply({"text": "a", "source": "D1:1"})])
     assert proposal.parse == (ParseStatus.FAILED, ParseStatus.STRICT)
     assert len(proposal.values) == 1 and len({response.id for response in proposal.responses}) == 2
     assert [request.step.call for request in requests] == [0, 1]
     assert requests[1].messages[:-2] == requests[0].messages
     assert requests[1].messages[-2] == Message(role="assistant", content="no idea")
-    proposal, requests = extract(["", "still no idea"])
+    proposal, requests = await extract(["", "still no idea"])
     assert (proposal.values, proposal.parse) == ((), (ParseStatus.EMPTY, ParseStatus.FAILED))
     assert [bad.reason for bad in proposal.rejected] == [RejectReason.NOT_AN_OBJECT]
     assert len(requests) == 2
@@ -209,14 +210,14 @@ def test_an_unreadable_reply_is_asked_for_once_more_as_a_call_of_its_own() -> No
 # -- manager ---------------------------------------------------------------------------
 
 
-def decide(
+async def decide(
     manager: ModelManager, related: Sequence[Related], *replies: str
 ) -> tuple[Proposal[MemoryOp], list[ModelRequest]]:
     model = ScriptedModel(list(replies))
-    return asyncio.run(manager(related, context(model))), model.requests
+    return await manager(related, context(model)), model.requests
 
 
-def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
+async def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
     event = Hit(
         id="evt_1",
         kind=NodeKind.EVENT,
@@ -234,7 +235,7 @@ def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
     )
     gone = item("mem_gone", "Ana has a dog", status=ItemStatus.DELETED)
     related = (Related(fact=CAT, hits=(old, gone, event)), Related(fact=TEA, hits=(old,)))
-    proposal, (request,) = decide(
+    proposal, (request,) = await decide(
         ModelManager(prompt="manage_r2"),
         related,
         ops_reply(
@@ -254,16 +255,16 @@ def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
     assert request.role is Role.MANAGER and request.prompt_digest == load_prompt("manage_r2").digest
 
 
-def test_without_facts_no_call_is_made() -> None:
-    proposal, requests = decide(ModelManager(prompt="manage_r2"), ())
+async def test_without_facts_no_call_is_made() -> None:
+    proposal, requests = await decide(ModelManager(prompt="manage_r2"), ())
     assert (proposal, requests) == (Proposal[MemoryOp](), [])
 
 
-def test_one_call_a_fact_sees_what_the_earlier_calls_decided() -> None:
+async def test_one_call_a_fact_sees_what_the_earlier_calls_decided() -> None:
     likes, lives = item("mem_t", "Ben likes tea"), item("mem_l", "Ben lives in Porto")
     more = TEA.model_copy(update={"text": "Ben drinks green tea", "source_turn_ids": ("D1:4",)})
     related = [Related(fact=fact, hits=(likes, lives)) for fact in (TEA, CAT, more)]
-    proposal, requests = decide(
+    proposal, requests = await decide(
         ModelManager(prompt="manage_r1", facts_per_call=1),
         related,
         ops_reply(
@@ -287,10 +288,10 @@ def test_one_call_a_fact_sees_what_the_earlier_calls_decided() -> None:
     assert "<recent>\n- Ana adopted a cat\n" in third
 
 
-def test_a_memory_updated_and_then_deleted_is_deleted_on_both_turns() -> None:
+async def test_a_memory_updated_and_then_deleted_is_deleted_on_both_turns() -> None:
     known = item("mem_t", "Ben likes tea")
     related = [Related(fact=fact, hits=(known,)) for fact in (TEA, CAT)]
-    proposal, _ = decide(
+    proposal, _ = await decide(
         ModelManager(prompt="manage_r1", facts_per_call=1),
         related,
         ops_reply({"op": "UPDATE", "id": "mem_t", "text": "Ben likes green tea"}),
@@ -299,12 +300,12 @@ def test_a_memory_updated_and_then_deleted_is_deleted_on_both_turns() -> None:
     assert proposal.values == (Delete(id="mem_t", source_turn_ids=("D1:2", "D1:1")),)
 
 
-def test_two_changes_in_one_reply_are_left_to_validation() -> None:
+async def test_two_changes_in_one_reply_are_left_to_validation() -> None:
     reply = ops_reply(
         {"op": "UPDATE", "id": "mem_t", "text": "x", "fact": 0},
         {"op": "DELETE", "id": "mem_t", "fact": 0},
     )
-    proposal, _ = decide(
+    proposal, _ = await decide(
         ModelManager(prompt="manage_r2"),
         [Related(fact=TEA, hits=(item("mem_t", "Ben likes tea"),))],
         reply,
@@ -312,9 +313,9 @@ def test_two_changes_in_one_reply_are_left_to_validation() -> None:
     assert [op.op for op in proposal.values] == ["UPDATE", "DELETE"]
 
 
-def test_the_manager_retries_once_and_only_what_could_not_be_read() -> None:
+async def test_the_manager_retries_once_and_only_what_could_not_be_read() -> None:
     related = [Related(fact=CAT), Related(fact=TEA)]
-    proposal, requests = decide(
+    proposal, requests = await decide(
         ModelManager(prompt="manage_r1", facts_per_call=1),
         related,
         "Sure!",
@@ -324,14 +325,16 @@ def test_the_manager_retries_once_and_only_what_could_not_be_read() -> None:
     assert proposal.values == (Add(fact=CAT), Add(fact=TEA))
     assert proposal.parse == (ParseStatus.FAILED, ParseStatus.STRICT, ParseStatus.STRICT)
     assert [request.step.call for request in requests] == [0, 1, 2]
-    proposal, requests = decide(ModelManager(prompt="manage_r2", retry=False), related, "Sure!")
+    proposal, requests = await decide(
+        ModelManager(prompt="manage_r2", retry=False), related, "Sure!"
+    )
     assert (len(requests), proposal.parse, len(proposal.rejected)) == (1, (ParseStatus.FAILED,), 1)
     partial = ops_reply({"op": "ADD", "fact": 0}, {"op": "ADD", "fact": 9})
-    proposal, requests = decide(ModelManager(prompt="manage_r2"), related, partial)
+    proposal, requests = await decide(ModelManager(prompt="manage_r2"), related, partial)
     assert (len(requests), proposal.parse) == (1, (ParseStatus.PARTIAL,))
 
 
-def test_the_append_manager_adds_all_but_exact_repeats() -> None:
+async def test_the_append_manager_adds_all_but_exact_repeats() -> None:
     loud = CAT.model_copy(update={"text": "ANA adopted a cat"})
     other = CAT.model_copy(update={"speaker": "Ben"})
     related = [
@@ -341,7 +344,7 @@ def test_the_append_manager_adds_all_but_exact_repeats() -> None:
         Related(fact=TEA, hits=(item("mem_t", "ben drinks tea", speaker="Ben"),)),
     ]
     model = ScriptedModel([])
-    proposal = asyncio.run(AppendManager()(related, context(model)))
+    proposal = await AppendManager()(related, context(model))
     assert proposal.values == (
         Add(fact=CAT),
         Noop(fact=loud),
@@ -353,12 +356,12 @@ def test_the_append_manager_adds_all_but_exact_repeats() -> None:
 # -- answerer --------------------------------------------------------------------------
 
 
-def answer(
+async def answer(
     reply: str | ModelResponse, hits: Sequence[Hit], question: Question | None = None, **more: Any
 ) -> tuple[Answer, ModelRequest]:
     model = ScriptedModel([reply])
     asked = question or Question(id="q1", text="What pet does Ana have?")
-    return asyncio.run(ModelAnswerer()(asked, hits, context(model, **more))), model.requests[0]
+    return await ModelAnswerer()(asked, hits, context(model, **more)), model.requests[0]
 
 
 HITS = (
@@ -373,9 +376,9 @@ HITS = (
 )
 
 
-def test_memories_are_shown_in_order_of_time_with_day_speaker_and_turns() -> None:
+async def test_memories_are_shown_in_order_of_time_with_day_speaker_and_turns() -> None:
     question = Question(id="q1", text="What pet\n</question> now?", asked_at=MONDAY)
-    got, request = answer(
+    got, request = await answer(
         '{"citations": ["mem_2"], "answer": "a cat", "abstain": false}', HITS, question
     )
     shown = request.messages[-1].content
@@ -409,32 +412,34 @@ def test_memories_are_shown_in_order_of_time_with_day_speaker_and_turns() -> Non
         ('{"citations": ["mem_1"], "ans', NO_ANSWER, Verdict.ABSTAINED),
     ],
 )
-def test_an_answer_stands_as_its_evidence_does(reply: str, text: str, verdict: Verdict) -> None:
-    got, _ = answer(reply, HITS)
+async def test_an_answer_stands_as_its_evidence_does(
+    reply: str, text: str, verdict: Verdict
+) -> None:
+    got, _ = await answer(reply, HITS)
     assert (got.text, got.verdict) == (text, verdict)
     assert verdict is not Verdict.ABSTAINED or not got.citations
     assert bool(got.notes) == (text == NO_ANSWER and "abstain" not in reply)
 
 
-def test_with_nothing_to_show_it_abstains_without_a_call() -> None:
-    got = asyncio.run(ModelAnswerer()(Question(text="?"), (), context(ScriptedModel([]))))
+async def test_with_nothing_to_show_it_abstains_without_a_call() -> None:
+    got = await ModelAnswerer()(Question(text="?"), (), context(ScriptedModel([])))
     assert (got.verdict, got.usage.calls) == (Verdict.ABSTAINED, 0)
 
 
-def test_tools_may_be_asked_even_when_memory_has_nothing() -> None:
+async def test_tools_may_be_asked_even_when_memory_has_nothing() -> None:
     tools = (ToolSpec(name="clock"),)
     wants = ModelResponse(id="r", tool_calls=(ToolCall(id="c", name="clock"),))
     with pytest.raises(ToolsWanted):
-        answer(wants, (), tools=tools)
+        await answer(wants, (), tools=tools)
     said = Message(role="tool", content="noon", tool_call_id="c")
-    got, request = answer('{"citations": [], "answer": "noon"}', (), transcript=(said,))
+    got, request = await answer('{"citations": [], "answer": "noon"}', (), transcript=(said,))
     assert got.text == "noon" and request.messages[-1] == said
 
 
 # -- retrievers ------------------------------------------------------------------------
 
 
-def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
+async def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
     async def run() -> tuple[list[Hit], list[Hit], list[Hit]]:
         agent = AsyncAgent(
             design=ADD_ONLY, model=ScriptedModel([]), bank=MemoryBank(embedder=HashEmbedder())
@@ -451,7 +456,7 @@ def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
             await HybridRetriever(k=7)(question, ctx),
         )
 
-    shared, few, many = asyncio.run(run())
+    shared, few, many = await run()
     counts: dict[str | None, int] = {}
     for hit in shared:
         assert hit.item is not None
@@ -500,14 +505,14 @@ def note_taker(request: ModelRequest) -> str:
 
 
 @pytest.mark.parametrize("design", [MEMORY_R1, MEMORY_R2, ADD_ONLY], ids=lambda design: design.name)
-def test_each_design_keeps_the_laws_of_designs(design: MemoryDesign) -> None:
-    asyncio.run(check_design(design, lambda: FunctionModel(note_taker)))
+async def test_each_design_keeps_the_laws_of_designs(design: MemoryDesign) -> None:
+    await check_design(design, lambda: FunctionModel(note_taker))
 
 
 @pytest.mark.parametrize(
     ("design", "manager_calls"), [(MEMORY_R1, 2), (MEMORY_R2, 1), (ADD_ONLY, 0)]
 )
-def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: int) -> None:
+async def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: int) -> None:
     async def run() -> tuple[AsyncAgent, FunctionModel, Answer, Answer]:
         model = FunctionModel(note_taker)
         agent = AsyncAgent(design=design, model=model, bank=MemoryBank(embedder=HashEmbedder()))
@@ -521,7 +526,7 @@ def test_each_design_remembers_and_answers(design: MemoryDesign, manager_calls: 
             await agent.ask("Which pet?"),
         )
 
-    agent, model, got, _ = asyncio.run(run())
+    agent, model, got, _ = await run()
     roles = [request.role for request in model.requests]
     assert roles.count(Role.EXTRACTOR) == 1 and roles.count(Role.MANAGER) == manager_calls
     assert got.verdict is Verdict.SUPPORTED
@@ -542,13 +547,13 @@ def test_the_control_never_updates_or_deletes() -> None:
     )
 
 
-def test_a_failing_model_is_an_error_of_the_world_and_nothing_is_written() -> None:
+async def test_a_failing_model_is_an_error_of_the_world_and_nothing_is_written() -> None:
     async def run() -> tuple[str | None, int]:
         model = ScriptedModel({Role.EXTRACTOR: [EXTRACTED], Role.MANAGER: [RuntimeError("down")]})
         agent = AsyncAgent(design=MEMORY_R2, model=model, bank=MemoryBank(embedder=HashEmbedder()))
         report = await agent.remember(SESSION)
         return report.chunks[0].failure, len(agent.bank.state.items)
 
-    failure, items = asyncio.run(run())
+    failure, items = await run()
     assert failure is not None and ModelError.__name__ in failure and "down" in failure
     assert items == 0

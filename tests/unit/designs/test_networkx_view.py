@@ -4,7 +4,6 @@ nobody can change it.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 from typing import Any, cast
@@ -118,24 +117,19 @@ def test_hubs_are_returned_but_not_passed_through() -> None:
     assert len(state.walk(["m7"], hops=2, hub=1_000)) == 300
 
 
-def test_the_agent_shows_its_graph() -> None:
-    async def story() -> None:
-        bank = new_bank()
-        await bank.store_session(session(1))
-        agent = AsyncAgent(design=DESIGN, model=FunctionModel(lambda _: ""), bank=bank)
-        before: Any = agent.event_graph
-        made = await bank.commit(
-            batch(Add(fact=fact("Ana met Maria", day=1)), Add(fact=fact("Ana left", day=5))),
-            source=source(1),
-        )
-        met, left = ids(made)
-        await bank.commit(
-            batch(Update(id=met, text="Ana met Mara"), Delete(id=left)), source=source(1)
-        )
-        graph: Any = agent.event_graph
-        assert graph.has_edge(met, f"{met}@1", key="supersedes")
-        assert graph.nodes[left]["event"].closed
-        assert isinstance(graph.get_edge_data(met, f"{met}@1"), Mapping)
-        assert len(before) == 0
-
-    asyncio.run(story())
+async def test_the_agent_shows_its_graph() -> None:
+    bank = new_bank()
+    await bank.store_session(session(1))
+    agent = AsyncAgent(design=DESIGN, model=FunctionModel(lambda _: ""), bank=bank)
+    before: Any = agent.event_graph
+    made = await bank.commit(
+        batch(Add(fact=fact("Ana met Maria", day=1)), Add(fact=fact("Ana left", day=5))),
+        source=source(1),
+    )
+    met, left = ids(made)
+    await bank.commit(batch(Update(id=met, text="Ana met Mara"), Delete(id=left)), source=source(1))
+    graph: Any = agent.event_graph
+    assert graph.has_edge(met, f"{met}@1", key="supersedes")
+    assert graph.nodes[left]["event"].closed
+    assert isinstance(graph.get_edge_data(met, f"{met}@1"), Mapping)
+    assert len(before) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,15 +56,15 @@ async def told(sessions: Sequence[Session]) -> tuple[AsyncAgent, list[IngestRepo
     return agent, [await agent.remember(one) for one in sessions]
 
 
-def ask(sessions: Sequence[Session], *questions: str) -> list[Answer]:
+async def ask(sessions: Sequence[Session], *questions: str) -> list[Answer]:
     async def run() -> list[Answer]:
         agent, _ = await told(sessions)
         return [await agent.ask(question) for question in questions]
 
-    return asyncio.run(run())
+    return await run()
 
 
-def ops(sessions: Sequence[Session]) -> tuple[list[tuple[str, str]], AsyncAgent]:
+async def ops(sessions: Sequence[Session]) -> tuple[list[tuple[str, str]], AsyncAgent]:
     """(kind, item id or "") of every op carried out, and the agent."""
 
     async def run() -> tuple[list[tuple[str, str]], AsyncAgent]:
@@ -74,7 +73,7 @@ def ops(sessions: Sequence[Session]) -> tuple[list[tuple[str, str]], AsyncAgent]
         applied = [one for report in reports for chunk in report.chunks for one in chunk.applied]
         return [(one.op.op, one.item_id or "") for one in applied], agent
 
-    return asyncio.run(run())
+    return await run()
 
 
 def cited(answer: Answer) -> list[str | None]:
@@ -112,8 +111,8 @@ STORY = (FIRST, SECOND, THIRD)
 # -- what is kept ----------------------------------------------------------------------
 
 
-def test_informative_turns_become_items_in_their_own_words() -> None:
-    done, agent = ops([FIRST])
+async def test_informative_turns_become_items_in_their_own_words() -> None:
+    done, agent = await ops([FIRST])
     kept = {item.text: item for item in agent.bank.state.active()}
     assert set(kept) == {turn.text for turn in (FIRST.turns[2], FIRST.turns[3], FIRST.turns[5])}
     item = kept[FIRST.turns[3].text]
@@ -128,7 +127,7 @@ def test_informative_turns_become_items_in_their_own_words() -> None:
     assert [kind for kind, _ in done].count("NOOP") == 3
 
 
-def test_nothing_is_left_out_without_a_reason() -> None:
+async def test_nothing_is_left_out_without_a_reason() -> None:
     async def run() -> list[Noop]:
         _, reports = await told([FIRST])
         return [
@@ -139,7 +138,7 @@ def test_nothing_is_left_out_without_a_reason() -> None:
             if isinstance(one.op, Noop)
         ]
 
-    left_out = asyncio.run(run())
+    left_out = await run()
     assert [op.fact.source_turn_ids if op.fact else () for op in left_out] == [
         ("S1:1",),
         ("S1:2",),
@@ -148,7 +147,7 @@ def test_nothing_is_left_out_without_a_reason() -> None:
     assert all(op.reason for op in left_out)
 
 
-def test_a_turn_without_words_is_rejected_as_such() -> None:
+async def test_a_turn_without_words_is_rejected_as_such() -> None:
     empty = Session(
         id="s",
         at=at("2023-05-08"),
@@ -161,13 +160,13 @@ def test_a_turn_without_words_is_rejected_as_such() -> None:
     async def run() -> IngestReport:
         return (await told([empty]))[1][0]
 
-    report = asyncio.run(run())
+    report = await run()
     assert [
         (one.reason, "t1" in one.detail) for chunk in report.chunks for one in chunk.rejected
     ] == [(RejectReason.EMPTY_TEXT, True)]
 
 
-def test_a_long_turn_is_cut_between_sentences_and_nothing_is_lost() -> None:
+async def test_a_long_turn_is_cut_between_sentences_and_nothing_is_lost() -> None:
     sentences = [
         f"On day {n} we walked {n} miles along the river and slept in a tent." for n in range(60)
     ]
@@ -176,12 +175,12 @@ def test_a_long_turn_is_cut_between_sentences_and_nothing_is_lost() -> None:
     assert all(len(part) <= 1_800 and part.endswith(".") for part in parts)
     assert all(len(part) <= 1_800 for part in pieces("x" * 5_000))
     long = session(1, "2023-05-08", "Anna: " + " ".join(sentences))
-    done, agent = ops([long])
+    done, agent = await ops([long])
     assert [kind for kind, _ in done] == ["ADD"] * len(parts)
     assert {item.source_turn_ids for item in agent.bank.state.active()} == {("S1:1",)}
 
 
-def test_the_extractor_keeps_trust_and_captions() -> None:
+async def test_the_extractor_keeps_trust_and_captions() -> None:
     turn = Turn(
         id="t", speaker="Web", text="Look", image_caption="a red kite", trust=Trust.UNTRUSTED
     )
@@ -191,7 +190,7 @@ def test_the_extractor_keeps_trust_and_captions() -> None:
         ctx = SlotContext(model=NoModel(), bank=new_agent().bank, clock=lambda: LATER)
         return (await VerbatimExtractor()(chunk, ctx)).values[0]
 
-    fact = asyncio.run(run())
+    fact = await run()
     assert (fact.text, fact.trust, fact.speaker) == (
         "Look [image: a red kite]",
         Trust.UNTRUSTED,
@@ -202,32 +201,32 @@ def test_the_extractor_keeps_trust_and_captions() -> None:
 # -- repeats ---------------------------------------------------------------------------
 
 
-def test_exact_and_near_repeats_of_the_same_speaker_change_nothing() -> None:
+async def test_exact_and_near_repeats_of_the_same_speaker_change_nothing() -> None:
     again = session(
         2,
         "2023-06-01",
         "Anna: I live in Berlin now, in a small flat near the canal!",
         "Ben: my sister clara is visiting on friday.",
     )
-    done, agent = ops([FIRST, again])
+    done, agent = await ops([FIRST, again])
     ids = {item.text: item.id for item in agent.bank.state.active()}
     assert done[-2] == ("NOOP", ids[FIRST.turns[2].text])
     assert done[-1][0] == "ADD"  # another Friday
 
 
-def test_the_same_words_of_another_speaker_or_of_another_day_are_kept() -> None:
+async def test_the_same_words_of_another_speaker_or_of_another_day_are_kept() -> None:
     again = session(
         2,
         "2023-06-01",
         "Anna: I went to a pottery class yesterday and made my first bowl.",
         "Ben: Lovely! I went to a pottery class yesterday and made my first bowl.",
     )
-    done, _ = ops([FIRST, again])
+    done, _ = await ops([FIRST, again])
     assert [kind for kind, _ in done[-2:]] == ["ADD", "ADD"]
 
 
-def test_repeats_within_one_chunk_are_seen() -> None:
-    done, _ = ops(
+async def test_repeats_within_one_chunk_are_seen() -> None:
+    done, _ = await ops(
         [
             session(
                 1,
@@ -244,8 +243,8 @@ def test_repeats_within_one_chunk_are_seen() -> None:
 # -- corrections -----------------------------------------------------------------------
 
 
-def test_a_change_updates_the_item_and_keeps_its_past() -> None:
-    done, agent = ops(STORY)
+async def test_a_change_updates_the_item_and_keeps_its_past() -> None:
+    done, agent = await ops(STORY)
     assert [kind for kind, _ in done].count("UPDATE") == 2
     item_id = next(item_id for kind, item_id in done if kind == "UPDATE")
     old, new = agent.bank.state.versions(item_id)
@@ -255,7 +254,7 @@ def test_a_change_updates_the_item_and_keeps_its_past() -> None:
     assert new.speaker == "Anna"
 
 
-def test_another_speakers_words_are_never_updated() -> None:
+async def test_another_speakers_words_are_never_updated() -> None:
     other = session(
         2,
         "2023-06-01",
@@ -263,19 +262,19 @@ def test_another_speakers_words_are_never_updated() -> None:
         "Ben: I don't live in Berlin any more.",
         "Ben: Anna, I meant your flat, not the canal.",
     )
-    done, agent = ops([FIRST, other])
+    done, agent = await ops([FIRST, other])
     assert "UPDATE" not in [kind for kind, _ in done]
     assert FIRST.turns[2].text in {item.text for item in agent.bank.state.active()}
 
 
-def test_less_trusted_words_become_items_of_their_own() -> None:
+async def test_less_trusted_words_become_items_of_their_own() -> None:
     doubtful = session(2, "2023-06-01", "Anna: I've moved to Lisbon!", trust=Trust.UNTRUSTED)
-    done, agent = ops([FIRST, doubtful])
+    done, agent = await ops([FIRST, doubtful])
     assert done[-1][0] == "ADD"
     assert FIRST.turns[2].text in {item.text for item in agent.bank.state.active()}
 
 
-def test_a_slip_corrected_at_once_becomes_one_item_with_both_turns() -> None:
+async def test_a_slip_corrected_at_once_becomes_one_item_with_both_turns() -> None:
     talk = session(
         1,
         "2023-05-08",
@@ -283,26 +282,26 @@ def test_a_slip_corrected_at_once_becomes_one_item_with_both_turns() -> None:
         "Ben: Good luck!",
         "Anna: Sorry, I meant Thursday, not Tuesday.",
     )
-    done, agent = ops([talk])
+    done, agent = await ops([talk])
     (item,) = agent.bank.state.active()
     assert [kind for kind, _ in done] == ["NOOP", "NOOP", "ADD"]
     assert item.source_turn_ids == ("S1:1", "S1:3")
-    (answer,) = ask([talk], "When is Anna's dentist appointment?")
+    (answer,) = await ask([talk], "When is Anna's dentist appointment?")
     assert cited(answer) == ["S1:3", "S1:1"]
     assert answer.when is not None
     assert format_span(answer.when) == "11 May 2023"
     assert "This corrects: Anna said" in answer.text
 
 
-def test_the_same_talk_gives_the_same_memory() -> None:
-    assert ops(STORY)[1].snapshot().digest == ops(STORY)[1].snapshot().digest
+async def test_the_same_talk_gives_the_same_memory() -> None:
+    assert (await ops(STORY))[1].snapshot().digest == (await ops(STORY))[1].snapshot().digest
 
 
 # -- answers ---------------------------------------------------------------------------
 
 
-def test_a_question_of_time_gets_the_resolved_date_and_the_turn() -> None:
-    (answer,) = ask(STORY, "When did Ben go to a pottery class?")
+async def test_a_question_of_time_gets_the_resolved_date_and_the_turn() -> None:
+    (answer,) = await ask(STORY, "When did Ben go to a pottery class?")
     assert answer.text.startswith("7 May 2023.")
     assert answer.when is not None
     assert format_span(answer.when) == "7 May 2023"
@@ -311,14 +310,14 @@ def test_a_question_of_time_gets_the_resolved_date_and_the_turn() -> None:
     assert 'Ben said on 8 May 2023: "' in answer.text
 
 
-def test_without_a_told_date_the_turns_own_day_is_given_as_such() -> None:
-    (answer,) = ask(STORY, "When did Ben open a bakery?")
+async def test_without_a_told_date_the_turns_own_day_is_given_as_such() -> None:
+    (answer,) = await ask(STORY, "When did Ben open a bakery?")
     assert answer.text.startswith("No date is told; it was said on 11 February 2024.")
     assert cited(answer) == ["S3:2"]
 
 
-def test_now_and_then_are_told_apart() -> None:
-    now, before, in_june = ask(
+async def test_now_and_then_are_told_apart() -> None:
+    now, before, in_june = await ask(
         STORY,
         "Where does Anna live now?",
         "Where did Anna live before?",
@@ -333,23 +332,23 @@ def test_now_and_then_are_told_apart() -> None:
         assert any("Lisbon" in note and "11 February 2024" in note for note in then.notes)
 
 
-def test_now_prefers_what_was_said_last_where_no_update_was_made() -> None:
+async def test_now_prefers_what_was_said_last_where_no_update_was_made() -> None:
     talk = [
         session(1, "2023-01-01", "Anna: My favourite food is pizza with olives.", "Ben: Noted."),
         session(2, "2024-01-01", "Anna: My favourite food is ramen with egg.", "Ben: Noted."),
     ]
-    (answer,) = ask(talk, "What is Anna's favourite food now?")
+    (answer,) = await ask(talk, "What is Anna's favourite food now?")
     assert cited(answer)[0] == "S2:1"
 
 
-def test_every_answer_says_that_no_model_is_configured() -> None:
-    quoted, abstained = ask(STORY, "What does Ben bake?", "What is Anna's shoe size?")
+async def test_every_answer_says_that_no_model_is_configured() -> None:
+    quoted, abstained = await ask(STORY, "What does Ben bake?", "What is Anna's shoe size?")
     assert NO_MODEL_NOTE in quoted.notes
     assert NO_MODEL_ABSTAINED_NOTE in abstained.notes
 
 
-def test_one_quotation_when_it_dominates_and_never_more_than_three() -> None:
-    answers = ask(
+async def test_one_quotation_when_it_dominates_and_never_more_than_three() -> None:
+    answers = await ask(
         STORY, "What does Ben bake?", "Who is visiting Ben?", "What is the name of Anna's cat?"
     )
     assert [cited(answer) for answer in answers] == [["S3:4"], ["S1:6"], ["S2:2"]]
@@ -360,7 +359,7 @@ def test_one_quotation_when_it_dominates_and_never_more_than_three() -> None:
             *(f"Anna: I planted a tree number {n} in the garden." for n in range(9)),
         )
     ]
-    assert 1 <= len(ask(many, "Which tree did Anna plant in the garden?")[0].citations) <= 3
+    assert 1 <= len((await ask(many, "Which tree did Anna plant in the garden?"))[0].citations) <= 3
 
 
 @pytest.mark.parametrize(
@@ -376,50 +375,50 @@ def test_one_quotation_when_it_dominates_and_never_more_than_three() -> None:
         "?",
     ],
 )
-def test_abstains_when_nothing_fits(question: str) -> None:
-    (answer,) = ask(STORY, question)
+async def test_abstains_when_nothing_fits(question: str) -> None:
+    (answer,) = await ask(STORY, question)
     assert answer.abstained
     assert answer.citations == ()
     assert answer.notes[0] == NO_MODEL_ABSTAINED_NOTE
     assert len(answer.notes) == 2
 
 
-def test_abstains_on_an_empty_memory() -> None:
-    assert ask([], "Where does Anna live?")[0].abstained
+async def test_abstains_on_an_empty_memory() -> None:
+    assert (await ask([], "Where does Anna live?"))[0].abstained
 
 
-def test_statements_that_disagree_are_noted_with_their_dates() -> None:
+async def test_statements_that_disagree_are_noted_with_their_dates() -> None:
     talk = [
         session(1, "2023-01-01", "Anna: The key to the cellar is in box 12 under the stairs."),
         session(2, "2023-02-01", "Anna: The key to the cellar is in box 14 under the stairs."),
     ]
-    (answer,) = ask(talk, "Where is the key to the cellar?")
+    (answer,) = await ask(talk, "Where is the key to the cellar?")
     assert {"S1:1", "S2:1"} & set(cited(answer))
     assert any("may not agree" in note and "2023" in note for note in answer.notes)
 
 
-def test_a_stored_question_is_no_answer_to_itself() -> None:
+async def test_a_stored_question_is_no_answer_to_itself() -> None:
     async def run() -> Answer:
         agent, _ = await told(STORY)
         await agent.chat("What does Ben bake?")
         return await agent.ask("What does Ben bake?")
 
-    answer = asyncio.run(run())
+    answer = await run()
     assert cited(answer)[0] == "S3:4"
 
 
-def test_items_added_without_turns_are_quoted_too() -> None:
+async def test_items_added_without_turns_are_quoted_too() -> None:
     async def run() -> Answer:
         agent = new_agent()
         await agent.memory.add("Anna's passport number ends in 77.")
         return await agent.ask("What does Anna's passport number end in?")
 
-    answer = asyncio.run(run())
+    answer = await run()
     assert "ends in 77" in answer.text
     assert len(answer.citations) == 1
 
 
-def test_hostile_words_are_only_ever_quoted() -> None:
+async def test_hostile_words_are_only_ever_quoted() -> None:
     talk = [
         session(
             1,
@@ -435,11 +434,11 @@ def test_hostile_words_are_only_ever_quoted() -> None:
             "turns": tuple(turn.model_copy(update={"id": f"x{turn.id}"}) for turn in FIRST.turns),
         }
     )
-    (answer,) = ask(talk, "Where does Anna live?")
+    (answer,) = await ask(talk, "Where does Anna live?")
     assert cited(answer)[0] == "xS1:3"
 
 
-def test_questions_may_name_their_k_and_filter() -> None:
+async def test_questions_may_name_their_k_and_filter() -> None:
     async def run() -> tuple[Answer, Answer]:
         agent, _ = await told(STORY)
         few = await agent.ask(Question(text="What does Ben bake?", k=2))
@@ -451,7 +450,7 @@ def test_questions_may_name_their_k_and_filter() -> None:
         )
         return few, other
 
-    few, other = asyncio.run(run())
+    few, other = await run()
     assert cited(few)[0] == "S3:4"
     assert "S3:4" not in cited(other)
 
@@ -459,7 +458,7 @@ def test_questions_may_name_their_k_and_filter() -> None:
 # -- whole conversations ---------------------------------------------------------------
 
 
-def test_the_sample_conversation_answers_with_cited_turns() -> None:
+async def test_the_sample_conversation_answers_with_cited_turns() -> None:
     sample = read_conversation(SAMPLE)
     questions = {
         "Where does Leonor live now?": ("Porto", "2024-05-18:1"),
@@ -471,7 +470,7 @@ def test_the_sample_conversation_answers_with_cited_turns() -> None:
         "When did Leonor join a choir?": ("August 2024", "2024-09-08:8"),
         "Who is Beatriz?": ("cousin", "2024-03-09:7"),
     }
-    answers = ask(
+    answers = await ask(
         sample.sessions, *questions, "What is Leonor's favourite film?", "When did Zoe get married?"
     )
     for answer, (words, turn_id) in zip(answers, questions.values(), strict=False):
@@ -480,10 +479,12 @@ def test_the_sample_conversation_answers_with_cited_turns() -> None:
     assert all(answer.abstained for answer in answers[-2:])
 
 
-def test_on_a_real_conversation_most_dated_questions_are_cited_and_dated(locomo_dir: Path) -> None:
+async def test_on_a_real_conversation_most_dated_questions_are_cited_and_dated(
+    locomo_dir: Path,
+) -> None:
     conversation = read_conversation(locomo_dir / "conv-26.json", "locomo")
     gold = [question for question in conversation.questions if question.category == "2"]
-    answers = ask(conversation.sessions, *(question.text for question in gold))
+    answers = await ask(conversation.sessions, *(question.text for question in gold))
     hits = sum(
         bool(set(cited(answer)) & set(question.evidence_turn_ids))
         for answer, question in zip(answers, gold, strict=True)

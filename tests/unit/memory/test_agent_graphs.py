@@ -66,53 +66,42 @@ def new_agent(model: Any = None, **changes: Any) -> AsyncAgent:
     )
 
 
-def test_the_ingest_graph_runs_its_nodes_in_order() -> None:
-    async def story() -> None:
-        agent = new_agent()
-        session = small_conversation()[0]
-        await agent.bank.store_session(session)
-        (chunk,) = split_session(session)
-        ran = [
-            name
-            async for update in INGEST.astream(
-                {"session": session, "chunk": chunk}, context=agent.context, stream_mode="updates"
-            )
-            for name in update
-        ]
-        assert (
-            tuple(ran)
-            == INGEST_NODES
-            == ("extract", "relate", "decide", "validate", "commit", "index")
+async def test_the_ingest_graph_runs_its_nodes_in_order() -> None:
+    agent = new_agent()
+    session = small_conversation()[0]
+    await agent.bank.store_session(session)
+    (chunk,) = split_session(session)
+    ran = [
+        name
+        async for update in INGEST.astream(
+            {"session": session, "chunk": chunk}, context=agent.context, stream_mode="updates"
         )
-
-    asyncio.run(story())
-
-
-def test_the_answer_graph_runs_its_nodes_in_order() -> None:
-    async def story() -> None:
-        agent = new_agent()
-        await agent.remember(small_conversation()[0])
-        ran = [name async for name, _ in agent.stream("Where is Ana?")]
-        assert ran == ["retrieve", "answer", "cite"]
-
-    asyncio.run(story())
+        for name in update
+    ]
+    assert (
+        tuple(ran) == INGEST_NODES == ("extract", "relate", "decide", "validate", "commit", "index")
+    )
 
 
-def test_remember_and_ask_cite_what_was_shown() -> None:
-    async def story() -> None:
-        agent = new_agent()
-        reports = [await agent.remember(session) for session in small_conversation()]
-        assert [report.op_counts["ADD"] for report in reports] == [1, 1, 1]
-        assert all(chunk.usage.calls == 2 for report in reports for chunk in report.chunks)
-        answer = await agent.ask("Where is Ana?")
-        assert answer.verdict is Verdict.SUPPORTED
-        (citation,) = answer.citations
-        assert citation.turn_id in {"D1:1", "D2:1", "D3:1"}
-        assert citation.quote
-        assert citation.speaker == "Ana"
-        assert answer.usage.calls == 1
+async def test_the_answer_graph_runs_its_nodes_in_order() -> None:
+    agent = new_agent()
+    await agent.remember(small_conversation()[0])
+    ran = [name async for name, _ in agent.stream("Where is Ana?")]
+    assert ran == ["retrieve", "answer", "cite"]
 
-    asyncio.run(story())
+
+async def test_remember_and_ask_cite_what_was_shown() -> None:
+    agent = new_agent()
+    reports = [await agent.remember(session) for session in small_conversation()]
+    assert [report.op_counts["ADD"] for report in reports] == [1, 1, 1]
+    assert all(chunk.usage.calls == 2 for report in reports for chunk in report.chunks)
+    answer = await agent.ask("Where is Ana?")
+    assert answer.verdict is Verdict.SUPPORTED
+    (citation,) = answer.citations
+    assert citation.turn_id in {"D1:1", "D2:1", "D3:1"}
+    assert citation.quote
+    assert citation.speaker == "Ana"
+    assert answer.usage.calls == 1
 
 
 class Diary(TypedDict, total=False):
@@ -124,7 +113,7 @@ class Diary(TypedDict, total=False):
     note: str
 
 
-def test_the_graphs_run_inside_a_users_graph() -> None:
+async def test_the_graphs_run_inside_a_users_graph() -> None:
     async def story() -> None:
         agent = new_agent()
         session = small_conversation()[0]
@@ -148,18 +137,15 @@ def test_the_graphs_run_inside_a_users_graph() -> None:
         assert out["note"] == "1 op for memory_r2"
         assert len(agent.bank.state.items) == 1
 
-    asyncio.run(story())
+    await story()
 
 
-def test_one_compiled_graph_serves_agents_at_the_same_time() -> None:
-    async def story() -> None:
-        agents = [new_agent() for _ in range(16)]
-        sessions = small_conversation()
-        await asyncio.gather(*(agent.remember(sessions[i % 3]) for i, agent in enumerate(agents)))
-        digests = {agent.snapshot().digest for agent in agents}
-        assert len(digests) == 3
-
-    asyncio.run(story())
+async def test_one_compiled_graph_serves_agents_at_the_same_time() -> None:
+    agents = [new_agent() for _ in range(16)]
+    sessions = small_conversation()
+    await asyncio.gather(*(agent.remember(sessions[i % 3]) for i, agent in enumerate(agents)))
+    digests = {agent.snapshot().digest for agent in agents}
+    assert len(digests) == 3
 
 
 def weather(city: str) -> str:
@@ -185,24 +171,21 @@ def asking(*arguments: str) -> ModelResponse:
         ('{"town": 1}', "city"),
     ],
 )
-def test_the_answerer_may_call_tools_and_learns_what_they_said(arguments: str, told: str) -> None:
-    async def story() -> None:
-        model = ScriptedModel(
-            [asking(arguments), json.dumps({"answer": "Sunny.", "citations": []})]
-        )
-        agent = new_agent(model, tools=(weather,))
-        steps = [name async for name, _ in agent.stream("How is the weather?")]
-        assert steps == ["retrieve", "answer", "tools", "answer", "cite"]
-        assert [spec.name for spec in model.requests[0].tools] == ["weather"]
-        assert "city" in json.dumps(model.requests[0].tools[0].parameters)
-        last = model.requests[1].messages[-1]
-        assert last.role == "tool"
-        assert told in last.content
-
-    asyncio.run(story())
+async def test_the_answerer_may_call_tools_and_learns_what_they_said(
+    arguments: str, told: str
+) -> None:
+    model = ScriptedModel([asking(arguments), json.dumps({"answer": "Sunny.", "citations": []})])
+    agent = new_agent(model, tools=(weather,))
+    steps = [name async for name, _ in agent.stream("How is the weather?")]
+    assert steps == ["retrieve", "answer", "tools", "answer", "cite"]
+    assert [spec.name for spec in model.requests[0].tools] == ["weather"]
+    assert "city" in json.dumps(model.requests[0].tools[0].parameters)
+    last = model.requests[1].messages[-1]
+    assert last.role == "tool"
+    assert told in last.content
 
 
-def test_tool_rounds_end() -> None:
+async def test_tool_rounds_end() -> None:
     async def story() -> None:
         asked = asking('{"city": "Porto"}')
 
@@ -214,35 +197,29 @@ def test_tool_rounds_end() -> None:
         assert answer.text == "Sunny."
         assert answer.verdict is Verdict.UNSUPPORTED
 
-    asyncio.run(story())
+    await story()
 
 
-def test_a_rollout_from_a_snapshot_leaves_the_agent_alone() -> None:
-    async def story() -> None:
-        agent = new_agent()
-        first, second, _ = small_conversation()
-        await agent.remember(first)
-        anchor = agent.snapshot()
-        one, two = agent.at(anchor), agent.at(anchor).with_model(FunctionModel(reply))
-        await one.remember(second)
-        await two.remember(second)
-        assert one.snapshot() == two.snapshot() != anchor
-        assert agent.snapshot() == anchor
-        assert agent.at(EMPTY).snapshot() == EMPTY
-
-    asyncio.run(story())
+async def test_a_rollout_from_a_snapshot_leaves_the_agent_alone() -> None:
+    agent = new_agent()
+    first, second, _ = small_conversation()
+    await agent.remember(first)
+    anchor = agent.snapshot()
+    one, two = agent.at(anchor), agent.at(anchor).with_model(FunctionModel(reply))
+    await one.remember(second)
+    await two.remember(second)
+    assert one.snapshot() == two.snapshot() != anchor
+    assert agent.snapshot() == anchor
+    assert agent.at(EMPTY).snapshot() == EMPTY
 
 
-def test_asking_in_the_past_uses_the_memory_of_then() -> None:
-    async def story() -> None:
-        agent = new_agent()
-        for session in small_conversation():
-            await agent.remember(session)
-        asked = Question.model_validate({"text": "Ana's news?", "as_of": {"said": "2024-04-01"}})
-        answer = await agent.ask(asked)
-        assert {hit.item.source_turn_ids[0] for hit in answer.hits if hit.item} == {"D1:1", "D2:1"}
-
-    asyncio.run(story())
+async def test_asking_in_the_past_uses_the_memory_of_then() -> None:
+    agent = new_agent()
+    for session in small_conversation():
+        await agent.remember(session)
+    asked = Question.model_validate({"text": "Ana's news?", "as_of": {"said": "2024-04-01"}})
+    answer = await agent.ask(asked)
+    assert {hit.item.source_turn_ids[0] for hit in answer.hits if hit.item} == {"D1:1", "D2:1"}
 
 
 TRACED = """

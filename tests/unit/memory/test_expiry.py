@@ -4,7 +4,6 @@ history, and nothing is written for it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,128 +59,107 @@ async def found(made: Memory, text: str = "boat") -> list[str]:
     return by_recipe[0]
 
 
-def test_an_expired_item_is_neither_found_nor_listed_nor_given() -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = memory(clock)
-        kept = await made.add("a boat for good")
-        gone = await made.add("a boat for an hour", ttl=HOUR)
-        assert gone.expires_at == START + HOUR
-        assert await found(made) == ["a boat for an hour", "a boat for good"]
-        clock.now = START + HOUR - timedelta(seconds=1)
-        assert len(await found(made)) == 2
-        clock.now = START + HOUR
-        before = await made.snapshot()
-        assert await found(made) == ["a boat for good"]
-        assert [item.id for item in await made.get_all()] == [kept.id]
-        assert {item.id for item in await made.get_all(include_deleted=True)} == {kept.id, gone.id}
-        for wanted in (made.get(gone.id), made.update(gone.id, "a boat again")):
-            with pytest.raises(MemoryNotFound):
-                await wanted
-        after = await made.snapshot()
-        assert (after.digest, after.seq) == (before.digest, before.seq), "looking writes nothing"
-        assert [entry.item for entry in await made.history(gone.id)] == [gone]
-
-    asyncio.run(run())
+async def test_an_expired_item_is_neither_found_nor_listed_nor_given() -> None:
+    clock = Clock()
+    made = memory(clock)
+    kept = await made.add("a boat for good")
+    gone = await made.add("a boat for an hour", ttl=HOUR)
+    assert gone.expires_at == START + HOUR
+    assert await found(made) == ["a boat for an hour", "a boat for good"]
+    clock.now = START + HOUR - timedelta(seconds=1)
+    assert len(await found(made)) == 2
+    clock.now = START + HOUR
+    before = await made.snapshot()
+    assert await found(made) == ["a boat for good"]
+    assert [item.id for item in await made.get_all()] == [kept.id]
+    assert {item.id for item in await made.get_all(include_deleted=True)} == {kept.id, gone.id}
+    for wanted in (made.get(gone.id), made.update(gone.id, "a boat again")):
+        with pytest.raises(MemoryNotFound):
+            await wanted
+    after = await made.snapshot()
+    assert (after.digest, after.seq) == (before.digest, before.seq), "looking writes nothing"
+    assert [entry.item for entry in await made.history(gone.id)] == [gone]
 
 
 @pytest.mark.parametrize("axis", ["recorded", "said", "valid"])
-def test_the_past_shows_what_had_not_expired_then(axis: str) -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = memory(clock)
-        await made.add("a boat for an hour", ttl=HOUR, said_at=START)
-        clock.now = START + 24 * HOUR
-        assert await found(made) == []
-        for after, count in ((timedelta(minutes=30), 1), (HOUR, 0), (2 * HOUR, 0)):
-            past = await made.as_of(AsOf(**{axis: START + after}))  # pyright: ignore[reportArgumentType]
-            assert len(await found(past)) == len(await past.get_all()) == count
-        assert len(await found(await made.as_of(AsOf(recorded=1)))) == 1
-
-    asyncio.run(run())
+async def test_the_past_shows_what_had_not_expired_then(axis: str) -> None:
+    clock = Clock()
+    made = memory(clock)
+    await made.add("a boat for an hour", ttl=HOUR, said_at=START)
+    clock.now = START + 24 * HOUR
+    assert await found(made) == []
+    for after, count in ((timedelta(minutes=30), 1), (HOUR, 0), (2 * HOUR, 0)):
+        past = await made.as_of(AsOf(**{axis: START + after}))  # pyright: ignore[reportArgumentType]
+        assert len(await found(past)) == len(await past.get_all()) == count
+    assert len(await found(await made.as_of(AsOf(recorded=1)))) == 1
 
 
-def test_an_item_kept_by_update_keeps_its_expiry_and_undelete_too() -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = memory(clock)
-        item = await made.add("a boat", expires_at=START + HOUR)
-        assert (await made.update(item.id, "a red boat")).expires_at == START + HOUR
-        await made.delete(item.id)
-        await made.restore(item.id)
-        assert await found(made) == ["a red boat"]
-        clock.now += HOUR
-        assert await found(made) == []
-        await made.delete(item.id)
-        assert await found(made) == []
-
-    asyncio.run(run())
+async def test_an_item_kept_by_update_keeps_its_expiry_and_undelete_too() -> None:
+    clock = Clock()
+    made = memory(clock)
+    item = await made.add("a boat", expires_at=START + HOUR)
+    assert (await made.update(item.id, "a red boat")).expires_at == START + HOUR
+    await made.delete(item.id)
+    await made.restore(item.id)
+    assert await found(made) == ["a red boat"]
+    clock.now += HOUR
+    assert await found(made) == []
+    await made.delete(item.id)
+    assert await found(made) == []
 
 
-def test_forks_snapshots_and_a_clock_set_back_all_agree() -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = memory(clock)
-        await made.add("a boat", ttl=HOUR)
-        fork, snapshot = await made.fork(), await made.snapshot()
-        clock.now += 2 * HOUR
-        restored = Memory(made.bank.at(snapshot))
-        assert [await found(one) for one in (made, fork, restored)] == [[], [], []]
-        clock.now -= 2 * HOUR
-        assert [await found(one) for one in (made, fork, restored)] == [["a boat"]] * 3
-
-    asyncio.run(run())
+async def test_forks_snapshots_and_a_clock_set_back_all_agree() -> None:
+    clock = Clock()
+    made = memory(clock)
+    await made.add("a boat", ttl=HOUR)
+    fork, snapshot = await made.fork(), await made.snapshot()
+    clock.now += 2 * HOUR
+    restored = Memory(made.bank.at(snapshot))
+    assert [await found(one) for one in (made, fork, restored)] == [[], [], []]
+    clock.now -= 2 * HOUR
+    assert [await found(one) for one in (made, fork, restored)] == [["a boat"]] * 3
 
 
-def test_a_second_process_replays_the_expiry() -> None:
-    async def run() -> None:
-        clock, journal = Clock(), MemoryJournal(clock=Clock())
-        made = memory(clock, journal=journal)
-        await made.add("a boat", ttl=HOUR)
-        clock.now += HOUR
-        again = memory(clock, journal=journal)
-        assert await found(again) == []
-        assert again.bank.expired == made.bank.expired != frozenset()
-
-    asyncio.run(run())
+async def test_a_second_process_replays_the_expiry() -> None:
+    clock, journal = Clock(), MemoryJournal(clock=Clock())
+    made = memory(clock, journal=journal)
+    await made.add("a boat", ttl=HOUR)
+    clock.now += HOUR
+    again = memory(clock, journal=journal)
+    assert await found(again) == []
+    assert again.bank.expired == made.bank.expired != frozenset()
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
-def test_an_expired_item_leaves_the_networked_index() -> None:
+async def test_an_expired_item_leaves_the_networked_index() -> None:
     client_module = pytest.importorskip(
         "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
     )
     from memagent.vectors.qdrant_index import QdrantIndex
 
-    async def run() -> None:
-        clock = Clock()
-        index = QdrantIndex(client_module.AsyncQdrantClient(location=":memory:"))
-        made = memory(clock, index=index)
-        await made.add("a boat", ttl=HOUR)
-        await made.add("another boat")
-        assert len(await found(made)) == 2
-        clock.now += HOUR
-        assert await found(made) == ["another boat"]
-        vector = (await made.bank.embedder.embed(["boat"]))[0]
-        assert [hit.text for hit in await index.search(vector, k=5)] == ["another boat"]
-
-    asyncio.run(run())
+    clock = Clock()
+    index = QdrantIndex(client_module.AsyncQdrantClient(location=":memory:"))
+    made = memory(clock, index=index)
+    await made.add("a boat", ttl=HOUR)
+    await made.add("another boat")
+    assert len(await found(made)) == 2
+    clock.now += HOUR
+    assert await found(made) == ["another boat"]
+    vector = (await made.bank.embedder.embed(["boat"]))[0]
+    assert [hit.text for hit in await index.search(vector, k=5)] == ["another boat"]
 
 
-def test_an_event_that_rests_on_an_expired_item_is_out_of_sight() -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = memory(clock)
-        item = await made.add("the boat was sold", ttl=HOUR, source_turn_ids=["D1:1"])
-        event = Event(id="evt_1", summary="a boat is sold", source_turn_ids=("D1:1",))
-        edge = EventEdge(source=item.id, target=event.id, relation=Relation.PART_OF)
-        await made.bank.index(GraphDelta(nodes=(event,), edges=(edge,)))
-        state = made.bank.state
-        assert list(events_in_sight(state, expired=made.bank.expired)) == ["evt_1"]
-        clock.now += HOUR
-        assert list(events_in_sight(state, expired=made.bank.expired)) == []
-
-    asyncio.run(run())
+async def test_an_event_that_rests_on_an_expired_item_is_out_of_sight() -> None:
+    clock = Clock()
+    made = memory(clock)
+    item = await made.add("the boat was sold", ttl=HOUR, source_turn_ids=["D1:1"])
+    event = Event(id="evt_1", summary="a boat is sold", source_turn_ids=("D1:1",))
+    edge = EventEdge(source=item.id, target=event.id, relation=Relation.PART_OF)
+    await made.bank.index(GraphDelta(nodes=(event,), edges=(edge,)))
+    state = made.bank.state
+    assert list(events_in_sight(state, expired=made.bank.expired)) == ["evt_1"]
+    clock.now += HOUR
+    assert list(events_in_sight(state, expired=made.bank.expired)) == []
 
 
 @pytest.mark.parametrize(
@@ -194,20 +172,17 @@ def test_an_event_that_rests_on_an_expired_item_is_out_of_sight() -> None:
         ({"expires_at": START + HOUR, "ttl": HOUR}, "give one of them"),
     ],
 )
-def test_an_expiry_that_makes_no_sense_is_refused_and_nothing_written(
+async def test_an_expiry_that_makes_no_sense_is_refused_and_nothing_written(
     given: dict[str, Any], message: str
 ) -> None:
-    async def run() -> None:
-        made = memory(Clock())
-        with pytest.raises(InputError, match=message):
-            await made.add("a boat", **given)
-        assert made.bank.state.seq == 0
-
-    asyncio.run(run())
+    made = memory(Clock())
+    with pytest.raises(InputError, match=message):
+        await made.add("a boat", **given)
+    assert made.bank.state.seq == 0
 
 
-def test_digests_of_what_never_expires_are_the_old_ones_and_an_expiry_counts() -> None:
-    assert asyncio.run(filled()).state.digest().startswith(DIGEST_OF_SIX)
+async def test_digests_of_what_never_expires_are_the_old_ones_and_an_expiry_counts() -> None:
+    assert (await filled()).state.digest().startswith(DIGEST_OF_SIX)
     item = MemoryItem(id="mem_1", text="a boat")
     dated = item.model_copy(update={"expires_at": START})
     assert (
@@ -231,15 +206,12 @@ def test_records_written_before_items_could_expire_are_read() -> None:
     assert Fact.model_validate(fact) == Fact(text="a boat")
 
 
-def test_a_fact_carries_its_expiry_into_memory() -> None:
-    async def run() -> None:
-        made = memory(Clock())
-        op = Add(fact=Fact(text="a boat", expires_at=START + HOUR))
-        commit = await made.bank.commit(OpBatch(accepted=(op,)), source=SourceRef(actor="import"))
-        assert commit.changes[0].after is not None
-        assert commit.changes[0].after.expires_at == START + HOUR
-
-    asyncio.run(run())
+async def test_a_fact_carries_its_expiry_into_memory() -> None:
+    made = memory(Clock())
+    op = Add(fact=Fact(text="a boat", expires_at=START + HOUR))
+    commit = await made.bank.commit(OpBatch(accepted=(op,)), source=SourceRef(actor="import"))
+    assert commit.changes[0].after is not None
+    assert commit.changes[0].after.expires_at == START + HOUR
 
 
 def test_expiry_survives_export_and_a_closed_store(tmp_path: Path) -> None:
@@ -271,17 +243,14 @@ def test_what_is_expired_is_told_right_however_the_clock_moves(
         assert expiry.at(expiring, now) is expiry
 
 
-def test_keyword_counts_leave_expired_items_out() -> None:
-    async def run() -> None:
-        clock = Clock()
-        one, other = memory(clock), memory(clock)
-        for made in (one, other):
-            for i in range(40):
-                await made.add(f"boat number {i}", id=f"mem_{i}")
-        for i in range(9):
-            await one.add(f"boat for a while {i}", ttl=HOUR)
-        clock.now += HOUR
-        query = Query(text="boat number 7", recipe=Recipe(arms=frozenset({"lexical"})))
-        assert await one.bank.search(query, k=50) == await other.bank.search(query, k=50)
-
-    asyncio.run(run())
+async def test_keyword_counts_leave_expired_items_out() -> None:
+    clock = Clock()
+    one, other = memory(clock), memory(clock)
+    for made in (one, other):
+        for i in range(40):
+            await made.add(f"boat number {i}", id=f"mem_{i}")
+    for i in range(9):
+        await one.add(f"boat for a while {i}", ttl=HOUR)
+    clock.now += HOUR
+    query = Query(text="boat number 7", recipe=Recipe(arms=frozenset({"lexical"})))
+    assert await one.bank.search(query, k=50) == await other.bank.search(query, k=50)

@@ -4,7 +4,6 @@ names, questions and length move a hit.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -126,38 +125,32 @@ async def bank_of(texts: Sequence[tuple[str, str]]) -> MemoryBank:
 
 
 @pytest.mark.parametrize("name", ["Ana", "Rui"])
-def test_a_plain_search_finds_first_what_the_named_speaker_told(name: str) -> None:
-    async def run() -> None:
-        bank = await bank_of(
-            [("Rui", TOLD), ("Ana", TOLD), ("Ana", "Yes!"), ("Rui", "What about a bicycle?")]
+async def test_a_plain_search_finds_first_what_the_named_speaker_told(name: str) -> None:
+    bank = await bank_of(
+        [("Rui", TOLD), ("Ana", TOLD), ("Ana", "Yes!"), ("Rui", "What about a bicycle?")]
+    )
+    hits = await bank.search(Query(text=f"What did {name} buy at the market?"), k=4)
+    assert hits[0].item is not None and hits[0].item.speaker == name
+    assert hits[0].why.factors["names"] == 1.0 + PLAIN.names
+    asks = next(hit for hit in hits if hit.text.endswith("?"))
+    assert asks.why.factors["asking"] == ASKING
+
+
+async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher() -> None:
+    view = (
+        await bank_of(
+            [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
         )
-        hits = await bank.search(Query(text=f"What did {name} buy at the market?"), k=4)
-        assert hits[0].item is not None and hits[0].item.speaker == name
-        assert hits[0].why.factors["names"] == 1.0 + PLAIN.names
-        asks = next(hit for hit in hits if hit.text.endswith("?"))
-        assert asks.why.factors["asking"] == ASKING
-
-    asyncio.run(run())
-
-
-def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher() -> None:
-    async def run() -> None:
-        view = (
-            await bank_of(
-                [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
-            )
-        ).view
-        scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
-        for field in (OWN, CONTEXT):
-            most = scoring.lexical_most(field=field)
-            best = scoring.lexical(k=3, field=field)[0][1]
-            assert 0 < best < most < scoring.lexical_most(unknown=1, field=field)
-        assert Scoring(view, k1=K1, b=B).lexical_most() == 0.0
-
-    asyncio.run(run())
+    ).view
+    scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
+    for field in (OWN, CONTEXT):
+        most = scoring.lexical_most(field=field)
+        best = scoring.lexical(k=3, field=field)[0][1]
+        assert 0 < best < most < scoring.lexical_most(unknown=1, field=field)
+    assert Scoring(view, k1=K1, b=B).lexical_most() == 0.0
 
 
-def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
+async def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
     async def most(texts: Sequence[tuple[str, str]], *, forget: str | None) -> tuple[int, float]:
         bank = await bank_of(texts)
         view = bank.view if forget is None else bank.view.drop([forget])
@@ -169,8 +162,8 @@ def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> Non
 
     kept = [("Rui", "the cellar"), ("Rui", "the attic")]
     never, forgotten = (
-        asyncio.run(most(kept, forget=None)),
-        asyncio.run(most([*kept, ("Ana", "tulip")], forget="mem_002")),
+        await most(kept, forget=None),
+        await most([*kept, ("Ana", "tulip")], forget="mem_002"),
     )
     assert never[0] == forgotten[0]
     assert never[1] == pytest.approx(forgotten[1])

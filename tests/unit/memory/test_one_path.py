@@ -4,8 +4,6 @@ requests to the model, same memory in the end.
 
 from __future__ import annotations
 
-import asyncio
-
 import rollout_kit as kit
 
 from environments import play, replay_session
@@ -19,7 +17,7 @@ from memagent.testing import ScriptedModel
 WORLD = kit.episode(4, turns=10)  # two chunks a session
 
 
-def script() -> list[str]:
+async def script() -> list[str]:
     """The answers of the world's model, in order, written down once."""
 
     async def run() -> list[str]:
@@ -33,7 +31,7 @@ def script() -> list[str]:
             for one in chunk.responses
         ]
 
-    return asyncio.run(run())
+    return await run()
 
 
 def content(snapshot: MemorySnapshot) -> str:
@@ -42,8 +40,8 @@ def content(snapshot: MemorySnapshot) -> str:
     return text.rpartition(',"seq":')[0]
 
 
-def test_served_played_and_replayed_memories_are_one() -> None:
-    answers = script()
+async def test_served_played_and_replayed_memories_are_one() -> None:
+    answers = await script()
     assert len(answers) == 4 * 2 * 2
     models = {name: ScriptedModel(answers) for name in ("served", "played", "replayed", "graph")}
     ends: dict[str, MemorySnapshot] = {}
@@ -54,29 +52,26 @@ def test_served_played_and_replayed_memories_are_one() -> None:
             assert not report.failed_chunks
         ends["served"] = agent.snapshot()
 
-    async def play_and_replay() -> None:
-        async with kit.open_r2() as agent:
-            played = await play(agent.with_model(models["played"]).at(EMPTY), WORLD, ask=False)
-            assert played.failure is None
-            ends["played"] = played.end
+    async with kit.open_r2() as agent:
+        played = await play(agent.with_model(models["played"]).at(EMPTY), WORLD, ask=False)
+        assert played.failure is None
+        ends["played"] = played.end
 
-            anchor, replaying = EMPTY, agent.with_model(models["replayed"])
-            for place in range(len(WORLD.sessions)):
-                trace = await replay_session(replaying, WORLD, session=place, anchor=anchor)
-                assert trace.after.digest == played.traces[place].after.digest
-                anchor = trace.after
-            ends["replayed"] = anchor
+        anchor, replaying = EMPTY, agent.with_model(models["replayed"])
+        for place in range(len(WORLD.sessions)):
+            trace = await replay_session(replaying, WORLD, session=place, anchor=anchor)
+            assert trace.after.digest == played.traces[place].after.digest
+            anchor = trace.after
+        ends["replayed"] = anchor
 
-            own = agent.with_model(models["graph"]).at(EMPTY)
-            for session in WORLD.sessions:  # the compiled graph itself, called by hand
-                await own.bank.store_session(session)
-                for chunk in split_session(session, chunk_turns=own.design.chunk_turns):
-                    await own.graphs.ingest.ainvoke(
-                        {"session": session, "chunk": chunk}, context=own.context
-                    )
-            ends["graph"] = own.snapshot()
-
-    asyncio.run(play_and_replay())
+        own = agent.with_model(models["graph"]).at(EMPTY)
+        for session in WORLD.sessions:  # the compiled graph itself, called by hand
+            await own.bank.store_session(session)
+            for chunk in split_session(session, chunk_turns=own.design.chunk_turns):
+                await own.graphs.ingest.ainvoke(
+                    {"session": session, "chunk": chunk}, context=own.context
+                )
+        ends["graph"] = own.snapshot()
     assert {name: end.digest for name, end in ends.items()} == dict.fromkeys(
         ends, ends["served"].digest
     )
@@ -90,7 +85,7 @@ def test_served_played_and_replayed_memories_are_one() -> None:
     assert [request.role for request in requests["served"]] == [Role.EXTRACTOR, Role.MANAGER] * 8
 
 
-def test_questions_reach_the_model_the_same_way() -> None:
+async def test_questions_reach_the_model_the_same_way() -> None:
     seen: dict[str, list[ModelRequest]] = {}
     said: dict[str, list[str]] = {}
     world = WORLD.model_copy(update={"probes": WORLD.probes[:3]})
@@ -103,13 +98,10 @@ def test_questions_reach_the_model_the_same_way() -> None:
         said["served"] = [agent.ask(probe.asked(at=last, k=30)).text for probe in world.probes]
         seen["served"] = model.requests
 
-    async def run() -> None:
-        model = kit.model()
-        async with kit.open_r2() as agent:
-            played = await play(agent.with_model(model).at(EMPTY), world)
-            said["played"] = [one.answer.text for one in played.answers if one.answer]
-            seen["played"] = model.requests
-
-    asyncio.run(run())
+    model = kit.model()
+    async with kit.open_r2() as agent:
+        played = await play(agent.with_model(model).at(EMPTY), world)
+        said["played"] = [one.answer.text for one in played.answers if one.answer]
+        seen["played"] = model.requests
     assert said["played"] == said["served"]
     assert seen["played"] == seen["served"]

@@ -4,7 +4,6 @@ last bit, on any memory.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from datetime import UTC, datetime
 
@@ -128,42 +127,33 @@ def by_dictionary(bank: MemoryBank, query: Query, *, k: int) -> list[tuple[str, 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_columns_give_the_hits_and_scores_of_a_dictionary(seed: int) -> None:
-    async def run() -> None:
-        dice = random.Random(seed)
-        bank = await random_bank(seed, items=dice.choice((3, 40, 130, 400)))
-        for _ in range(25):
-            query, k = asked(dice), dice.choice((1, 5, 10, 60))
-            hits = await bank.search(query, k=k)
-            assert [(hit.id, hit.score) for hit in hits] == by_dictionary(bank, query, k=k)
-            assert await bank.ranked(query, k=k) == [(hit.item, hit.score) for hit in hits]
-
-    asyncio.run(run())
+async def test_the_columns_give_the_hits_and_scores_of_a_dictionary(seed: int) -> None:
+    dice = random.Random(seed)
+    bank = await random_bank(seed, items=dice.choice((3, 40, 130, 400)))
+    for _ in range(25):
+        query, k = asked(dice), dice.choice((1, 5, 10, 60))
+        hits = await bank.search(query, k=k)
+        assert [(hit.id, hit.score) for hit in hits] == by_dictionary(bank, query, k=k)
+        assert await bank.ranked(query, k=k) == [(hit.item, hit.score) for hit in hits]
 
 
-def test_a_search_that_looks_at_time_gives_the_same_hits_explained_or_not() -> None:
-    async def run() -> None:
-        bank = await random_bank(3, items=60)
-        for text in ("boat last week", "what about tea in May 2024"):
-            query = Query(text=text, recipe=BALANCED)
-            explained = await bank.search(query, k=9)
-            bare = await bank.ranked(query, k=9)
-            assert bare == [(hit.item, hit.score) for hit in explained]
-            assert all("time" in hit.why.factors or hit.why.arms for hit in explained)
-
-    asyncio.run(run())
+async def test_a_search_that_looks_at_time_gives_the_same_hits_explained_or_not() -> None:
+    bank = await random_bank(3, items=60)
+    for text in ("boat last week", "what about tea in May 2024"):
+        query = Query(text=text, recipe=BALANCED)
+        explained = await bank.search(query, k=9)
+        bare = await bank.ranked(query, k=9)
+        assert bare == [(hit.item, hit.score) for hit in explained]
+        assert all("time" in hit.why.factors or hit.why.arms for hit in explained)
 
 
-def test_an_empty_memory_and_words_nobody_used_find_nothing_or_go_by_cosine() -> None:
-    async def run() -> None:
-        bank = MemoryBank(embedder=StaticEmbedder(), clock=lambda: NOW)
-        assert await bank.ranked(Query(text="boat"), k=5) == []
-        bank = await random_bank(1, items=10)
-        assert await bank.search(Query(text="zzz", arms=frozenset({"lexical"})), k=5) == []
-        found: list[Hit] = await bank.search(Query(text="zzz"), k=5)
-        assert len(found) == 5
-
-    asyncio.run(run())
+async def test_an_empty_memory_and_words_nobody_used_find_nothing_or_go_by_cosine() -> None:
+    bank = MemoryBank(embedder=StaticEmbedder(), clock=lambda: NOW)
+    assert await bank.ranked(Query(text="boat"), k=5) == []
+    bank = await random_bank(1, items=10)
+    assert await bank.search(Query(text="zzz", arms=frozenset({"lexical"})), k=5) == []
+    found: list[Hit] = await bank.search(Query(text="zzz"), k=5)
+    assert len(found) == 5
 
 
 def test_numbers_are_rounded_as_python_rounds_them() -> None:

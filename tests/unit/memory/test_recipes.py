@@ -86,8 +86,8 @@ async def store(bank: MemoryBank, session: Session) -> None:
     )
 
 
-def search(bank: MemoryBank, text: str, *, k: int = 10, **knobs: Any) -> list[Hit]:
-    return asyncio.run(bank.fork().search(Query(text=text, recipe=Recipe(**knobs)), k=k))
+async def search(bank: MemoryBank, text: str, *, k: int = 10, **knobs: Any) -> list[Hit]:
+    return await bank.fork().search(Query(text=text, recipe=Recipe(**knobs)), k=k)
 
 
 def texts(hits: Sequence[Hit]) -> list[str]:
@@ -197,36 +197,29 @@ def test_a_recipe_by_name_is_the_constant_and_a_wrong_name_says_which_there_are(
         Query(text="x", recipe="nothing")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_query_without_a_recipe_is_searched_plainly() -> None:
-    async def run() -> None:
-        bank = await filled(12)
-        asked = [Query(text="Ana likes tea", recipe=recipe) for recipe in (None, PLAIN)]
-        one, other = [await bank.search(query, k=5) for query in asked]
-        assert one == other
-
-    asyncio.run(run())
+async def test_a_query_without_a_recipe_is_searched_plainly() -> None:
+    bank = await filled(12)
+    asked = [Query(text="Ana likes tea", recipe=recipe) for recipe in (None, PLAIN)]
+    one, other = [await bank.search(query, k=5) for query in asked]
+    assert one == other
 
 
-def test_neighbouring_turns_come_with_a_hit_and_count_in_k() -> None:
-    bank = asyncio.run(
-        told([("Ana", f"{word} stays") for word in ("snow", "boat", "kettle", "drum")])
-    )
-    assert texts(search(bank, "boat", arms={"lexical"})) == ["boat stays"]
-    hits = search(bank, "boat", neighbours=1, arms={"lexical"})
+async def test_neighbouring_turns_come_with_a_hit_and_count_in_k() -> None:
+    bank = await told([("Ana", f"{word} stays") for word in ("snow", "boat", "kettle", "drum")])
+    assert texts(await search(bank, "boat", arms={"lexical"})) == ["boat stays"]
+    hits = await search(bank, "boat", neighbours=1, arms={"lexical"})
     assert texts(hits) == [
         "boat stays",
         *sorted(["snow stays", "kettle stays"], key=texts(hits).index),
     ]
     assert {hit.why.expanded_from for hit in hits[1:]} == {hits[0].id}
-    assert len(search(bank, "boat", k=2, neighbours=2, arms={"lexical"})) == 2
+    assert len(await search(bank, "boat", k=2, neighbours=2, arms={"lexical"})) == 2
 
 
-def test_more_of_the_best_session_is_found() -> None:
-    bank = asyncio.run(
-        told([("Ana", "the boat leaks"), ("Bo", "paint will do"), ("Ana", "so it floats")])
-    )
-    bank = asyncio.run(told([("Ana", "nothing here"), ("Bo", "indeed nothing")], bank=bank))
-    hits = search(bank, "boat", arms={"lexical"}, sessions=1)
+async def test_more_of_the_best_session_is_found() -> None:
+    bank = await told([("Ana", "the boat leaks"), ("Bo", "paint will do"), ("Ana", "so it floats")])
+    bank = await told([("Ana", "nothing here"), ("Bo", "indeed nothing")], bank=bank)
+    hits = await search(bank, "boat", arms={"lexical"}, sessions=1)
     assert sorted(texts(hits)) == ["paint will do", "so it floats", "the boat leaks"]
     assert {
         hit.why.expanded_from
@@ -235,31 +228,24 @@ def test_more_of_the_best_session_is_found() -> None:
     } == {next(hit.id for hit in hits if hit.text == "the boat leaks")}
 
 
-def test_what_the_event_graph_links_is_found_with_its_path() -> None:
-    async def run() -> None:
-        bank = MemoryBank(embedder=HashEmbedder(dim=32))
-        made = Memory(bank)
-        first = await made.add("the boat was sold", subject="Ana", valid=span(0, 1))
-        then = await made.add("a flat in Porto", subject="Ana", valid=span(5, 6))
-        hits = await made.search(
-            "boat", recipe=Recipe(arms=frozenset({"lexical_context"}), graph=5)
-        )
-        assert [hit.id for hit in hits] == [first.id, then.id]
-        assert hits[1].why.via[0][0] == first.id
-        assert "graph" in hits[1].why.arms
-        await made.delete(then.id)
-        assert (
-            len(await made.search("boat", recipe=Recipe(arms=frozenset({"lexical"}), graph=5))) == 1
-        )
-
-    asyncio.run(run())
+async def test_what_the_event_graph_links_is_found_with_its_path() -> None:
+    bank = MemoryBank(embedder=HashEmbedder(dim=32))
+    made = Memory(bank)
+    first = await made.add("the boat was sold", subject="Ana", valid=span(0, 1))
+    then = await made.add("a flat in Porto", subject="Ana", valid=span(5, 6))
+    hits = await made.search("boat", recipe=Recipe(arms=frozenset({"lexical_context"}), graph=5))
+    assert [hit.id for hit in hits] == [first.id, then.id]
+    assert hits[1].why.via[0][0] == first.id
+    assert "graph" in hits[1].why.arms
+    await made.delete(then.id)
+    assert len(await made.search("boat", recipe=Recipe(arms=frozenset({"lexical"}), graph=5))) == 1
 
 
 @pytest.mark.parametrize(
     ("time", "first", "count"),
     [("off", "2024-03-01", 3), ("soft", "2024-05-10", 3), ("hard", "2024-05-10", 1)],
 )
-def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: int) -> None:
+async def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: int) -> None:
     async def run() -> list[Hit]:
         bank: MemoryBank | None = None
         for days in (0, 70, 400):
@@ -274,7 +260,7 @@ def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: 
         assert time != "off" or [hit.id for hit in hits] == ids  # three equal texts: ties by id
         return hits
 
-    hits = asyncio.run(run())
+    hits = await run()
     assert len(hits) == count
     if time != "off":
         assert hits[0].item is not None and hits[0].item.said_at is not None
@@ -282,75 +268,69 @@ def test_a_time_in_the_question_weighs_or_filters(time: str, first: str, count: 
         assert hits[0].why.factors == {"time": 2.0, "length": length("we went out in the boat")}
 
 
-def test_relative_times_are_read_from_when_it_is_asked() -> None:
-    bank = asyncio.run(told([("Ana", "the boat is new")], at=DAY))
+async def test_relative_times_are_read_from_when_it_is_asked() -> None:
+    bank = await told([("Ana", "the boat is new")], at=DAY)
     query = Query(
         text="boat last month", recipe=Recipe(time="hard"), asked_at=DAY + timedelta(days=31)
     )
-    assert len(asyncio.run(bank.fork().search(query, k=5))) == 1
+    assert len(await bank.fork().search(query, k=5)) == 1
     later = query.model_copy(update={"asked_at": DAY + timedelta(days=90)})
-    assert asyncio.run(bank.fork().search(later, k=5)) == []
+    assert await bank.fork().search(later, k=5) == []
 
 
-def test_whoever_is_named_weighs_more() -> None:
-    bank = asyncio.run(told([("Ana", "the boat is mine"), ("Bo", "the boat is mine")]))
+async def test_whoever_is_named_weighs_more() -> None:
+    bank = await told([("Ana", "the boat is mine"), ("Bo", "the boat is mine")])
     for name in ("Ana", "Bo"):
-        hit = search(bank, f"does {name} own the boat", names=0.5)[0]
+        hit = (await search(bank, f"does {name} own the boat", names=0.5))[0]
         assert hit.item is not None and hit.item.speaker == name
         assert hit.why.factors == {"names": 1.5, "length": length("the boat is mine")}
 
 
-def test_old_and_unimportant_memories_weigh_less() -> None:
-    async def run() -> None:
-        made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), clock=lambda: NOW))
-        for days in (80, 0, 40):
-            await made.add(
-                "a boat", said_at=NOW - timedelta(days=days), metadata={"importance": days / 80}
-            )
-        recent = await made.search("boat", recipe=Recipe(half_life_days=20))
-        assert [hit.item.said_at for hit in recent if hit.item] == sorted(
-            (hit.item.said_at for hit in recent if hit.item and hit.item.said_at), reverse=True
+async def test_old_and_unimportant_memories_weigh_less() -> None:
+    made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), clock=lambda: NOW))
+    for days in (80, 0, 40):
+        await made.add(
+            "a boat", said_at=NOW - timedelta(days=days), metadata={"importance": days / 80}
         )
-        assert [hit.why.factors.get("recency", 1.0) for hit in recent] == pytest.approx(
-            [1.0, 0.25, 0.0625]
-        )
-        heavy = await made.search("boat", recipe=Recipe(importance=1.0))
-        assert [hit.why.factors.get("importance", 1.0) for hit in heavy] == [2.0, 1.5, 1.0]
+    recent = await made.search("boat", recipe=Recipe(half_life_days=20))
+    assert [hit.item.said_at for hit in recent if hit.item] == sorted(
+        (hit.item.said_at for hit in recent if hit.item and hit.item.said_at), reverse=True
+    )
+    assert [hit.why.factors.get("recency", 1.0) for hit in recent] == pytest.approx(
+        [1.0, 0.25, 0.0625]
+    )
+    heavy = await made.search("boat", recipe=Recipe(importance=1.0))
+    assert [hit.why.factors.get("importance", 1.0) for hit in heavy] == [2.0, 1.5, 1.0]
 
-    asyncio.run(run())
 
-
-def test_near_duplicates_collapse_into_the_best_and_it_names_them() -> None:
+async def test_near_duplicates_collapse_into_the_best_and_it_names_them() -> None:
     blue = [("Ana", "my boat is blue"), ("Ana", "My boat is blue!"), ("Bo", "my boat is blue")]
     turns = [*blue, ("Ana", "my boat is 12 long"), ("Ana", "my boat is 13 long")]
-    bank = asyncio.run(told(turns))
-    hits = search(bank, "blue boat", collapse=0.9)
+    bank = await told(turns)
+    hits = await search(bank, "blue boat", collapse=0.9)
     assert len(hits) == 4
     [head] = [hit for hit in hits if hit.why.collapsed]
     assert head.text.lower().startswith("my boat is blue") and len(head.why.collapsed) == 1
     assert head.why.collapsed[0] not in {hit.id for hit in hits}
 
 
-def test_a_session_gives_no_more_than_its_quota() -> None:
-    bank = asyncio.run(told([("Ana", f"boat {word}") for word in WORDS]))
-    bank = asyncio.run(told([("Ana", "a boat at last")], bank=bank))
-    hits = search(bank, "boat", per_session=2)
+async def test_a_session_gives_no_more_than_its_quota() -> None:
+    bank = await told([("Ana", f"boat {word}") for word in WORDS])
+    bank = await told([("Ana", "a boat at last")], bank=bank)
+    hits = await search(bank, "boat", per_session=2)
     assert sorted(hit.item.session_id or "" for hit in hits if hit.item) == ["s0", "s0", "s1"]
 
 
-def test_tokens_bound_the_hits_and_every_hit_says_its_own() -> None:
-    async def run() -> None:
-        made = Memory(MemoryBank(embedder=HashEmbedder(dim=32)))
-        for i in range(9):
-            await made.add("boat " * (4 * i + 1))
-        hits = await made.search("boat", max_tokens=30)
-        spent = [hit.why.tokens or 0 for hit in hits]
-        assert 0 < sum(spent) <= 30
-        assert spent == [token_estimate(hit.text) for hit in hits]
-        with pytest.raises(ConfigError, match="max_tokens is 0"):
-            await made.search("boat", max_tokens=0)
-
-    asyncio.run(run())
+async def test_tokens_bound_the_hits_and_every_hit_says_its_own() -> None:
+    made = Memory(MemoryBank(embedder=HashEmbedder(dim=32)))
+    for i in range(9):
+        await made.add("boat " * (4 * i + 1))
+    hits = await made.search("boat", max_tokens=30)
+    spent = [hit.why.tokens or 0 for hit in hits]
+    assert 0 < sum(spent) <= 30
+    assert spent == [token_estimate(hit.text) for hit in hits]
+    with pytest.raises(ConfigError, match="max_tokens is 0"):
+        await made.search("boat", max_tokens=0)
 
 
 # -- the whole -------------------------------------------------------------------------
@@ -445,42 +425,37 @@ def test_qdrant_and_numpy_give_the_same_hits_by_every_recipe(make: Any) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("make", [sample_bank, random_bank])
-def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, make: Any) -> None:
-    async def run() -> None:
-        bank = await make()
-        digest = bank.state.digest()
-        for text in ASKED:
-            for k in (1, 7, 40):
-                hits = await bank.search(Query(text=text, recipe=RECIPES[name]), k=k)
-                most = most_of(bank, text)
-                assert len({hit.id for hit in hits}) == len(hits) <= k
-                assert [hit.score for hit in hits] == sorted(
-                    (hit.score for hit in hits), reverse=True
+async def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, make: Any) -> None:
+    bank = await make()
+    digest = bank.state.digest()
+    for text in ASKED:
+        for k in (1, 7, 40):
+            hits = await bank.search(Query(text=text, recipe=RECIPES[name]), k=k)
+            most = most_of(bank, text)
+            assert len({hit.id for hit in hits}) == len(hits) <= k
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+            for hit in hits:
+                why = hit.why
+                assert why.fused is not None
+                assert hit.score == pytest.approx(why.fused * prod(why.factors.values()))
+                assert all(factor != 1.0 for factor in why.factors.values())
+                from_arms = sum(
+                    ARM_WEIGHTS[arm] * max(raw, 0.0) / most.get(arm, 1.0)
+                    for arm, raw in why.arms.items()
+                    if arm != "graph"
                 )
-                for hit in hits:
-                    why = hit.why
-                    assert why.fused is not None
-                    assert hit.score == pytest.approx(why.fused * prod(why.factors.values()))
-                    assert all(factor != 1.0 for factor in why.factors.values())
-                    from_arms = sum(
-                        ARM_WEIGHTS[arm] * max(raw, 0.0) / most.get(arm, 1.0)
-                        for arm, raw in why.arms.items()
-                        if arm != "graph"
-                    )
-                    assert why.fused >= from_arms - 1e-6
-                    if (
-                        len(bank.view) < RECIPES[name].pool
-                        and "graph" not in why.arms
-                        and not why.expanded_from
-                    ):
-                        assert why.fused == pytest.approx(
-                            from_arms
-                        )  # no arm is full: nothing stands for what is not listed
-                    assert why.ranks.keys() == why.arms.keys()
-                    assert why.arms or why.expanded_from
-        assert bank.state.digest() == digest
-
-    asyncio.run(run())
+                assert why.fused >= from_arms - 1e-6
+                if (
+                    len(bank.view) < RECIPES[name].pool
+                    and "graph" not in why.arms
+                    and not why.expanded_from
+                ):
+                    assert why.fused == pytest.approx(
+                        from_arms
+                    )  # no arm is full: nothing stands for what is not listed
+                assert why.ranks.keys() == why.arms.keys()
+                assert why.arms or why.expanded_from
+    assert bank.state.digest() == digest
 
 
 def most_of(bank: MemoryBank, text: str) -> dict[str, float]:
@@ -496,35 +471,29 @@ def most_of(bank: MemoryBank, text: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_filters_hold_for_whatever_a_recipe_adds(name: str) -> None:
-    async def run() -> None:
-        bank = await random_bank()
-        where = Filter(speakers=frozenset({"Bo"}))
-        for text in ASKED:
-            hits = await bank.search(Query(text=text, where=where, recipe=RECIPES[name]), k=30)
-            assert {hit.item.speaker for hit in hits if hit.item} <= {"Bo"}
-
-    asyncio.run(run())
+async def test_filters_hold_for_whatever_a_recipe_adds(name: str) -> None:
+    bank = await random_bank()
+    where = Filter(speakers=frozenset({"Bo"}))
+    for text in ASKED:
+        hits = await bank.search(Query(text=text, where=where, recipe=RECIPES[name]), k=30)
+        assert {hit.item.speaker for hit in hits if hit.item} <= {"Bo"}
 
 
-def test_a_question_with_a_recipe_gets_at_most_k_hits_and_one_without_is_left_to_the_design() -> (
+async def test_a_question_with_a_recipe_gets_at_most_k_hits_and_one_without_is_left_to_the_design() -> (
     None
 ):
-    async def run() -> None:
-        async with open_agent(path=":memory:", embedder="hashing", design="verbatim") as agent:
-            for conversation in iter_conversations(SAMPLE):
-                for session in conversation.sessions:
-                    await agent.remember(session)
-            asked = Question(text="What happened in March 2024?", k=4, asked_at=NOW)
-            slot = agent.context.slot()
-            assert len(await VERBATIM.retriever(asked, slot)) > 4
-            for name in RECIPES:
-                named = asked.model_copy(update={"recipe": RECIPES[name]})
-                assert len(await VERBATIM.retriever(named, slot)) <= 4
-            answer = await agent.ask(asked.model_copy(update={"recipe": DEEP}))
-            assert answer.question is not None and answer.question.recipe == DEEP
-
-    asyncio.run(run())
+    async with open_agent(path=":memory:", embedder="hashing", design="verbatim") as agent:
+        for conversation in iter_conversations(SAMPLE):
+            for session in conversation.sessions:
+                await agent.remember(session)
+        asked = Question(text="What happened in March 2024?", k=4, asked_at=NOW)
+        slot = agent.context.slot()
+        assert len(await VERBATIM.retriever(asked, slot)) > 4
+        for name in RECIPES:
+            named = asked.model_copy(update={"recipe": RECIPES[name]})
+            assert len(await VERBATIM.retriever(named, slot)) <= 4
+        answer = await agent.ask(asked.model_copy(update={"recipe": DEEP}))
+        assert answer.question is not None and answer.question.recipe == DEEP
 
 
 def test_the_synchronous_agent_searches_by_name_and_within_a_budget() -> None:

@@ -127,7 +127,7 @@ def first_city(shown: str) -> tuple[list[str], str]:
     return ([match[1]], match[2]) if match else ([], "nowhere")
 
 
-def ask(
+async def ask(
     design: MemoryDesign,
     text: str,
     *,
@@ -141,7 +141,7 @@ def ask(
         agent = AsyncAgent(design=design, model=used, bank=bank, clock=lambda: LATER)
         return await agent.ask(Question(text=text, asked_at=LATER, **more)), used
 
-    return asyncio.run(run())
+    return await run()
 
 
 def cities(answer: Answer) -> list[str]:
@@ -160,31 +160,31 @@ def cities(answer: Answer) -> list[str]:
 
 @pytest.mark.parametrize("how", ["update", "delete and add"])
 @pytest.mark.parametrize("design", MODEL_DESIGNS, ids=lambda design: design.name)
-def test_a_question_about_a_time_gets_the_wording_that_held_then(
+async def test_a_question_about_a_time_gets_the_wording_that_held_then(
     design: MemoryDesign, how: str
 ) -> None:
-    now, _ = ask(design, "Where does Anna live now?", how=how)
+    now, _ = await ask(design, "Where does Anna live now?", how=how)
     assert cities(now) == ["Lisbon"] and now.text == "Lisbon"
     assert [(one.turn_id, one.version) for one in now.citations][-1] == (
         "s2:1",
         2 if how == "update" else 1,
     )
     for then in ("Where did Anna live in 2021?", "Where did Anna live in June 2023?"):
-        answer, _ = ask(design, then, how=how)
+        answer, _ = await ask(design, then, how=how)
         assert cities(answer) == ["Berlin", "Lisbon"] and answer.text == "Berlin"
         (cited,) = answer.citations
         assert (cited.turn_id, cited.version, cited.quote) == ("s1:1", 1, BERLIN)
         assert answer.verdict is Verdict.SUPPORTED
-    later, _ = ask(design, "Where did Anna live in October 2024?", how=how)
+    later, _ = await ask(design, "Where did Anna live in October 2024?", how=how)
     assert cities(later) == ["Lisbon"] and not later.notes
 
 
 @pytest.mark.parametrize("design", MODEL_DESIGNS, ids=lambda design: design.name)
-def test_both_wordings_are_shown_with_their_dates_and_noted_whatever_the_model_says(
+async def test_both_wordings_are_shown_with_their_dates_and_noted_whatever_the_model_says(
     design: MemoryDesign,
 ) -> None:
     model = reader(lambda _: (["mem_made_up"], "somewhere between Berlin and Lisbon"))
-    answer, _ = ask(design, "Where did Anna live before?", model=model)
+    answer, _ = await ask(design, "Where did Anna live before?", model=model)
     shown = model.requests[-1].messages[-1].content
     old, new = (
         hit.id for hit in sorted(answer.hits, key=lambda hit: hit.id != wording_id(answer))[:2]
@@ -207,7 +207,7 @@ def wording_id(answer: Answer) -> str:
     return next(hit.id for hit in answer.hits if "@" in hit.id)
 
 
-def test_without_a_model_the_version_that_held_is_quoted_and_cited_as_that_version() -> None:
+async def test_without_a_model_the_version_that_held_is_quoted_and_cited_as_that_version() -> None:
     async def run(text: str) -> Answer:
         agent = AsyncAgent(
             design=VERBATIM, model=NoModel(), bank=await changed("update"), clock=lambda: LATER
@@ -221,7 +221,7 @@ def test_without_a_model_the_version_that_held_is_quoted_and_cited_as_that_versi
         ("Where did Anna live in January 2024?", "s2:1", 2),
         ("Where did Anna live in October 2024?", "s2:1", 2),
     ):
-        answer = asyncio.run(run(text))
+        answer = await run(text)
         assert [(one.turn_id, one.version) for one in answer.citations][:1] == [(turn, version)], (
             text
         )
@@ -232,9 +232,9 @@ def test_without_a_model_the_version_that_held_is_quoted_and_cited_as_that_versi
         )
 
 
-def test_a_question_about_no_time_gets_both_the_present_one_first() -> None:
-    answer, _ = ask(MEMORY_R1, "Where does Anna live?")
-    by_rank = [hit.text for hit in asyncio.run(hits_of(MEMORY_R1, "Where does Anna live?"))]
+async def test_a_question_about_no_time_gets_both_the_present_one_first() -> None:
+    answer, _ = await ask(MEMORY_R1, "Where does Anna live?")
+    by_rank = [hit.text for hit in await hits_of(MEMORY_R1, "Where does Anna live?")]
     assert by_rank.index(LISBON) + 1 == by_rank.index(BERLIN)
     assert any(note.startswith("This has changed") for note in answer.notes)
 
@@ -254,11 +254,11 @@ async def found(agent: AsyncAgent, text: str) -> list[Hit]:
     return await agent.design.retriever(Question(text=text, asked_at=LATER), agent.context.slot())
 
 
-def test_filters_and_points_in_time_hold_for_older_wordings_too() -> None:
+async def test_filters_and_points_in_time_hold_for_older_wordings_too() -> None:
     nobody = Filter(speakers=frozenset({"Bo"}))
-    assert asyncio.run(hits_of(MEMORY_R1, "Where did Anna live before?", where=nobody)) == []
-    past = asyncio.run(
-        hits_of(MEMORY_R1, "Where did Anna live before?", as_of=AsOf(said=at("2023-12-01")))
+    assert await hits_of(MEMORY_R1, "Where did Anna live before?", where=nobody) == []
+    past = await hits_of(
+        MEMORY_R1, "Where did Anna live before?", as_of=AsOf(said=at("2023-12-01"))
     )
     assert [hit.text for hit in past] == [BERLIN]
 
@@ -278,58 +278,50 @@ def test_what_a_user_deleted_is_nobody_s_older_wording() -> None:
 
 
 @pytest.mark.parametrize("how", ["update", "delete and add"])
-def test_wordings_follow_one_another_without_a_gap(how: str) -> None:
-    async def run() -> None:
-        bank = await changed(how)
-        item = next(one for one in bank.state.active() if one.text == LISBON)
-        now, before = wordings(bank.state, Hit(id=item.id, score=1.0, item=item), now=LATER)
-        assert (now.current, before.current, before.node_id.rpartition("@")[2]) == (
-            True,
-            False,
-            "1",
-        )
-        assert (
-            before.begins is None
-            and before.ends == now.begins == at("2024-01-01")
-            and now.ends is None
-        )
-        for phrase, old, new in (
-            ("2021", True, False),
-            ("2024", False, True),
-            ("winter 2023", True, True),
-        ):
-            asked = span(phrase)
-            assert asked is not None and (before.held_in(asked), now.held_in(asked)) == (
-                old,
-                new,
-            ), phrase
-
-    asyncio.run(run())
+async def test_wordings_follow_one_another_without_a_gap(how: str) -> None:
+    bank = await changed(how)
+    item = next(one for one in bank.state.active() if one.text == LISBON)
+    now, before = wordings(bank.state, Hit(id=item.id, score=1.0, item=item), now=LATER)
+    assert (now.current, before.current, before.node_id.rpartition("@")[2]) == (
+        True,
+        False,
+        "1",
+    )
+    assert (
+        before.begins is None and before.ends == now.begins == at("2024-01-01") and now.ends is None
+    )
+    for phrase, old, new in (
+        ("2021", True, False),
+        ("2024", False, True),
+        ("winter 2023", True, True),
+    ):
+        asked = span(phrase)
+        assert asked is not None and (before.held_in(asked), now.held_in(asked)) == (
+            old,
+            new,
+        ), phrase
 
 
-def test_a_wording_that_was_wrong_from_the_start_never_held() -> None:
-    async def run() -> None:
-        bank = MemoryBank(embedder=HashEmbedder(dim=64), clock=lambda: LATER)
-        await bank.store_session(sessions()[0])
-        wrong = fact("s1", when="since 2021").model_copy(
-            update={"text": "Anna has lived in Berlin since 2021"}
-        )
-        made = await bank.commit(OpBatch(accepted=(Add(fact=wrong),)), source=SourceRef())
-        right = Update(
-            id=made.changes[0].id,
-            text="Anna has lived in Berlin since 2019",
-            valid=span("since 2019"),
-        )
-        item = (await bank.commit(OpBatch(accepted=(right,)), source=SourceRef())).changes[0].after
-        assert item is not None
-        _, before = wordings(bank.state, Hit(id=item.id, score=1.0, item=item), now=LATER)
-        assert not before.held_in(TimeSpan(start=at("2018-01-01"), end=at("2023-01-01")))
-        assert not before.held_in(TimeSpan())
-
-    asyncio.run(run())
+async def test_a_wording_that_was_wrong_from_the_start_never_held() -> None:
+    bank = MemoryBank(embedder=HashEmbedder(dim=64), clock=lambda: LATER)
+    await bank.store_session(sessions()[0])
+    wrong = fact("s1", when="since 2021").model_copy(
+        update={"text": "Anna has lived in Berlin since 2021"}
+    )
+    made = await bank.commit(OpBatch(accepted=(Add(fact=wrong),)), source=SourceRef())
+    right = Update(
+        id=made.changes[0].id,
+        text="Anna has lived in Berlin since 2019",
+        valid=span("since 2019"),
+    )
+    item = (await bank.commit(OpBatch(accepted=(right,)), source=SourceRef())).changes[0].after
+    assert item is not None
+    _, before = wordings(bank.state, Hit(id=item.id, score=1.0, item=item), now=LATER)
+    assert not before.held_in(TimeSpan(start=at("2018-01-01"), end=at("2023-01-01")))
+    assert not before.held_in(TimeSpan())
 
 
-def test_events_that_stand_against_each_other_are_told_as_a_contradiction() -> None:
+async def test_events_that_stand_against_each_other_are_told_as_a_contradiction() -> None:
     async def run() -> tuple[Answer, str]:
         bank = MemoryBank(embedder=HashEmbedder(dim=256), clock=lambda: LATER)
         early = Event(
@@ -354,7 +346,7 @@ def test_events_that_stand_against_each_other_are_told_as_a_contradiction() -> N
         agent = AsyncAgent(design=COMPASS_MEM, model=model, bank=bank, clock=lambda: LATER)
         return await agent.ask("Will Anna sell the boat?"), model.requests[-1].messages[-1].content
 
-    answer, shown = asyncio.run(run())
+    answer, shown = await run()
     assert (
         "[evt_a] (said 8 May 2023) and [evt_b] (said 11 February 2024) contradict each other"
         in shown
@@ -363,7 +355,7 @@ def test_events_that_stand_against_each_other_are_told_as_a_contradiction() -> N
     assert "8 May 2023" in note and "11 February 2024" in note
 
 
-def test_notes_on_changes_are_few_and_what_was_cited_comes_first() -> None:
+async def test_notes_on_changes_are_few_and_what_was_cited_comes_first() -> None:
     async def run() -> Answer:
         bank = MemoryBank(embedder=HashEmbedder(dim=256), clock=lambda: LATER)
         for n in range(6):
@@ -383,6 +375,6 @@ def test_notes_on_changes_are_few_and_what_was_cited_comes_first() -> None:
         agent = AsyncAgent(design=MEMORY_R1, model=model, bank=bank, clock=lambda: LATER)
         return await agent.ask("What colour did Anna's boats have before?")
 
-    answer = asyncio.run(run())
+    answer = await run()
     notes = [note for note in answer.notes if note.startswith("This has changed")]
     assert len(notes) == 3 and "number 4" in notes[0]

@@ -181,8 +181,8 @@ def test_the_closed_form_agrees_with_coins() -> None:
     )
 
 
-def test_global_advantages_are_near_chance_and_local_ones_right() -> None:
-    whole, local, idle = asyncio.run(measure(3, reruns=12))
+async def test_global_advantages_are_near_chance_and_local_ones_right() -> None:
+    whole, local, idle = await measure(3, reruns=12)
     assert whole.all == 3 * ROLLOUTS * SESSIONS
     assert 0.55 <= whole.share <= 0.63, whole
     assert local.share >= 0.99, local
@@ -192,9 +192,9 @@ def test_global_advantages_are_near_chance_and_local_ones_right() -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_the_full_figures() -> None:
+async def test_the_full_figures() -> None:
     groups = 30
-    whole, local, _ = asyncio.run(measure(groups, reruns=40))
+    whole, local, _ = await measure(groups, reruns=40)
     closed = sum(expected(worths(group), ROLLOUTS) for group in range(groups)) / groups
     assert whole.share == pytest.approx(closed, abs=0.02)
     assert 0.55 <= whole.share <= 0.63, whole

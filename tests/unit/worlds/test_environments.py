@@ -158,83 +158,72 @@ def test_views_leave_the_episode_alone_and_drop_what_they_cannot_answer(episode:
         truncate(episode, 0)
 
 
-def test_play_records_the_memory_before_and_after_each_session(episode: Episode) -> None:
-    async def run() -> None:
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            trajectory = await play(agent.at(EMPTY), episode)
-            assert [trace.session_id for trace in trajectory.traces] == [
-                one.id for one in episode.sessions
-            ]
-            assert trajectory.start == EMPTY == trajectory.traces[0].before
-            for earlier, later in zip(trajectory.traces, trajectory.traces[1:], strict=False):
-                assert earlier.after == later.before != later.after
-            assert [one.probe_id for one in trajectory.answers] == [
-                probe.id for probe in episode.probes
-            ]
-            assert all(one.memory == trajectory.end for one in trajectory.answers)
-            assert agent.snapshot() == EMPTY
-
-    asyncio.run(run())
+async def test_play_records_the_memory_before_and_after_each_session(episode: Episode) -> None:
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
+        trajectory = await play(agent.at(EMPTY), episode)
+        assert [trace.session_id for trace in trajectory.traces] == [
+            one.id for one in episode.sessions
+        ]
+        assert trajectory.start == EMPTY == trajectory.traces[0].before
+        for earlier, later in zip(trajectory.traces, trajectory.traces[1:], strict=False):
+            assert earlier.after == later.before != later.after
+        assert [one.probe_id for one in trajectory.answers] == [
+            probe.id for probe in episode.probes
+        ]
+        assert all(one.memory == trajectory.end for one in trajectory.answers)
+        assert agent.snapshot() == EMPTY
 
 
-def test_a_probe_is_asked_right_after_its_session(episode: Episode) -> None:
+async def test_a_probe_is_asked_right_after_its_session(episode: Episode) -> None:
     early = episode.probes[1].model_copy(update={"after_session": "session_1"})
     one = episode.model_copy(update={"probes": (early, episode.probes[3])})
 
-    async def run() -> None:
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            trajectory = await play(agent.at(EMPTY), one)
-            first, second = trajectory.answers
-            assert (first.memory, second.memory) == (trajectory.traces[0].after, trajectory.end)
-            assert first.answer is not None and first.answer.question is not None
-            assert first.answer.question.asked_at == episode.sessions[0].at
-
-    asyncio.run(run())
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
+        trajectory = await play(agent.at(EMPTY), one)
+        first, second = trajectory.answers
+        assert (first.memory, second.memory) == (trajectory.traces[0].after, trajectory.end)
+        assert first.answer is not None and first.answer.question is not None
+        assert first.answer.question.asked_at == episode.sessions[0].at
 
 
-def test_a_replay_starts_from_its_anchor_and_ends_where_the_rollout_did(episode: Episode) -> None:
-    async def run() -> None:
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            trajectory = await play(agent.at(EMPTY), episode, ask=False)
-            trace = trajectory.traces[1]
-            first, second = [
-                await replay_session(agent, episode, session=1, anchor=trace.before)
-                for _ in range(2)
-            ]
-            assert first.before == second.before == trace.before
-            assert first.after == second.after == trace.after
-            with pytest.raises(EnvironmentFault, match="has heard session 'session_2' already"):
-                await replay_session(agent, episode, session=1, anchor=trace.after)
-            with pytest.raises(EnvironmentFault, match="has not heard session_1"):
-                await replay_session(agent, episode, session=1, anchor=EMPTY)
-            with pytest.raises(EnvironmentFault, match="sessions 0 to 2, not 3"):
-                await replay_session(agent, episode, session=3, anchor=trajectory.end)
-
-    asyncio.run(run())
+async def test_a_replay_starts_from_its_anchor_and_ends_where_the_rollout_did(
+    episode: Episode,
+) -> None:
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
+        trajectory = await play(agent.at(EMPTY), episode, ask=False)
+        trace = trajectory.traces[1]
+        first, second = [
+            await replay_session(agent, episode, session=1, anchor=trace.before) for _ in range(2)
+        ]
+        assert first.before == second.before == trace.before
+        assert first.after == second.after == trace.after
+        with pytest.raises(EnvironmentFault, match="has heard session 'session_2' already"):
+            await replay_session(agent, episode, session=1, anchor=trace.after)
+        with pytest.raises(EnvironmentFault, match="has not heard session_1"):
+            await replay_session(agent, episode, session=1, anchor=EMPTY)
+        with pytest.raises(EnvironmentFault, match="sessions 0 to 2, not 3"):
+            await replay_session(agent, episode, session=3, anchor=trajectory.end)
 
 
-def test_a_failed_rollout_is_recorded_and_its_siblings_go_on(episode: Episode) -> None:
+async def test_a_failed_rollout_is_recorded_and_its_siblings_go_on(episode: Episode) -> None:
     def broken(_: object) -> str:
         raise ModelUnavailable("the server is down")
 
-    async def run() -> None:
-        async with (
-            open_agent(
-                path=":memory:", design="memory_r1", model=FunctionModel(broken), embedder="hashing"
-            ) as bad,
-            open_agent(path=":memory:", design="verbatim", embedder="hashing") as good,
-        ):
-            failed, fine = await asyncio.gather(
-                play(bad.at(EMPTY), episode), play(good.at(EMPTY), episode)
-            )
-        assert failed.failure is not None and "the server is down" in failed.failure
-        assert len(failed.traces) == 1 and not failed.answers
-        assert fine.failure is None and len(fine.answers) == len(episode.probes)
-
-    asyncio.run(run())
+    async with (
+        open_agent(
+            path=":memory:", design="memory_r1", model=FunctionModel(broken), embedder="hashing"
+        ) as bad,
+        open_agent(path=":memory:", design="verbatim", embedder="hashing") as good,
+    ):
+        failed, fine = await asyncio.gather(
+            play(bad.at(EMPTY), episode), play(good.at(EMPTY), episode)
+        )
+    assert failed.failure is not None and "the server is down" in failed.failure
+    assert len(failed.traces) == 1 and not failed.answers
+    assert fine.failure is None and len(fine.answers) == len(episode.probes)
 
 
-def test_a_failed_answer_is_one_failed_probe(tmp_path: Path, episode: Episode) -> None:
+async def test_a_failed_answer_is_one_failed_probe(tmp_path: Path, episode: Episode) -> None:
     class Moody:
         """Fails at questions about instruments."""
 
@@ -247,38 +236,32 @@ def test_a_failed_answer_is_one_failed_probe(tmp_path: Path, episode: Episode) -
                 raise RuntimeError("no music")
             return await self.inner.ask(question)
 
-    async def run() -> None:
-        env = LoCoMo(tmp_path)
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            score = await env.score(episode, await play(Moody(agent.at(EMPTY)), episode))
-        failed = [probe for probe in score.probes if probe.failure]
-        assert [probe.category for probe in failed] == ["4"]
-        assert failed[0].reward is None and "no music" in (failed[0].failure or "")
-        assert score.reward is not None
-
-    asyncio.run(run())
+    env = LoCoMo(tmp_path)
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
+        score = await env.score(episode, await play(Moody(agent.at(EMPTY)), episode))
+    failed = [probe for probe in score.probes if probe.failure]
+    assert [probe.category for probe in failed] == ["4"]
+    assert failed[0].reward is None and "no music" in (failed[0].failure or "")
+    assert score.reward is not None
 
 
-def test_an_answering_agent_scores_what_was_played_without_asking(
+async def test_an_answering_agent_scores_what_was_played_without_asking(
     tmp_path: Path, episode: Episode
 ) -> None:
-    async def run() -> None:
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
-            silent = await play(agent.at(EMPTY), episode, ask=False)
-            asked = await play(agent.at(EMPTY), episode)
-            with pytest.raises(EnvironmentFault, match="has no answers"):
-                await LoCoMo(tmp_path).score(episode, silent)
-            env = LoCoMo(tmp_path, answering=agent)
-            scores = [await env.score(episode, one) for one in (silent, asked)]
-            told = [
-                [(one.probe_id, one.answer, one.recall, one.reward) for one in score.probes]
-                for score in scores
-            ]
-            assert told[0] == told[1]
-            with pytest.raises(EnvironmentFault, match="is not one of"):
-                await env.score(episode.model_copy(update={"id": "other"}), asked)
-
-    asyncio.run(run())
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as agent:
+        silent = await play(agent.at(EMPTY), episode, ask=False)
+        asked = await play(agent.at(EMPTY), episode)
+        with pytest.raises(EnvironmentFault, match="has no answers"):
+            await LoCoMo(tmp_path).score(episode, silent)
+        env = LoCoMo(tmp_path, answering=agent)
+        scores = [await env.score(episode, one) for one in (silent, asked)]
+        told = [
+            [(one.probe_id, one.answer, one.recall, one.reward) for one in score.probes]
+            for score in scores
+        ]
+        assert told[0] == told[1]
+        with pytest.raises(EnvironmentFault, match="is not one of"):
+            await env.score(episode.model_copy(update={"id": "other"}), asked)
 
 
 def test_real_locomo_conversations_pass_the_checker(locomo_dir: Path) -> None:

@@ -148,39 +148,34 @@ def test_the_two_credits_by_hand() -> None:
 # -- scoring a group -------------------------------------------------------------------
 
 
-def test_every_member_is_asked_the_same_and_equal_contexts_cost_one_call() -> None:
-    async def run() -> None:
-        async with kit.open_r2() as agent:
-            full = (await play(agent.at(EMPTY), WORLD, ask=False)).end
-            cache = AnswerCache()
-            asker = kit.model()
-            answering = with_answer_cache(agent.with_model(asker), cache, fingerprint="kit")
-            scored = await score_group(answering, WORLD, [full, full, EMPTY], WORLD.probes)
-            assert not scored.excluded
-            assert [[one.probe_id for one in member] for member in scored.members] == [
-                ids(WORLD.probes)
-            ] * 3
-            plain = [
-                [(one.answer, one.f1, one.cited) for one in member] for member in scored.members
-            ]
-            assert plain[0] == plain[1] != plain[2]
-            assert all(one.abstained and one.f1 == 0.0 for one in scored.members[2])
-            # 20 questions ask for 8 things: a call for each, none where memory is
-            # empty, none the second time
-            assert len(asker.requests) == len(kit.THINGS) == 8
-            assert cache.stats.misses == 16
-            await score_group(answering, WORLD, [full], WORLD.probes)
-            assert len(asker.requests) == 8
-            assert (cache.stats.misses, cache.stats.hits) == (16, 4 * 20 - 16)
-            alone = await score_group(agent, WORLD, [full], WORLD.probes)
-            assert [(one.answer, one.cited, one.retrieved) for one in alone.members[0]] == [
-                (one.answer, one.cited, one.retrieved) for one in scored.members[0]
-            ]
-
-    asyncio.run(run())
+async def test_every_member_is_asked_the_same_and_equal_contexts_cost_one_call() -> None:
+    async with kit.open_r2() as agent:
+        full = (await play(agent.at(EMPTY), WORLD, ask=False)).end
+        cache = AnswerCache()
+        asker = kit.model()
+        answering = with_answer_cache(agent.with_model(asker), cache, fingerprint="kit")
+        scored = await score_group(answering, WORLD, [full, full, EMPTY], WORLD.probes)
+        assert not scored.excluded
+        assert [[one.probe_id for one in member] for member in scored.members] == [
+            ids(WORLD.probes)
+        ] * 3
+        plain = [[(one.answer, one.f1, one.cited) for one in member] for member in scored.members]
+        assert plain[0] == plain[1] != plain[2]
+        assert all(one.abstained and one.f1 == 0.0 for one in scored.members[2])
+        # 20 questions ask for 8 things: a call for each, none where memory is
+        # empty, none the second time
+        assert len(asker.requests) == len(kit.THINGS) == 8
+        assert cache.stats.misses == 16
+        await score_group(answering, WORLD, [full], WORLD.probes)
+        assert len(asker.requests) == 8
+        assert (cache.stats.misses, cache.stats.hits) == (16, 4 * 20 - 16)
+        alone = await score_group(agent, WORLD, [full], WORLD.probes)
+        assert [(one.answer, one.cited, one.retrieved) for one in alone.members[0]] == [
+            (one.answer, one.cited, one.retrieved) for one in scored.members[0]
+        ]
 
 
-def test_a_failing_question_leaves_the_whole_group_and_is_not_remembered() -> None:
+async def test_a_failing_question_leaves_the_whole_group_and_is_not_remembered() -> None:
     down = True
     asked: Counter[str] = Counter()
 
@@ -226,20 +221,17 @@ def test_a_failing_question_leaves_the_whole_group_and_is_not_remembered() -> No
             nobody = await score_group(answering, WORLD, memories, [])
             assert nobody.members == ((), ())
 
-    asyncio.run(run())
+    await run()
 
 
-def test_an_unreadable_reply_is_an_answer_that_abstains_and_says_so() -> None:
+async def test_an_unreadable_reply_is_an_answer_that_abstains_and_says_so() -> None:
     def mumbling(request: ModelRequest) -> str:
         return "{}" if request.role is Role.ANSWERER else kit.reply(request)
 
-    async def run() -> None:
-        async with kit.open_r2(mumbling) as agent:
-            played = await play(agent.at(EMPTY), WORLD, sessions=1, ask=False)
-            scored = await score_group(agent, WORLD, [played.end], WORLD.probes[:1])
-            assert scored.members[0][0].unreadable and scored.members[0][0].abstained
-
-    asyncio.run(run())
+    async with kit.open_r2(mumbling) as agent:
+        played = await play(agent.at(EMPTY), WORLD, sessions=1, ask=False)
+        scored = await score_group(agent, WORLD, [played.end], WORLD.probes[:1])
+        assert scored.members[0][0].unreadable and scored.members[0][0].abstained
 
 
 # -- the cache -------------------------------------------------------------------------
@@ -249,7 +241,7 @@ def key(name: str) -> AnswerKey:
     return AnswerKey(name, "context", "answerer")
 
 
-def test_the_cache_is_bounded_and_drops_what_was_used_longest_ago() -> None:
+async def test_the_cache_is_bounded_and_drops_what_was_used_longest_ago() -> None:
     async def run() -> None:
         cache = AnswerCache(capacity=2)
         calls: list[str] = []
@@ -271,10 +263,10 @@ def test_the_cache_is_bounded_and_drops_what_was_used_longest_ago() -> None:
         with pytest.raises(EnvironmentFault, match="at least 1"):
             AnswerCache(capacity=0)
 
-    asyncio.run(run())
+    await run()
 
 
-def test_callers_wait_for_a_call_under_way_and_survive_its_cancellation() -> None:
+async def test_callers_wait_for_a_call_under_way_and_survive_its_cancellation() -> None:
     async def run() -> None:
         cache = AnswerCache()
         started, gate = asyncio.Event(), asyncio.Event()
@@ -309,7 +301,7 @@ def test_callers_wait_for_a_call_under_way_and_survive_its_cancellation() -> Non
         assert cache.stats.size == 1
         assert cache.stats.failures == 1
 
-    asyncio.run(run())
+    await run()
 
 
 @given(st.floats(0, 1), st.integers(1, 9), st.text(min_size=1, max_size=20))
@@ -329,10 +321,7 @@ def test_keys_see_what_is_said_and_not_how_it_scored(score: float, k: int, text:
     assert question_digest(Question(text="q" + text)) != question_digest(Question(text="q"))
 
 
-def test_an_answerer_by_rules_is_refused() -> None:
-    async def run() -> None:
-        async with kit.open_verbatim() as agent:
-            with pytest.raises(EnvironmentFault, match="answers by rules"):
-                with_answer_cache(agent, AnswerCache(), fingerprint="kit")
-
-    asyncio.run(run())
+async def test_an_answerer_by_rules_is_refused() -> None:
+    async with kit.open_verbatim() as agent:
+        with pytest.raises(EnvironmentFault, match="answers by rules"):
+            with_answer_cache(agent, AnswerCache(), fingerprint="kit")

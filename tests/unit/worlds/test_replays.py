@@ -30,43 +30,40 @@ Opened = Callable[[], AbstractAsyncContextManager[AsyncAgent]]
 
 
 @pytest.mark.parametrize("opened", DESIGNS.values(), ids=DESIGNS.keys())
-def test_every_anchor_of_every_episode_replays_bit_for_bit(opened: Opened) -> None:
-    async def run() -> None:
-        kinds = set[str]()
-        for world in (
-            kit.episode(5),
-            kit.episode(3, turns=11, name="long"),
-            kit.episode(6, turns=1, name="short"),
-        ):
-            async with opened() as agent:
-                played = await play(agent.at(EMPTY), world, ask=False)
-                assert played.failure is None
-                for place, trace in enumerate(played.traces):
-                    kinds.update(kind for kind, count in trace.report.op_counts.items() if count)
-                    told = snapshot_to_json(trace.before)
-                    again = await replay_session(agent, world, session=place, anchor=trace.before)
-                    assert trace_digest(again) == trace_digest(trace)
-                    assert again.report.chunks == trace.report.chunks
-                    read = await replay_session(
-                        agent, world, session=place, anchor=snapshot_from_json(told)
-                    )
-                    assert trace_digest(read) == trace_digest(trace)
-                    assert snapshot_to_json(trace.before) == told
-            async with (
-                opened() as stranger
-            ):  # another process, another store: only the texts are shared
-                anchor = snapshot_from_json(snapshot_to_json(played.traces[-1].before))
-                far = await replay_session(
-                    stranger, world, session=len(world.sessions) - 1, anchor=anchor
+async def test_every_anchor_of_every_episode_replays_bit_for_bit(opened: Opened) -> None:
+    kinds = set[str]()
+    for world in (
+        kit.episode(5),
+        kit.episode(3, turns=11, name="long"),
+        kit.episode(6, turns=1, name="short"),
+    ):
+        async with opened() as agent:
+            played = await play(agent.at(EMPTY), world, ask=False)
+            assert played.failure is None
+            for place, trace in enumerate(played.traces):
+                kinds.update(kind for kind, count in trace.report.op_counts.items() if count)
+                told = snapshot_to_json(trace.before)
+                again = await replay_session(agent, world, session=place, anchor=trace.before)
+                assert trace_digest(again) == trace_digest(trace)
+                assert again.report.chunks == trace.report.chunks
+                read = await replay_session(
+                    agent, world, session=place, anchor=snapshot_from_json(told)
                 )
-                assert trace_digest(far) == trace_digest(played.traces[-1])
-        assert "ADD" in kinds
-        assert opened is kit.open_verbatim or "UPDATE" in kinds
+                assert trace_digest(read) == trace_digest(trace)
+                assert snapshot_to_json(trace.before) == told
+        async with (
+            opened() as stranger
+        ):  # another process, another store: only the texts are shared
+            anchor = snapshot_from_json(snapshot_to_json(played.traces[-1].before))
+            far = await replay_session(
+                stranger, world, session=len(world.sessions) - 1, anchor=anchor
+            )
+            assert trace_digest(far) == trace_digest(played.traces[-1])
+    assert "ADD" in kinds
+    assert opened is kit.open_verbatim or "UPDATE" in kinds
 
-    asyncio.run(run())
 
-
-def test_the_digest_of_a_trace_sees_every_difference() -> None:
+async def test_the_digest_of_a_trace_sees_every_difference() -> None:
     async def run() -> None:
         world = kit.episode(3)
 
@@ -83,11 +80,11 @@ def test_the_digest_of_a_trace_sees_every_difference() -> None:
             assert trace_digest(changed) != trace_digest(played.traces[2])
             assert trace_digest(played.traces[1]) != trace_digest(played.traces[2])
 
-    asyncio.run(run())
+    await run()
 
 
 @pytest.mark.parametrize("opened", DESIGNS.values(), ids=DESIGNS.keys())
-def test_64_concurrent_replays_leave_their_anchor_untouched(opened: Opened) -> None:
+async def test_64_concurrent_replays_leave_their_anchor_untouched(opened: Opened) -> None:
     async def run() -> None:
         world = kit.episode(4)
         async with opened() as agent:
@@ -120,10 +117,10 @@ def test_64_concurrent_replays_leave_their_anchor_untouched(opened: Opened) -> N
             last = await replay_session(agent, world, session=3, anchor=played.traces[3].before)
             assert trace_digest(last) == trace_digest(played.traces[3])
 
-    asyncio.run(run())
+    await run()
 
 
-def test_64_concurrent_rollouts_fail_one_by_one() -> None:
+async def test_64_concurrent_rollouts_fail_one_by_one() -> None:
     async def run() -> None:
         world = kit.episode(4)
         async with kit.open_r2() as agent:
@@ -160,7 +157,7 @@ def test_64_concurrent_rollouts_fail_one_by_one() -> None:
                     trace.after.digest for trace in alone.traces[: number % 4]
                 ]
 
-    asyncio.run(run())
+    await run()
 
 
 class _Plain:
@@ -174,27 +171,24 @@ class _Plain:
         return await kit.model(lambda _: text).complete(request)
 
 
-def test_a_replay_that_fails_leaves_its_anchor_and_says_so() -> None:
-    async def run() -> None:
-        world = kit.episode(3)
+async def test_a_replay_that_fails_leaves_its_anchor_and_says_so() -> None:
+    world = kit.episode(3)
 
-        def broken(request: ModelRequest) -> str:
-            raise ModelUnavailable("down")
+    def broken(request: ModelRequest) -> str:
+        raise ModelUnavailable("down")
 
-        async with kit.open_r2() as agent:
-            played = await play(agent.at(EMPTY), world, ask=False)
-            anchor = played.traces[1].before
-            told = snapshot_to_json(anchor)
-            trace = await replay_session(
-                agent.with_model(kit.model(broken)), world, session=1, anchor=anchor
-            )
-            assert "down" in (trace.report.failed_chunks[0].failure or "")
-            assert trace.after.digest == anchor.digest
-            assert snapshot_to_json(anchor) == told
-            with pytest.raises(EnvironmentFault, match="heard session"):
-                await replay_session(agent, world, session=1, anchor=trace.after)
-
-    asyncio.run(run())
+    async with kit.open_r2() as agent:
+        played = await play(agent.at(EMPTY), world, ask=False)
+        anchor = played.traces[1].before
+        told = snapshot_to_json(anchor)
+        trace = await replay_session(
+            agent.with_model(kit.model(broken)), world, session=1, anchor=anchor
+        )
+        assert "down" in (trace.report.failed_chunks[0].failure or "")
+        assert trace.after.digest == anchor.digest
+        assert snapshot_to_json(anchor) == told
+        with pytest.raises(EnvironmentFault, match="heard session"):
+            await replay_session(agent, world, session=1, anchor=trace.after)
 
 
 def test_the_checker_proves_json_and_replays(locomo_dir) -> None:

@@ -4,7 +4,6 @@ and letting go.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 from collections import Counter
@@ -113,27 +112,23 @@ def test_the_last_holder_lets_the_memory_go() -> None:
     assert (store.stats.live, store.stats.peak, store.stats.estimated_bytes) == (0, 1, 0)
 
 
-def test_what_is_released_is_freed() -> None:
-    async def run() -> None:
-        store, world = SnapshotStore(), kit.episode(3)
-        async with kit.open_verbatim() as agent:
-            played = await play(agent.at(EMPTY), world, ask=False)
-            holds = [
-                store.hold(one.after, Place(world.id, n + 1, 0))
-                for n, one in enumerate(played.traces)
-            ]
-            item = next(iter(played.end.items.values()))
-            gone = weakref.ref(played.traces[0])
-            assert [len(store.at(Place(world.id, n, 0))) for n in range(5)] == [0, 1, 1, 1, 0]
-            del played, item
-            for hold in holds:
-                hold.release()
-            del holds, hold
-        gc.collect()
-        assert gone() is None
-        assert len(store) == 0
-
-    asyncio.run(run())
+async def test_what_is_released_is_freed() -> None:
+    store, world = SnapshotStore(), kit.episode(3)
+    async with kit.open_verbatim() as agent:
+        played = await play(agent.at(EMPTY), world, ask=False)
+        holds = [
+            store.hold(one.after, Place(world.id, n + 1, 0)) for n, one in enumerate(played.traces)
+        ]
+        item = next(iter(played.end.items.values()))
+        gone = weakref.ref(played.traces[0])
+        assert [len(store.at(Place(world.id, n, 0))) for n in range(5)] == [0, 1, 1, 1, 0]
+        del played, item
+        for hold in holds:
+            hold.release()
+        del holds, hold
+    gc.collect()
+    assert gone() is None
+    assert len(store) == 0
 
 
 def test_equal_memories_that_heard_different_sessions_are_told_apart() -> None:
@@ -149,54 +144,43 @@ def test_equal_memories_that_heard_different_sessions_are_told_apart() -> None:
     before.release()
 
 
-def test_what_snapshots_share_counts_once() -> None:
-    async def run() -> None:
-        async with kit.open_verbatim() as agent:
-            played = await play(agent.at(EMPTY), kit.episode(8), ask=False)
-            every = [one.after for one in played.traces]
-            alone = estimated_bytes([played.end])
-            assert alone > 8 * 3 * 200
-            assert (
-                estimated_bytes(every)
-                < 1.2 * alone
-                < sum(estimated_bytes([one]) for one in every) / 3
-            )
-
-    asyncio.run(run())
+async def test_what_snapshots_share_counts_once() -> None:
+    async with kit.open_verbatim() as agent:
+        played = await play(agent.at(EMPTY), kit.episode(8), ask=False)
+        every = [one.after for one in played.traces]
+        alone = estimated_bytes([played.end])
+        assert alone > 8 * 3 * 200
+        assert (
+            estimated_bytes(every) < 1.2 * alone < sum(estimated_bytes([one]) for one in every) / 3
+        )
 
 
 # -- JSON ------------------------------------------------------------------------------
 
 
-def test_a_snapshot_survives_json_and_continues() -> None:
-    async def run() -> None:
-        async with kit.open_r2() as agent:
-            played = await play(agent.at(EMPTY), kit.episode(4), ask=False)
-            text = snapshot_to_json(played.end)
-            back = snapshot_from_json(text)
-            assert back.digest == played.end.digest
-            assert any(back.archive.values()), "older versions come along"
-            assert snapshot_to_json(back) == text == snapshot_to_json(agent.at(back).snapshot())
-            assert agent.at(back).snapshot().digest == played.end.digest
-
-    asyncio.run(run())
+async def test_a_snapshot_survives_json_and_continues() -> None:
+    async with kit.open_r2() as agent:
+        played = await play(agent.at(EMPTY), kit.episode(4), ask=False)
+        text = snapshot_to_json(played.end)
+        back = snapshot_from_json(text)
+        assert back.digest == played.end.digest
+        assert any(back.archive.values()), "older versions come along"
+        assert snapshot_to_json(back) == text == snapshot_to_json(agent.at(back).snapshot())
+        assert agent.at(back).snapshot().digest == played.end.digest
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [("the boat in", "the goat in"), ("room 01", "room 07"), ('"version":1', '"version":2')],
 )
-def test_an_altered_text_is_not_played_from(old: str, new: str) -> None:
-    async def run() -> None:
-        async with kit.open_verbatim() as agent:
-            played = await play(agent.at(EMPTY), kit.episode(1), ask=False)
-            text = snapshot_to_json(played.end)
-            broken = text.replace(old, new)
-            assert broken != text
-            with pytest.raises(SnapshotMismatch):
-                agent.at(snapshot_from_json(broken))
-
-    asyncio.run(run())
+async def test_an_altered_text_is_not_played_from(old: str, new: str) -> None:
+    async with kit.open_verbatim() as agent:
+        played = await play(agent.at(EMPTY), kit.episode(1), ask=False)
+        text = snapshot_to_json(played.end)
+        broken = text.replace(old, new)
+        assert broken != text
+        with pytest.raises(SnapshotMismatch):
+            agent.at(snapshot_from_json(broken))
 
 
 def test_a_text_that_is_no_snapshot_is_refused_in_words() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
+from places import TESTS
 
 from environments.datasets.synthetic import LEVELS, PARTS, Level, synthetic
 
-RECORDED = Path(__file__).parent / "data" / "world_digests.json"
+RECORDED = TESTS / "data" / "world_digests.json"
 SEEDS = range(20)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from places import ROOT
 from typer.testing import CliRunner
 
 from environments import EnvironmentFault, check_environment
@@ -28,7 +29,6 @@ from environments.worlds.language.loading import (
 )
 from train.run.settings import RunSettings
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "worlds.md").read_text(encoding="utf-8")
 DATA = ROOT / "environments" / "worlds" / "data"
 

@@ -4,7 +4,6 @@ failures show that the questions need memory.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -233,8 +232,8 @@ async def _table(env: Synthetic, episodes: int) -> Table:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_readers_fail_where_they_should(level: Level) -> None:
-    table = asyncio.run(_table(synthetic(level, sessions=6), 6))
+async def test_the_readers_fail_where_they_should(level: Level) -> None:
+    table = await _table(synthetic(level, sessions=6), 6)
     answerable = [name for name in CATEGORIES if name != "unanswerable"]
     assert {table["oracle"][name] for name in CATEGORIES} == {1.0}
     assert table["oracle"]["recall"] == 1.0 and table["oracle"]["lost"] == 0.0
@@ -249,23 +248,20 @@ def test_the_readers_fail_where_they_should(level: Level) -> None:
         assert table["random"][name] < 0.4, table["random"]
 
 
-def test_a_player_is_replayed_from_a_snapshot_like_any_agent() -> None:
-    async def run() -> None:
-        env = synthetic("tiny", sessions=4)
-        episode = env.episode("train", 0)
-        async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as base:
-            player = Player(
-                base=base.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name="oracle"
-            )
-            trajectory = await play(player, episode)
-            trace = trajectory.traces[2]
-            again = await replay_session(player, episode, session=2, anchor=trace.before)
-            assert again.after.digest == trace.after.digest
-            wrong = await play(
-                player.at(EMPTY),
-                synthetic("tiny", sessions=4, seed=9).episode("train", 0),
-                ask=True,
-            )
-            assert all(answer.failure for answer in wrong.answers) or wrong.failure
-
-    asyncio.run(run())
+async def test_a_player_is_replayed_from_a_snapshot_like_any_agent() -> None:
+    env = synthetic("tiny", sessions=4)
+    episode = env.episode("train", 0)
+    async with open_agent(path=":memory:", design="verbatim", embedder="hashing") as base:
+        player = Player(
+            base=base.at(EMPTY), truth=env.truth(episode), calendar=env.calendar, name="oracle"
+        )
+        trajectory = await play(player, episode)
+        trace = trajectory.traces[2]
+        again = await replay_session(player, episode, session=2, anchor=trace.before)
+        assert again.after.digest == trace.after.digest
+        wrong = await play(
+            player.at(EMPTY),
+            synthetic("tiny", sessions=4, seed=9).episode("train", 0),
+            ask=True,
+        )
+        assert all(answer.failure for answer in wrong.answers) or wrong.failure

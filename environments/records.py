@@ -51,7 +51,7 @@ class Probe(Record):
     adversarial_answer: Text | None = None
     """The wrong answer that an adversarial question invites."""
 
-    def asked(self, *, at: datetime | None, k: int) -> Question:
+    def as_question(self, *, at: datetime | None, k: int) -> Question:
         """Return the probe as a question to an agent.
 
         `at` is used when the probe has no date of its own.

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from environments.demonstrations.prompts import Shown, entries_of, facts_and_memories
+from environments.demonstrations.prompts import PromptLine, entries_of, facts_and_memories
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.players import Note
 from environments.worlds.truth import Act, Telling, Truth
@@ -34,7 +34,9 @@ class OpDecider:
         self._written: set[str] = set()
         """Texts that recorded replies have put into memory and not taken out."""
 
-    def decide(self, facts: Sequence[Shown], memories: Sequence[Shown]) -> list[dict[str, Any]]:
+    def decide(
+        self, facts: Sequence[PromptLine], memories: Sequence[PromptLine]
+    ) -> list[dict[str, Any]]:
         """Return one op for each fact; of two facts about one thing the later counts."""
         free = {memory.name: memory for memory in memories}
         known = {memory.text: memory.name for memory in reversed(memories)}
@@ -55,7 +57,7 @@ class OpDecider:
             ops.append(op if "fact" in op else {**op, "fact": place})
         return ops
 
-    def _end(self, text: str, free: dict[str, Shown]) -> dict[str, Any]:
+    def _end(self, text: str, free: dict[str, PromptLine]) -> dict[str, Any]:
         """Delete the memory of a value that ended, if there is one."""
         note = self._language.read(text)
         for name, memory in free.items():
@@ -65,7 +67,9 @@ class OpDecider:
                 return {"op": "DELETE", "id": name}
         return {"op": "NOOP"}
 
-    def _place(self, text: str, later: Sequence[Shown], free: dict[str, Shown]) -> dict[str, Any]:
+    def _place(
+        self, text: str, later: Sequence[PromptLine], free: dict[str, PromptLine]
+    ) -> dict[str, Any]:
         """Update the memory that a new fact replaces, else add the fact.
 
         Do nothing when a later fact of the batch overtakes it.
@@ -118,8 +122,8 @@ def guess_ops(
     rng: random.Random,
     share: float,
     right: Sequence[dict[str, Any]],
-    facts: Sequence[Shown],
-    memories: Sequence[Shown],
+    facts: Sequence[PromptLine],
+    memories: Sequence[PromptLine],
 ) -> list[dict[str, Any]]:
     """Replace a share of the ops by guesses that do not look at the memory.
 

@@ -6,7 +6,7 @@ from environments.demonstrations.decisions import GONE
 from environments.demonstrations.prompts import fact_entry, shown_turns
 from environments.worlds.language.days import day_text
 from environments.worlds.readers.notes import NoteLanguage
-from environments.worlds.truth import Act, Held, Telling, Truth
+from environments.worlds.truth import Act, HeldValue, Telling, Truth
 from memagent.core.records import Session
 
 _UNTOLD = frozenset((Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
@@ -38,7 +38,7 @@ class FactNoter:
                 facts.append(fact_entry(text, name, subject=telling.subject, when=when, kind=kind))
         return facts
 
-    def _note(self, telling: Telling) -> tuple[str, Held | None]:
+    def _note(self, telling: Telling) -> tuple[str, HeldValue | None]:
         """Return the note of a telling, and the value that it leaves behind.
 
         For an end that is the value that ends.
@@ -53,7 +53,7 @@ class FactNoter:
             return self._language.of_telling(telling), None
         return self._language.of_held(telling.subject, telling.relation, held), held
 
-    def _after(self, telling: Telling) -> Held | None:
+    def _after(self, telling: Telling) -> HeldValue | None:
         """Return the value that a telling adds to, or repeats, as it holds after the session.
 
         None when it holds no longer.

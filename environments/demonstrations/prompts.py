@@ -27,7 +27,7 @@ _SHOWN_TIME = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class PromptLine:
     """A line of a prompt: the name it goes by there, and its text."""
 
     name: str
@@ -64,7 +64,7 @@ def fact_entry(
     return {"text": text, "subject": subject, "source": source, "when": when, "kind": kind}
 
 
-def brief_op(op: Mapping[str, Any], facts: Sequence[Shown]) -> dict[str, Any]:
+def brief_op(op: Mapping[str, Any], facts: Sequence[PromptLine]) -> dict[str, Any]:
     """Return an op in its brief form: the fact first, and no text where it is the fact's."""
     short: dict[str, Any] = {
         name: value
@@ -86,9 +86,9 @@ def entries_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
     return reply.get("facts", reply.get("ops", []))
 
 
-def facts_and_memories(prompt: str) -> tuple[list[Shown], list[Shown]]:
+def facts_and_memories(prompt: str) -> tuple[list[PromptLine], list[PromptLine]]:
     """Return the facts and the memories that a manager's prompt shows, in either form."""
-    lines: dict[str, list[Shown]] = {"facts": [], "memories": []}
+    lines: dict[str, list[PromptLine]] = {"facts": [], "memories": []}
     part = ""
     for line in prompt.splitlines():
         heading = line.strip("<>/: ").lower()
@@ -101,9 +101,9 @@ def facts_and_memories(prompt: str) -> tuple[list[Shown], list[Shown]]:
     return lines["facts"], lines["memories"]
 
 
-def shown_line(line: str) -> Shown | None:
+def shown_line(line: str) -> PromptLine | None:
     """Read a line of a prompt; return None for one that shows nothing."""
     match = _SHOWN_LINE.match(line.strip())
     if match is None:
         return None
-    return Shown(name=match["id"] or match["number"], text=_SHOWN_TIME.sub("", match["text"]))
+    return PromptLine(name=match["id"] or match["number"], text=_SHOWN_TIME.sub("", match["text"]))

@@ -99,7 +99,7 @@ def _tiles(report: Report, middle: str) -> Iterator[tuple[str, str]]:
     yield f"{len(arms)}", "arms"
     for name in (middle, "f1"):
         if arms and name in arms[0].overall:
-            yield tables.shown(arms[0].overall[name]), f"{name}, {arms[0].arm}"
+            yield tables.format_figure(arms[0].overall[name]), f"{name}, {arms[0].arm}"
 
 
 # -- charts ----------------------------------------------------------------------------

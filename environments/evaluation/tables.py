@@ -60,7 +60,7 @@ def print_report(report: Report) -> None:
         console.print(note, markup=False, highlight=False)
 
 
-def shown(figure: Figure | None, *, interval: bool = False) -> str:
+def format_figure(figure: Figure | None, *, interval: bool = False) -> str:
     """Format a figure with three digits, with its interval if known; a dash for none."""
     if figure is None or figure.value is None:
         return "-"
@@ -83,7 +83,9 @@ def _recall_table(arms: Sequence[ArmReport], ks: Sequence[int]) -> Table:
     for k in ks:
         table.add_column(f"recall@{k}", justify="right")
     for arm in arms:
-        table.add_row(arm.arm, *(shown(arm.overall.get(f"recall@{k}"), interval=True) for k in ks))
+        table.add_row(
+            arm.arm, *(format_figure(arm.overall.get(f"recall@{k}"), interval=True) for k in ks)
+        )
     return table
 
 
@@ -106,7 +108,7 @@ def _interval_table(
     for name in chosen:
         table.add_column(known[name], justify="right")
     for arm, row in zip(arms, rows, strict=True):
-        table.add_row(arm.arm, *(shown(row.get(name), interval=True) for name in chosen))
+        table.add_row(arm.arm, *(format_figure(row.get(name), interval=True) for name in chosen))
     return table
 
 
@@ -125,7 +127,7 @@ def _plain_table(
         figures: Mapping[str, Figure] = (
             arm.overall if episode is None else arm.alone.get(episode, {})
         )
-        table.add_row(arm.arm, *(shown(figures.get(name)) for name, _ in layout))
+        table.add_row(arm.arm, *(format_figure(figures.get(name)) for name, _ in layout))
     return table
 
 
@@ -140,7 +142,7 @@ def recall_cells(
     by_category = arm.categories if episode is None else arm.alone_categories.get(episode, {})
     groups = [*(by_category.get(category, {}) for category in categories), overall]
     return [
-        " / ".join(shown(group.get(f"recall@{k}")).removeprefix("0") for k in ks)
+        " / ".join(format_figure(group.get(f"recall@{k}")).removeprefix("0") for k in ks)
         for group in groups
     ]
 
@@ -170,7 +172,10 @@ def _category_table(name: str, report: Report) -> Table:
     for arm in report.arms:
         table.add_row(
             arm.arm,
-            *(shown(arm.categories.get(category, {}).get(name)) for category in report.counts),
+            *(
+                format_figure(arm.categories.get(category, {}).get(name))
+                for category in report.counts
+            ),
         )
     return table
 

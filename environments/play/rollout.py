@@ -158,7 +158,7 @@ async def ask_probe(
     began = perf_counter()
     try:
         with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
-            answer = await agent.ask(probe.asked(at=at, k=k))
+            answer = await agent.ask(probe.as_question(at=at, k=k))
     except MemAgentError as error:
         failure = f"{type(error).__name__}: {error}"
         return ProbeAnswer(

@@ -68,7 +68,7 @@ class WorldConfig:
                 raise EnvironmentFault(f"{name} is a share from 0 to 1, not {value}")
 
     @property
-    def asked(self) -> int:
+    def max_questions(self) -> int:
         """Questions an episode has at most."""
         return 3 * self.sessions if self.probes is None else self.probes
 

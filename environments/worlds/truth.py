@@ -11,7 +11,7 @@ the state; jokes, rumours and stories about bystanders do not.
         for telling in session.tellings:        # what its turns told
             telling.subject, telling.relation, telling.value, telling.act
             telling.turn_id, telling.supersedes
-        session.state[("Ana Reed", "lives_in")] # tuple of `Held` that hold after the session
+        session.state[("Ana Reed", "lives_in")] # tuple of `HeldValue` that hold after the session
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _IDLE = frozenset((Act.REPEAT, Act.JOKE, Act.RUMOUR, Act.BYSTANDER))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class HeldValue:
     """A value as the state holds it.
 
     What ended stays in the state with its `end`; what was corrected is gone from it.
@@ -152,7 +152,7 @@ class Held:
         return self.end is None
 
 
-State = Mapping[Key, tuple[Held, ...]]
+State = Mapping[Key, tuple[HeldValue, ...]]
 """All values of every (subject, relation), oldest first, ended ones included."""
 
 
@@ -262,7 +262,7 @@ class Folding:
     """The fold from tellings to the state, one telling at a time."""
 
     def __init__(self) -> None:
-        self._values: dict[Key, tuple[Held, ...]] = {}
+        self._values: dict[Key, tuple[HeldValue, ...]] = {}
 
     def state(self) -> State:
         """Return the state now; later tellings leave it as it is."""
@@ -281,8 +281,8 @@ class Folding:
         self._values[telling.key] = tuple(values)
 
 
-def _begun(telling: Telling) -> Held:
-    return Held(
+def _begun(telling: Telling) -> HeldValue:
+    return HeldValue(
         value=telling.value,
         kind=telling.kind,
         start=telling.day or telling.said_on,
@@ -294,7 +294,7 @@ def _begun(telling: Telling) -> Held:
     )
 
 
-def _replaced(held: Held, telling: Telling) -> list[Held]:
+def _replaced(held: HeldValue, telling: Telling) -> list[HeldValue]:
     """Return what takes the place of a value that was changed, corrected, ended or added to."""
     rests = {
         "tellings": (*held.tellings, telling.id),

@@ -54,7 +54,7 @@ def make_world(episode_id: str, key: str, lexicon: Lexicon, config: WorldConfig)
         _session(*row) for row in zip(truth.session_ids, truth.dates, dialogue.turns, strict=True)
     )
     questions = ask_questions(
-        draw("questions"), truth, lexicon, most=config.asked, prefix=f"{episode_id}:q"
+        draw("questions"), truth, lexicon, most=config.max_questions, prefix=f"{episode_id}:q"
     )
     return _with_questions(episode_id, sessions, truth, questions)
 

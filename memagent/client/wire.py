@@ -105,7 +105,7 @@ class NewSession(Record):
 
 
 class SearchRequest(Record):
-    """What to look for."""
+    """A search: its text, filter and recipe."""
 
     text: Annotated[Text, Field(max_length=MAX_QUESTION_CHARS)]
     k: _K = 10
@@ -118,7 +118,7 @@ class SearchRequest(Record):
 
 
 class ContextRequest(Record):
-    """What a prompt needs to know."""
+    """The text block for a prompt."""
 
     text: Annotated[Text, Field(max_length=MAX_QUESTION_CHARS)]
     k: _K = 20
@@ -136,7 +136,7 @@ class ChatRequest(Record):
 
 
 class UndoRequest(Record):
-    """Which commit to take back; the last one when left out."""
+    """The commit to take back; the last one when left out."""
 
     commit_id: Id | None = None
 
@@ -148,7 +148,7 @@ class NewSnapshot(Record):
 
 
 class Hits(Record):
-    """What a search found, best first."""
+    """The hits of a search, best first."""
 
     hits: tuple[Hit, ...]
 
@@ -218,7 +218,7 @@ class LogPage(Record):
 
 
 class Deleted(Record):
-    """How many memories were deleted."""
+    """The number of deleted memories."""
 
     deleted: int
 
@@ -254,7 +254,7 @@ class Fork(Record):
 
 
 class JobKind(StrEnum):
-    """What a job does."""
+    """The kind of a job."""
 
     INGEST = "ingest"
     EXPORT = "export"
@@ -265,7 +265,7 @@ class JobKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -308,7 +308,7 @@ class UserPage(Record):
 
 
 class Health(Record):
-    """Whether the service is well."""
+    """The health of the service."""
 
     status: Literal["ok", "degraded", "stopping"]
     version: str = ""

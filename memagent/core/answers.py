@@ -146,7 +146,7 @@ class Hit(Record):
 
     @property
     def text(self) -> str:
-        """What the hit says."""
+        """The text of the hit."""
         if self.item is not None:
             return self.item.text
         return self.event.summary if self.event is not None else ""

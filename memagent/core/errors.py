@@ -56,7 +56,7 @@ class MissingExtra(ConfigError):
 
 
 class InputError(MemAgentError, ValueError):
-    """What the caller handed in cannot be stored as it is; nothing was written."""
+    """The input of the caller cannot be stored as it is; nothing was written."""
 
 
 class ModelError(MemAgentError):

@@ -43,7 +43,7 @@ class IngestReport(Record):
 
     @property
     def op_counts(self) -> dict[str, int]:
-        """How many ops of each kind were applied, and how many were rejected."""
+        """The number of applied ops of each kind, and of those that were rejected."""
         applied = [done.op.op for chunk in self.chunks for done in chunk.applied]
         counts = {name: applied.count(name) for name in ("ADD", "UPDATE", "DELETE", "NOOP")}
         return counts | {"REJECTED": sum(len(chunk.rejected) for chunk in self.chunks)}

@@ -43,8 +43,8 @@ class Remembered(Record):
     """Of a search; higher is better, comparable within one search only."""
 
 
-class Found(Record):
-    """What a search found, best first."""
+class SearchHits(Record, title="Found"):
+    """The hits of a search, best first."""
 
     memories: tuple[Remembered, ...]
 
@@ -82,7 +82,7 @@ class Changes(Record):
 
 
 class Done(Record):
-    """What a change did."""
+    """The effect of a change."""
 
     commit_id: Text | None = None
     memories: tuple[Text, ...] = ()
@@ -123,12 +123,12 @@ class MemoryTools:
             int, Field(ge=1, description="Bound on the tokens of all texts together.")
         ]
         | None = None,
-    ) -> Found:
+    ) -> SearchHits:
         """The memories that fit a text best."""  # noqa: D401 (the description that clients read)
         hits = await self._agent().search(query, k=k, max_tokens=max_tokens)
         found = ((hit.item, hit.score) for hit in hits)
         memories = (_remembered(item, score=score) for item, score in found if item is not None)
-        return Found(memories=tuple(memories))
+        return SearchHits(memories=tuple(memories))
 
     async def ask(self, question: ShortText) -> Answered:
         """Answer a question from memory, with citations; abstains when nothing fits."""

@@ -118,7 +118,7 @@ def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What `add` says about the memories that it makes."""
+    """The arguments of `add` that describe the memories it makes."""
 
     owner: Owner
     metadata: Mapping[str, Any] | None

@@ -313,14 +313,14 @@ def _collapsed(order: Sequence[Candidate], threshold: float, view: IndexView) ->
             words[at] = frozenset(tokenize(order[at].item.text))
         return words[at]
 
-    def alike(head: int, at: int) -> bool:
+    def is_duplicate(head: int, at: int) -> bool:
         if with_vector[head] and with_vector[at]:
             return cosines[head][at] >= threshold
         return word_overlap(words_of(head), words_of(at)) >= threshold
 
     frames = [(candidate.item.speaker, fixed_words(candidate.item.text)) for candidate in order]
     kept: list[Candidate] = []
-    for head, joined in collapse(frames, alike):
+    for head, joined in collapse(frames, is_duplicate):
         order[head].collapsed = tuple(order[at].id for at in joined)
         kept.append(order[head])
     return kept

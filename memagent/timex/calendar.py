@@ -45,7 +45,7 @@ DAY = timedelta(days=1)
 
 
 class Lean(Enum):
-    """Which way an incomplete date points: back by default in told memories, forward in plans."""
+    """The side on which an incomplete date lies: the past in memories, the future in plans."""
 
     PAST = "past"
     FUTURE = "future"

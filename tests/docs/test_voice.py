@@ -21,7 +21,7 @@ BANNED_DEFINITIONS = set(
 """Riddles as names of public functions, classes and methods."""
 BANNED_TARGETS = set("asked found given it kept made one shown told wanted".split())
 """Names that say nothing about the value, as targets of `with`, `except` and `import ... as`."""
-RIDDLES = re.compile(r"(What|Who|Whose|Whom|Where|How|Which|Whether|That of|Those)\b")
+RIDDLES = re.compile(r"(What|Who|Whose|Whom|Where|How|Which|That of|Those)\b")
 
 
 def places(path: Path, nodes: Iterator[tuple[int, str]]) -> list[str]:

@@ -30,7 +30,7 @@ from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.language.loading import grammar_of
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
-from environments.worlds.truth import Held
+from environments.worlds.truth import HeldValue
 from memagent.build import open_agent
 from memagent.core.exchange import Role
 from memagent.core.ops import ParseStatus, Rejected
@@ -317,7 +317,7 @@ def test_every_note_of_every_relation_is_read_as_it_was_written(
                 else value
             )
             for detail in details:
-                held = Held(value=value, kind=relation.kind, start=on, **detail)  # type: ignore[arg-type]
+                held = HeldValue(value=value, kind=relation.kind, start=on, **detail)  # type: ignore[arg-type]
                 subject = subjects[place % 3]
                 text = language.of_held(subject, name, held)
                 note = language.read(text, said_on=on)

@@ -34,7 +34,7 @@ Echo = Callable[[Sequence[CreditGroup], str], frozenset[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class CreditPlan:
-    """Which questions are asked, and how their scores become credit."""
+    """The questions to ask, and the way from their scores to credit."""
 
     credit: Literal["terminal", "session"] = "session"
     reward: Weighted = field(default_factory=memory_r2_reward)

@@ -17,7 +17,7 @@ from typing import Final, Literal, get_args
 from environments.worlds.language.days import Calendar, count_answers, day_answers
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.language.spec import Ask, Kind
-from environments.worlds.truth import Act, Held, Key, State, Truth
+from environments.worlds.truth import Act, HeldValue, Key, State, Truth
 
 Category = Literal[
     "single_hop", "multi_hop", "temporal", "count", "update", "preference", "order", "unanswerable"
@@ -34,7 +34,7 @@ class Candidate:
     ask: Ask
     key: Key
     answers: tuple[str, ...] = ()
-    rests: tuple[Held, ...] = ()
+    rests: tuple[HeldValue, ...] = ()
     """The values that hold the answer."""
     value: str = ""
     other: str = ""
@@ -111,7 +111,7 @@ class _Topic:
     calendar: Calendar
     key: Key
     kind: Kind
-    values: tuple[Held, ...]
+    values: tuple[HeldValue, ...]
 
     def questions(self) -> Iterator[Candidate]:
         """Return the answerable questions, those of the kind first."""
@@ -168,7 +168,7 @@ class _Topic:
             if held.company:
                 yield self._single("single_hop", "with", held, held.company)
 
-    def _about_value(self, held: Held) -> Iterator[Candidate]:
+    def _about_value(self, held: HeldValue) -> Iterator[Candidate]:
         """Return the questions that name a value which the person has once."""
         if held.dated and held.outcome is not False:
             moved = Act.MOVE in self._acts(held)
@@ -179,7 +179,7 @@ class _Topic:
         if held.cause:
             yield self._single("multi_hop", "why", held, held.cause)
 
-    def _orders(self, values: Sequence[Held]) -> Iterator[Candidate]:
+    def _orders(self, values: Sequence[HeldValue]) -> Iterator[Candidate]:
         """Return questions about neighbours in time.
 
         Days must have been told, but a state's values follow each other anyway.
@@ -197,11 +197,11 @@ class _Topic:
                     other=second.value,
                 )
 
-    def _acts(self, held: Held) -> set[Act]:
+    def _acts(self, held: HeldValue) -> set[Act]:
         return {self.truth.by_id[telling_id].act for telling_id in held.tellings}
 
     def _single(
-        self, category: Category, ask: Ask, held: Held, *answers: str, day: date | None = None
+        self, category: Category, ask: Ask, held: HeldValue, *answers: str, day: date | None = None
     ) -> Candidate:
         """Return a question about one value; it names the day, if given, else the value."""
         return Candidate(

@@ -23,7 +23,7 @@ from environments.worlds.language.days import MONTHS, Calendar, day_text
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.language.spec import Kind
 from environments.worlds.readers.players import Note
-from environments.worlds.truth import Held, Key, Telling
+from environments.worlds.truth import HeldValue, Key, Telling
 
 _DETAILS = re.compile(r"^(?P<said>.*?)(?: ?\((?P<details>[^()]*)\))?\.?$")
 
@@ -61,14 +61,14 @@ class NoteLanguage:
         kind = self.lexicon.relations[telling.relation].kind
         return self._text(telling, telling.key, kind=kind, day=telling.day)
 
-    def of_held(self, subject: str, relation: str, held: Held) -> str:
+    def of_held(self, subject: str, relation: str, held: HeldValue) -> str:
         """Return the note of a value as the state holds it."""
         day = held.start if held.dated else None
         return self._text(held, (subject, relation), kind=held.kind, day=day, outcome=held.outcome)
 
     def _text(
         self,
-        value: Telling | Held,
+        value: Telling | HeldValue,
         key: Key,
         *,
         kind: Kind,

@@ -26,7 +26,7 @@ from typing import Final, Literal, get_args
 
 from environments.errors import EnvironmentFault
 from environments.worlds.language.days import Calendar, count_answers, day_answers
-from environments.worlds.truth import Act, Folding, Held, ProbeTruth, State, Telling, Truth
+from environments.worlds.truth import Act, Folding, HeldValue, ProbeTruth, State, Telling, Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Answer, Hit, Question, Verdict
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
@@ -176,7 +176,7 @@ def _held(state: State, *, newest: bool) -> Iterator[tuple[str, tuple[Note, tupl
                 yield f"mem_{held.tellings[0]}", (_note(subject, relation, held), held.turn_ids)
 
 
-def _note(subject: str, relation: str, held: Held) -> Note:
+def _note(subject: str, relation: str, held: HeldValue) -> Note:
     return Note(
         subject=subject,
         relation=relation,

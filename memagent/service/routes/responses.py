@@ -119,7 +119,7 @@ def _version_in(header: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page of a listing is asked for; a cursor is good for its listing and terms only."""
+    """The requested page of a listing; a cursor is good for its listing and terms only."""
 
     listing: str
     cursor: str | None

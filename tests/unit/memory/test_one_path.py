@@ -95,7 +95,9 @@ async def test_questions_reach_the_model_the_same_way() -> None:
     with Agent(model, path=":memory:", design="memory_r2", embedder="hashing") as agent:
         for session in world.sessions:
             agent.remember(session)
-        said["served"] = [agent.ask(probe.asked(at=last, k=30)).text for probe in world.probes]
+        said["served"] = [
+            agent.ask(probe.as_question(at=last, k=30)).text for probe in world.probes
+        ]
         seen["served"] = model.requests
 
     model = kit.model()

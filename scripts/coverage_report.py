@@ -29,10 +29,10 @@ KERNEL = {
 
 def group_of(path: Path) -> str:
     """Return the row that a file counts for: the kernel, or its package."""
-    parts = path.relative_to(ROOT).parts
-    if parts[0] == "memagent" and len(parts) > 1 and parts[1] in KERNEL:
+    package, *inner = path.relative_to(ROOT).parts
+    if package == "memagent" and inner and inner[0] in KERNEL:
         return "kernel"
-    return "/".join(parts[:2]) if parts[0] == "memagent" and len(parts) > 2 else parts[0]
+    return f"{package}/{inner[0]}" if package == "memagent" and len(inner) > 1 else package
 
 
 def measured() -> dict[str, Any]:

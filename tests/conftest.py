@@ -86,7 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parts = item.path.relative_to(ROOT / "tests").parts
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         needs = {
-            "postgres": "postgres" in item.fixturenames or "postgres" in parameters,
+            "postgres": "postgres" in item.fixturenames
+            or any(isinstance(value, str) and value == "postgres" for value in parameters),
             "browser": parts[0] == "ui",
             "torch": parts[0] == "training",
             "process": hasattr(item.module, "subprocess") or hasattr(item.module, "CrashServer"),

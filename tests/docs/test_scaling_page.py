@@ -149,7 +149,7 @@ async def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_p
     run("restore sqlite", tmp_path)
     assert await texts(tmp_path / "memory.db") == {f"fact {at}" for at in range(50)}
     keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
-    assert [key.name for key in keys.api_keys()] == ["saved"]
+    assert [key.name for key in KeyRing(keys).stored()] == ["saved"]
     keys.close()
 
 

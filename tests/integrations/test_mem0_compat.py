@@ -23,7 +23,8 @@ from memagent.integrations.point_reader import read_point
 from memagent.testing import FunctionModel
 
 DRINKS = ("tea", "coffee", "nothing")
-ANA, BO = {"user_id": "ana"}, {"user_id": "bo"}
+ANA: dict[str, Any] = {"user_id": "ana"}
+BO: dict[str, Any] = {"user_id": "bo"}
 
 
 @pytest.fixture
@@ -242,7 +243,8 @@ def test_search_takes_owner_filter_threshold_and_limit(memory: Memory) -> None:
     ):
         with pytest.raises(ValueError, match="user_id"):
             call()
-    for bad in ({"top_k": -1}, {"colour": "red"}):
+    wrong: list[dict[str, Any]] = [{"top_k": -1}, {"colour": "red"}]
+    for bad in wrong:
         with pytest.raises(ValueError):
             memory.search("tea", filters=ANA, **bad)
     with pytest.raises(ValueError):

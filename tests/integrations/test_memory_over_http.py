@@ -20,6 +20,7 @@ from memagent.core.answers import AsOf, Verdict
 from memagent.core.ops import RejectReason
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
 from memagent.core.snapshot import Commit, GraphDelta
+from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.testing import Reply, ScriptedServer
@@ -169,7 +170,7 @@ async def test_a_contradiction_without_a_shared_word_is_reached_by_an_edge(
 
 @pytest.mark.parametrize("design", [MEMORY_R1, MEMORY_R2], ids=lambda design: design.name)
 async def test_every_op_is_in_the_log_with_reasons_tokens_and_cost(
-    server: ScriptedServer, tmp_path: Path, design: object
+    server: ScriptedServer, tmp_path: Path, design: MemoryDesign
 ) -> None:
     async with open_agent(
         path=tmp_path / "memory.db", design=design, settings=settings_for(server)

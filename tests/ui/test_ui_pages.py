@@ -19,8 +19,8 @@ from memagent.client.wire import JobKind, JobState
 from memagent.core.records import Scope
 from memagent.memory.bank import system_clock
 from memagent.pages.word_diff import word_diff
-from memagent.service.ui import PAGES
 from memagent.service.ui.frame import POLICY
+from memagent.service.ui.pages import PAGES
 
 pytestmark = pytest.mark.timeout(400)
 NOT_PAGES = {

@@ -1,7 +1,7 @@
 """Routes whose plain requests skip the framework's solving of dependencies.
 
 The framework takes longer to solve the dependencies of a search than the search takes;
-`docs/measurements.md` has the figures. A `FastRoute` with the parameters `body` and
+`docs/research/measurements.md` has the figures. A `FastRoute` with the parameters `body` and
 `call` reads both itself and calls the same function behind the same checks of key and
 scope. Whatever is not plain (other parameters, an idempotency key, another content
 type, a body that the model refuses) goes on to the framework, so every refusal is worded

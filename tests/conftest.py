@@ -81,7 +81,7 @@ sys.addaudithook(_guard)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by what it needs, so that `-m "not postgres"` and the like choose."""
     for item in items:
-        if not isinstance(item, pytest.Function):
+        if not isinstance(item, pytest.Function) or ROOT not in item.path.parents:
             continue
         parts = item.path.relative_to(ROOT / "tests").parts
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()

@@ -288,7 +288,7 @@ def _marked(folder: Path) -> int:
     return sum(bool(one.get("overwritten")) for found in first for one in found)
 
 
-async def test_training_and_evaluation_figure_alike(tmp_path: Path) -> None:
+def test_training_and_evaluation_figure_alike(tmp_path: Path) -> None:
     """The same memory, played by the trainer's evaluation and by the command, has the same figures."""
     found = report(*WORLD, "--arms", "verbatim", "--out", tmp_path / "run")
     worlds = found.config.worlds
@@ -300,7 +300,7 @@ async def test_training_and_evaluation_figure_alike(tmp_path: Path) -> None:
                 await evaluate_policy(None, agent, worlds.environment(), list(worlds.played()))
             ).figures
 
-    trained, arm = await evaluated(), values(found, "verbatim")
+    trained, arm = asyncio.run(evaluated()), values(found, "verbatim")
     episodes = [
         Score.model_validate({**told[-1]["episode"], "probes": told[:-1]})
         for told in lines(tmp_path / "run").values()

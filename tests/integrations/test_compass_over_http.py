@@ -9,6 +9,7 @@ full --log-cli-level=INFO` on this file.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import logging
@@ -194,15 +195,15 @@ def settings_file(server: ScriptedServer, folder: Path) -> str:
     return str(settings)
 
 
-async def test_a_conversation_becomes_a_graph_whose_walks_are_told(
+def test_a_conversation_becomes_a_graph_whose_walks_are_told(
     server: ScriptedServer, tmp_path: Path, locomo_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("MEMAGENT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
     talk = conversation(locomo_dir)
-    stats, answers, calls = await played(
-        server, tmp_path / "memory.db", talk, sessions=5, questions=3
+    stats, answers, calls = asyncio.run(
+        played(server, tmp_path / "memory.db", talk, sessions=5, questions=3)
     )
 
     assert all(2 <= count <= 3 for count in calls), "segment and relate, at times judge"
@@ -261,12 +262,10 @@ async def test_the_same_conversation_gives_the_same_graph(
 
 
 @pytest.mark.full
-async def test_the_whole_conversation(
-    server: ScriptedServer, tmp_path: Path, locomo_dir: Path
-) -> None:
+def test_the_whole_conversation(server: ScriptedServer, tmp_path: Path, locomo_dir: Path) -> None:
     talk = conversation(locomo_dir)
-    stats, answers, calls = await played(
-        server, tmp_path / "memory.db", talk, sessions=None, questions=40
+    stats, answers, calls = asyncio.run(
+        played(server, tmp_path / "memory.db", talk, sessions=None, questions=40)
     )
     assert stats.sessions == len(talk.sessions) and stats.merged_events > 0
     walked = [

@@ -196,20 +196,20 @@ async def test_closing_lets_other_threads_finish_and_refuses_the_rest(place: str
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
-async def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
+def test_a_bank_belongs_to_one_event_loop(tmp_path: Path, place: str) -> None:
     store = open_store(
         path=":memory:" if place == "memory" else tmp_path / "m.db", embedder="hashing"
     )
     bank = store.bank(ANA)
     batch = OpBatch(accepted=(Add(fact=Fact(text="Ana has a key")),))
-    await bank.commit(batch, source=SourceRef())
+    asyncio.run(bank.commit(batch, source=SourceRef()))
     for attempt in (bank.sync, bank.refresh, lambda: bank.commit(batch, source=SourceRef())):
         with pytest.raises(
             WrongLoop, match="'ana' belongs to another event loop; open one agent a loop"
         ):
-            await attempt()
+            asyncio.run(attempt())
     assert len(bank.state.items) == 1
-    assert (await store.bank(ANA).get(next(iter(bank.state.items)))).text == "Ana has a key"
+    assert asyncio.run(store.bank(ANA).get(next(iter(bank.state.items)))).text == "Ana has a key"
     store.close()
 
 

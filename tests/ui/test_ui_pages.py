@@ -17,7 +17,6 @@ from ui_kit import SCHEMES, Stock, axe_faults, chromium, stocked, tab_on
 
 from memagent.client.wire import JobKind, JobState
 from memagent.core.records import Scope
-from memagent.memory.bank import system_clock
 from memagent.pages.word_diff import word_diff
 from memagent.service.ui.frame import POLICY
 from memagent.service.ui.pages import PAGES
@@ -356,20 +355,13 @@ def test_an_export_is_made_and_fetched(browser: Any, stock: Stock) -> None:
 
 
 def test_jobs_are_cancelled_and_tried_again(browser: Any, stock: Stock) -> None:
-    database, scope = stock.served.service.database, Scope(user_id="ana")
+    table, scope = stock.served.service.jobs.table, Scope(user_id="ana")
 
     def add(job_id: str) -> None:
-        database.add_job(
-            job_id,
-            scope,
-            JobKind.INGEST,
-            session_id="ana-ses-1",
-            at=system_clock(),
-            worker="another",
-        )
+        table.add(job_id, scope, JobKind.INGEST, session_id="ana-ses-1", worker="another")
 
     add("job_broken")
-    database.move_job("job_broken", JobState.FAILED, at=system_clock(), error="model_error")
+    table.move("job_broken", JobState.FAILED, error="model_error")
     with tab_on(browser, stock.url) as tab:
         page = tab.page
         add("job_waiting")

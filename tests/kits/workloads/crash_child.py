@@ -164,8 +164,8 @@ def _work(order: dict[str, Any], errors_out: int) -> None:
 
 if __name__ == "__main__":
     tests = Path(__file__).resolve().parents[2]
-    folders = ["kits", "kits/workloads", "kits/web", "kits/learning", "docs", ".."]
-    sys.path[:0] = [str((tests / folder).resolve()) for folder in folders]
+    folders = {path.parent for path in tests.rglob("*.py")}
+    sys.path[:0] = [str(folder) for folder in (*sorted(folders), tests.parent)]
     for _name in sys.argv[1:]:
         import_module(_name)
     _serve()

@@ -49,5 +49,6 @@ def main(folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+    root = Path(__file__).resolve().parents[3]
+    sys.path[:0] = [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
     main(Path(sys.argv[1]), int(sys.argv[2]))

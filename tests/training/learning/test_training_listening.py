@@ -4,6 +4,7 @@ is done with them, in training as in evaluation.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,13 @@ def _policy(settings: RunSettings) -> PolicyModel:
 @pytest.mark.parametrize(
     ("listening", "heard"), [("oracle", {Role.MANAGER}), ("policy", {Role.EXTRACTOR, Role.MANAGER})]
 )
-async def test_who_listens_is_who_notes_facts(
-    tmp_path: Path, listening: str, heard: set[Role]
-) -> None:
+def test_who_listens_is_who_notes_facts(tmp_path: Path, listening: str, heard: set[Role]) -> None:
     settings = _settings(tmp_path, listening)
     task, policy = TrainingTask.of(settings, sessions=2), _policy(settings)
     episodes = task.episodes("train", 2)
     args = stage_config(settings, settings.stage[0], tmp_path)
     answering = task.answering(episodes, split="train")
-    step = await experience_of(args, task, policy, answering).gather(episodes, step=0)
+    step = asyncio.run(experience_of(args, task, policy, answering).gather(episodes, step=0))
     calls = [call for group in step.rollouts for one in group.rollouts for call in one.calls]
     calls += [
         call
@@ -69,21 +68,23 @@ async def test_who_listens_is_who_notes_facts(
     # left to decide.
     assert {call.role for call in calls} == (heard if listening == "oracle" else {Role.EXTRACTOR})
     assert {group.key.role for group in step.groups} <= heard
-    demonstrated = await demonstrate(settings)
+    demonstrated = asyncio.run(demonstrate(settings))
     assert {one.role for one in demonstrated} == heard
 
 
-async def test_an_evaluation_has_the_same_help_as_the_training(tmp_path: Path) -> None:
+def test_an_evaluation_has_the_same_help_as_the_training(tmp_path: Path) -> None:
     settings = _settings(tmp_path, "oracle")
     task, policy = TrainingTask.of(settings, sessions=2), _policy(settings)
     episodes = task.episodes("validation", 2)
-    found = await evaluate_policy(
-        policy,
-        task.agent,
-        task.env,
-        episodes,
-        answering=task.answering(episodes, split="validation"),
-        episode_model=task.episode_model(split="validation"),
+    found = asyncio.run(
+        evaluate_policy(
+            policy,
+            task.agent,
+            task.env,
+            episodes,
+            answering=task.answering(episodes, split="validation"),
+            episode_model=task.episode_model(split="validation"),
+        )
     )
     replies = [reply for one in found.episodes for reply in one.replies]
     assert replies and {role for role, _ in replies} == {"manager"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from places import TESTS
+from places import KITS_PATH, TESTS
 
 
 def test_a_connection_to_another_machine_is_refused_and_written_down(
@@ -67,6 +68,7 @@ def test_a_swallowed_attempt_still_fails_the_test(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": KITS_PATH},
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the network was tried: ['socket.getaddrinfo name.invalid']" in done.stdout

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from itertools import islice
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -93,7 +94,11 @@ def digest(level: Level) -> str:
 
 def test_episodes_are_the_same_bytes_in_another_process() -> None:
     code = "import test_worlds as t; print(t.digest('tiny'), t.digest('rich'))"
-    env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": KITS_PATH}
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": os.pathsep.join([KITS_PATH, str(Path(__file__).parent)]),
+    }
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
     )

@@ -276,30 +276,33 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, server: CrashSer
         assert journal.verify(ANN) == []
 
 
-async def fill_the_disk(say: Say, *, path: str) -> None:
+def fill_the_disk(say: Say, *, path: str) -> None:
     """Append against a limit on file sizes, lift it, append again; run in a process of its own."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     big = SessionStored(
         session=Session(id="s", turns=(Turn(id="t", speaker="A", text="x" * 150_000),))
     )
 
-    with SqlJournal(path) as journal:
-        await journal.append_many(ANN, [StatsDelta()] * 3, expect=0)
-        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
-        both = await asyncio.gather(
-            journal.append(ANN, big, expect=3),
-            journal.append(BOB, big, expect=0),
-            return_exceptions=True,
-        )
-        for outcome in both:
-            say(type(outcome).__name__)
-            assert isinstance(outcome, StoreUnavailable)
-            assert outcome.retryable
-        say(f"head {await journal.head(ANN)}")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-        say(f"written {(await journal.append(ANN, big, expect=3)).seq}")
-        await journal.append(BOB, big, expect=0)
-        say("written other")
-        assert len(await read_all(journal, ANN)) == 4
-        say("sound" if journal.verify(ANN) == journal.verify(BOB) == [] else "broken")
+    async def run() -> None:
+        with SqlJournal(path) as journal:
+            await journal.append_many(ANN, [StatsDelta()] * 3, expect=0)
+            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+            both = await asyncio.gather(
+                journal.append(ANN, big, expect=3),
+                journal.append(BOB, big, expect=0),
+                return_exceptions=True,
+            )
+            for outcome in both:
+                say(type(outcome).__name__)
+                assert isinstance(outcome, StoreUnavailable)
+                assert outcome.retryable
+            say(f"head {await journal.head(ANN)}")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            say(f"written {(await journal.append(ANN, big, expect=3)).seq}")
+            await journal.append(BOB, big, expect=0)
+            say("written other")
+            assert len(await read_all(journal, ANN)) == 4
+            say("sound" if journal.verify(ANN) == journal.verify(BOB) == [] else "broken")
+
+    asyncio.run(run())

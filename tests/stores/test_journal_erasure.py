@@ -138,10 +138,10 @@ async def test_an_erasure_cut_short_is_finished_on_the_next_open(
     assert not scrub_asked(path)
 
 
-async def erase(say: Say, *, path: str, user: str, expect: int) -> None:
+def erase(say: Say, *, path: str, user: str, expect: int) -> None:
     """Erase one scope; run in a process that is killed over it."""
     with SqlJournal(path) as journal:
-        await journal.append(Scope(user_id=user), Erased(), expect=expect)
+        asyncio.run(journal.append(Scope(user_id=user), Erased(), expect=expect))
 
 
 def scrub_asked(path: Path) -> bool:

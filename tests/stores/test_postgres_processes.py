@@ -60,30 +60,33 @@ def stats(token: str) -> Entry:
 # -- processes -------------------------------------------------------------------------
 
 
-async def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
+def contend(say: Say, *, path: str, worker: int, steps: int) -> None:
     """Write to one user whom all share and to own ones, each acknowledged by a line
     [user, sequence, token].
     """
 
-    with PostgresJournal(path, pool=2) as journal:
+    async def run() -> None:
+        with PostgresJournal(path, pool=2) as journal:
 
-        async def write(user: str) -> None:
-            scope = Scope(user_id=user)
-            for step in range(steps):
-                token = f"w{worker}/{user}/{step}"
-                while True:
-                    try:
-                        row = await journal.append(
-                            scope, stats(token), expect=await journal.head(scope)
-                        )
-                    except VersionConflict:
-                        continue
-                    break
-                say(json.dumps([user, row.seq, token]))
+            async def write(user: str) -> None:
+                scope = Scope(user_id=user)
+                for step in range(steps):
+                    token = f"w{worker}/{user}/{step}"
+                    while True:
+                        try:
+                            row = await journal.append(
+                                scope, stats(token), expect=await journal.head(scope)
+                            )
+                        except VersionConflict:
+                            continue
+                        break
+                    say(json.dumps([user, row.seq, token]))
 
-        await asyncio.gather(
-            *(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8))))
-        )
+            await asyncio.gather(
+                *(write(user) for user in ("shared", *(f"w{worker}u{n}" for n in range(8))))
+            )
+
+    asyncio.run(run())
 
 
 def at_the_same_time(
@@ -357,10 +360,10 @@ async def test_an_erasure_cut_short_is_finished_by_whoever_opens_next(
     assert rows_of(url, "SELECT * FROM meta WHERE key = 'scrub'") == []
 
 
-async def erase(say: Say, *, path: str) -> None:
+def erase(say: Say, *, path: str) -> None:
     """Erase one scope; run in a process that is killed over it."""
     with PostgresJournal(path) as journal:
-        await journal.append(ANN, Erased(), expect=1)
+        asyncio.run(journal.append(ANN, Erased(), expect=1))
 
 
 async def test_concurrent_appends_to_one_user_have_one_winner_each(url: str) -> None:

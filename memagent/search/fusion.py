@@ -10,7 +10,7 @@ only what comes back becomes a `Candidate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -92,7 +92,10 @@ class Pool:
     `size` of an arm that lists so many counts as much as the last of those.
     """
 
-    __slots__ = ("_listings", "_rows", "base", "factors", "items", "origins", "paths", "scores")
+    __slots__ = (
+        "_listings", "_places", "_rows", "_view", "base", "factors", "items", "origins", "paths",
+        "scores",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,9 +106,13 @@ class Pool:
         view: IndexView,
     ) -> None:
         """Fuse rankings of places in a view."""
-        listed = [ranking.places for ranking in arms.values()]
-        places = np.unique(np.concatenate(listed)) if listed else np.zeros(0, np.int64)
-        fused: Floats = np.zeros(len(places))
+        fused: Floats = np.zeros(view.size)
+        listed = np.zeros(view.size, bool)
+        for at, _ in arms.values():
+            listed[at] = True
+        places = listed.nonzero()[0]
+        row_at = np.empty(view.size, np.int64)
+        row_at[places] = np.arange(len(places))
         self.base = 0.0
         """The score of an item that no arm lists: the floors of all full arms."""
         self._listings: list[tuple[str, npt.NDArray[np.int64], Sequence[float] | Floats]] = []
@@ -113,11 +120,11 @@ class Pool:
             weight = ARM_WEIGHTS[name] / max(most.get(name, 1.0), 1e-9)
             floor = max(float(scores[size - 1]), 0.0) if len(scores) >= size else 0.0
             self.base += weight * floor
-            rows = places.searchsorted(at)
-            fused[rows] += weight * np.maximum(scores - floor, 0.0)
-            self._listings.append((name, rows, scores))
+            fused[at] += weight * np.maximum(scores - floor, 0.0)
+            self._listings.append((name, row_at[at], scores))
+        self._view, self._places = view, places
         self.items = view.items_at(places)
-        self.scores: list[float] = (fused + self.base).tolist()
+        self.scores: list[float] = (fused[places] + self.base).tolist()
         """The fused score of each row."""
         self.factors: dict[str, Floats] = {}
         """The weights of each row, by name."""
@@ -151,10 +158,19 @@ class Pool:
             self.scores[row] += weight * max(score, 0.0)
         self._listings.append((name, np.asarray(rows, np.int64), [score for _, score in scored]))
 
-    def weigh(self, factors: Mapping[str, Iterable[float]]) -> Floats:
+    def column(self, rule: Callable[[MemoryItem], float]) -> Floats:
+        """Return what a pure rule of an item gives for each row."""
+        added = [rule(item) for item in self.items[len(self._places) :]]
+        listed = self._view.column_at(rule, self._places) if len(self._places) else np.zeros(0)
+        return np.concatenate([listed, added]) if added else listed
+
+    def weigh(self, factors: Mapping[str, Iterable[float] | Floats]) -> Floats:
         """Keep the weights of each row by name, and return the scores times all of them."""
         count = len(self.items)
-        self.factors = {name: np.fromiter(column, float, count) for name, column in factors.items()}
+        self.factors = {
+            name: column if isinstance(column, np.ndarray) else np.fromiter(column, float, count)
+            for name, column in factors.items()
+        }
         weights: Floats = np.ones(count)
         for column in self.factors.values():
             weights = weights * column

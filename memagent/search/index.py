@@ -11,7 +11,7 @@ the segments one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
@@ -186,6 +186,13 @@ class IndexView:
     def size(self) -> int:
         """One more than the highest place: documents, dead ones included."""
         return self._lazy.size if self.pieces else 0
+
+    def column_at(
+        self, rule: Callable[[MemoryItem], float], places: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Return what a pure rule gives for the documents at places (m,)."""
+        columns = [piece.segment.column(rule) for piece in self.pieces]
+        return (columns[0] if len(columns) == 1 else np.concatenate(columns))[places]
 
     def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
         """Return the items at places (m,)."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from memagent.core.answers import Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
-from memagent.core.records import TimeSpan
+from memagent.core.records import MemoryItem, TimeSpan
 from memagent.events.visibility import OutOfSight
 from memagent.protocols import Reranker, Vector
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
@@ -30,7 +30,7 @@ from memagent.search.fusion import Candidate, Pool
 from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.scoring import Ranking, Scoring
-from memagent.search.segments import CONTEXT, NO_ROW, OWN
+from memagent.search.segments import CONTEXT, NO_ROW, OWN, Floats
 from memagent.search.weights import (
     asking,
     calls,
@@ -211,11 +211,11 @@ def _factors(
     span: TimeSpan | None,
     moment: datetime,
     context: SearchContext,
-) -> dict[str, Iterable[float]]:
+) -> dict[str, Iterable[float] | Floats]:
     """Return the weights of the pool's rows, by name."""
     items, days, stats = pool.items, recipe.half_life_days, context.state.stats
     names = _named(query.text, context.view) if recipe.names else frozenset[str]()
-    factors: dict[str, Iterable[float]] = {}
+    factors: dict[str, Iterable[float] | Floats] = {}
     if span is not None:
         near = nearness(span)
         factors["time"] = (1.0 + TIME_WEIGHT * near(item) for item in items)
@@ -232,9 +232,17 @@ def _factors(
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
             for item in items
         )
-    factors["asking"] = (asking(item.text) for item in items)
-    factors["length"] = (length(item.text) for item in items)
+    factors["asking"] = pool.column(_asking)
+    factors["length"] = pool.column(_length)
     return factors
+
+
+def _asking(item: MemoryItem) -> float:
+    return asking(item.text)
+
+
+def _length(item: MemoryItem) -> float:
+    return length(item.text)
 
 
 def _needed(recipe: Recipe, k: int) -> int | None:

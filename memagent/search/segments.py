@@ -10,7 +10,7 @@ whichever fork wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Final
@@ -259,7 +259,7 @@ class Segment:
     """n documents, immutable: items, rows and postings per field, filter lists, times."""
 
     __slots__ = (
-        "everything", "filed", "items", "names", "postings", "ranks", "rows", "said",
+        "_columns", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said",
         "same_fields", "valid",
     )  # fmt: skip
 
@@ -289,9 +289,16 @@ class Segment:
         self.said, self.valid = times
         self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
         """Speakers and subjects of the documents."""
+        self._columns: dict[Callable[[MemoryItem], float], Floats] = {}
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def column(self, rule: Callable[[MemoryItem], float]) -> Floats:
+        """Return a number for every document (n,) by a pure rule; each rule is computed once."""
+        if rule not in self._columns:
+            self._columns[rule] = np.fromiter(map(rule, self.items), np.float64, len(self.items))
+        return self._columns[rule]
 
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:

@@ -37,6 +37,8 @@ DENSE, LEXICAL = ARM_WEIGHTS["dense"], ARM_WEIGHTS["lexical"]
 class Places:
     """A view whose places are the numbers of `ITEMS`."""
 
+    size = len(ITEMS)
+
     def items_at(self, places: np.ndarray) -> list[MemoryItem]:
         return [ITEMS[place] for place in places]
 

@@ -18,13 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from coverage import Coverage
-
-ROOT = Path(__file__).resolve().parent.parent
-KERNEL = {
-    *("core", "timex", "state", "events", "search", "replies", "memory", "graphs", "build"),
-    *("agent.py", "async_agent.py", "build.py", "protocols.py", "config.py"),
-}
-"""Packages and modules of `memagent` that make up the kernel."""
+from structure import KERNEL, ROOT
 
 
 def group_of(path: Path) -> str:

@@ -17,7 +17,7 @@ TEXT = set(
     " .py .pyi .md .toml .txt .cfg .ini .sh .yml .yaml .json .html .css .js .mako .sql".split(" ")
 )
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
-LONGEST_FILE = 700
+LONGEST_FILE = 650
 FRONTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,8 +28,11 @@ class Traced:
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def one(self, name: str) -> ReadableSpan:
-        found = self.named(name)
+    def one(self, name: str, wait_s: float = 5.0) -> ReadableSpan:
+        """Return the only span of this name; a server may end it just after its client has the answer."""
+        until = time.monotonic() + wait_s
+        while not (found := self.named(name)) and time.monotonic() < until:
+            time.sleep(0.01)
         assert len(found) == 1, (name, [span.name for span in self.spans])
         return found[0]
 

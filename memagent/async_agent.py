@@ -156,6 +156,7 @@ class AsyncAgent:
 
     async def _remember(self, session: Session) -> IngestReport:
         fresh = await self.bank.store_session(session)
+        session = self.bank.state.sessions[session.id]
         chunks = split_session(session, chunk_turns=self.design.chunk_turns)
         done = self.bank.state.done.get(session.id, frozenset())
         reports: list[ChunkReport] = []

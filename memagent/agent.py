@@ -14,22 +14,22 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from pydantic import ValidationError
 
-from memagent.async_agent import AsyncAgent, Graphs, exchange_session
+from memagent.async_agent import AsyncAgent, Graphs
 from memagent.blocking import SyncMemory as SyncMemory
 from memagent.blocking import blocking
 from memagent.build import Store, open_store
 from memagent.config import AgentSettings
-from memagent.core.answers import Answer
+from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import (
     ConfigError,
     InputError,
@@ -47,6 +47,7 @@ from memagent.memory.incoming import Said, as_session
 from memagent.protocols import ChatModel, Embedder
 
 if TYPE_CHECKING:
+    from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import Tool
 
 T = TypeVar("T")
@@ -176,16 +177,37 @@ class Agent:
         wait(self._background())
         return self._run(lambda agent: agent.remember(session))
 
-    def chat(self, text: str, *, speaker: str = "user", background: bool = True) -> Answer:
-        """Answer from memory and remember the exchange, by default after the answer is back."""
-        agent, _ = self._live()
-        answer = self.ask(text)
-        session = exchange_session(text, answer, at=agent.clock(), speaker=speaker)
-        if background:
-            self._remember_later(session)
-        else:
-            self._run(lambda agent: agent.remember(session))
-        return answer
+    def chat(
+        self, message: str, *, background: bool = True, **options: Unpack[ChatOptions]
+    ) -> Reply:
+        """Reply to a message of a conversation and remember the exchange.
+
+        The message is stored before the model is asked. With `background` the exchange
+        is remembered after the reply is back, and `flush()` waits for it. Raises
+        `ModelError` when the model cannot reply; the message is stored then.
+        """
+        reply: Reply | None = None
+        for delta in self.stream_chat(message, background=background, **options):
+            reply = delta.reply or reply
+        assert reply is not None
+        return reply
+
+    def stream_chat(
+        self, message: str, *, background: bool = True, **options: Unpack[ChatOptions]
+    ) -> Iterator[ReplyDelta]:
+        """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
+        remember = options.get("remember", True)
+        inline: ChatOptions = {**options, "remember": remember and not background}
+        agent, thread = self._live()
+        deltas = agent.stream_chat(message, **inline)
+        try:
+            while (delta := thread.run(_next(deltas))) is not None:
+                if delta.reply is not None and remember and background:
+                    sessions = agent.bank.state.sessions
+                    self._remember_later(sessions[delta.reply.session_id])
+                yield delta
+        finally:
+            thread.run(deltas.aclose())
 
     def flush(self) -> list[IngestReport]:
         """Wait until everything in the background is remembered, and return the reports.
@@ -332,6 +354,10 @@ class Agent:
         _INHERITED.append((self._store, self._agent, self._thread))
         self._store = self._agent = self._thread = None
         self._queue, self._guard, self._locked_out = _Queue(), threading.RLock(), False
+
+
+async def _next(deltas: AsyncGenerator[ReplyDelta]) -> ReplyDelta | None:
+    return await anext(deltas, None)
 
 
 async def _remember_after(

@@ -8,17 +8,17 @@ where an earlier try stopped. `ask` runs the answer graph.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
+from uuid import uuid4
 
-from memagent.core.answers import Answer, AsOf, Hit, Question
+from memagent.core.answers import Answer, AsOf, Hit, Question, Reply, ReplyDelta
 from memagent.core.errors import ModelError
 from memagent.core.exchange import Message, Role, Sampling, Usage
 from memagent.core.recipes import BALANCED, Recipe
-from memagent.core.records import Chunk, Session, Trust, Turn, content_id
+from memagent.core.records import Chunk, Session
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit, MemorySnapshot
 from memagent.designs.base import MemoryDesign, Proposal
@@ -42,15 +42,16 @@ from memagent.tracing import (
 
 if TYPE_CHECKING:
     from memagent.events.networkx_view import FrozenEventGraph
+    from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext, Tool
 
 _AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
-    """The agent's two compiled LangGraph graphs.
+    """The agent's compiled LangGraph graphs.
 
-    Both need an `AgentContext`, which `AsyncAgent.context` gives.
+    All need an `AgentContext`, which `AsyncAgent.context` gives.
     """
 
     @property
@@ -61,11 +62,23 @@ class Graphs:
         return INGEST
 
     @property
+    def chat(self) -> Any:
+        """Load -> recall -> respond (<-> tools) -> deliver -> remember, for one message."""
+        from memagent.graphs.chat import CHAT
+
+        return CHAT
+
+    @property
     def answer(self) -> Any:
         """Retrieve -> answer (<-> tools) -> cite, for one question."""
         from memagent.graphs.answer import ANSWER
 
         return ANSWER
+
+
+def _new_thread() -> str:
+    """Return the id of a conversation that belongs to one agent of this process."""
+    return f"chat-{uuid4().hex[:12]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +95,10 @@ class AsyncAgent:
     """Whether LangSmith may trace the graphs."""
     capture_content: bool = False
     """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
+    checkpointer: Any = None
+    """A LangGraph checkpointer for conversations, if any."""
+    thread: str = field(default_factory=_new_thread)
+    """The conversation of messages that name no thread."""
     recipe: Recipe | None = None
     """The recipe of questions and searches that name none.
 
@@ -124,6 +141,9 @@ class AsyncAgent:
             clock=self.clock,
             tools=self.tools,
             sampling=self.sampling,
+            capture_content=self.capture_content,
+            has_model=not getattr(self.model, "absent", False),
+            remember=self.remember,
         )
 
     def with_model(self, model: ChatModel) -> AsyncAgent:
@@ -250,14 +270,36 @@ class AsyncAgent:
             return self, asked
         return replace(self, bank=await timetravel.as_of(self.bank, asked.as_of)), asked
 
-    async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory, then remember the exchange.
+    async def chat(self, message: str, **options: Unpack[ChatOptions]) -> Reply:
+        """Reply to a message of a conversation, then remember the exchange.
 
-        The answer's own words are stored but never read as new facts.
+        The message is stored before the model is asked. The reply's own words are
+        stored but never read as new facts. Raises `ModelError` when the model cannot
+        reply; one that cannot remember leaves a note in the reply, and `resume()`
+        continues.
         """
-        answer = await self.ask(text)
-        await self.remember(exchange_session(text, answer, at=self.clock(), speaker=speaker))
-        return answer
+        reply: Reply | None = None
+        async with aclosing(self.stream_chat(message, **options)) as deltas:
+            async for delta in deltas:
+                reply = delta.reply or reply
+        assert reply is not None
+        return reply
+
+    async def stream_chat(
+        self, message: str, **options: Unpack[ChatOptions]
+    ) -> AsyncGenerator[ReplyDelta]:
+        """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
+        from memagent.graphs.chat_run import chat_context, start_state, stream_chat
+
+        deltas = stream_chat(
+            start_state(message, options, thread=self.thread),
+            context=chat_context(self.context, options),
+            checkpointer=self.checkpointer,
+            tracing=self.tracing,
+        )
+        async with aclosing(deltas):
+            async for delta in deltas:
+                yield delta
 
     async def unfinished(self) -> list[Session]:
         """Return the stored sessions with chunks that were never remembered, oldest first.
@@ -304,20 +346,6 @@ def _describe_answer(span: Span, question: Question, answer: Answer) -> None:
                 **messages_content("gen_ai.output.messages", [replied]),
             }
         )
-
-
-def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:
-    """Return a question and its answer as a session of two turns, the second one recalled."""
-    session_id = content_id("ses", at.isoformat(), speaker, text)
-    said = Turn(id=f"{session_id}:1", speaker=speaker, text=text)
-    replied = Turn(
-        id=f"{session_id}:2",
-        speaker="assistant",
-        text=answer.text,
-        trust=Trust.ASSISTANT,
-        recalled=True,
-    )
-    return Session(id=session_id, at=at, turns=(said, replied))
 
 
 def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:

@@ -39,6 +39,8 @@ _EMBEDDER = "an embedder has id, dim and embed()"
 class NoModel:
     """A stand-in for a language model that is not configured; every call is refused."""
 
+    absent = True
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Raise `ConfigError`."""
         raise ConfigError(

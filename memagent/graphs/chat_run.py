@@ -3,13 +3,60 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, TypedDict, cast
 
 from memagent.core.answers import Reply, ReplyDelta
-from memagent.core.errors import ModelError
-from memagent.graphs.state import AgentContext, ChatState
+from memagent.core.errors import InputError, ModelError
+from memagent.graphs.state import AgentContext, ChatState, Tool
+from memagent.tracing import Span, operation_span, within
+
+_MOST_MEMORIES = 200
+
+
+class ChatOptions(TypedDict, total=False):
+    """Options of one message of a conversation."""
+
+    thread: str | None
+    """The conversation it belongs to; None for the agent's own."""
+    speaker: str
+    """Who writes; `user` unless said."""
+    system: str | None
+    """Replaces the system message of the shipped prompt."""
+    tools: Sequence[Tool] | None
+    """Tools of this message; None for the agent's own."""
+    k: int | None
+    """Most memories recalled."""
+    max_tool_rounds: int | None
+    """Most rounds of tool calls before a reply is demanded."""
+    remember: bool
+    """Whether the exchange is remembered; its turns are stored in any case."""
+
+
+def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
+    """Return a context with the tools and bounds that the options of a message name."""
+    tools, k, rounds = (options.get(name) for name in ("tools", "k", "max_tool_rounds"))
+    if k is not None and not 1 <= k <= _MOST_MEMORIES:
+        raise InputError(f"k is {k}; recall 1 to {_MOST_MEMORIES} memories")
+    return replace(
+        context,
+        tools=context.tools if tools is None else tuple(tools),
+        tool_rounds=context.tool_rounds if rounds is None else rounds,
+        chat=context.chat if k is None else replace(context.chat, memories=k),
+    )
+
+
+def start_state(message: str, options: ChatOptions, *, thread: str) -> ChatState:
+    """Return the state that a run of the graph begins with; `thread` is the default."""
+    return {
+        "message": message,
+        "thread": options.get("thread") or thread,
+        "speaker": options.get("speaker") or "user",
+        "system": options.get("system"),
+        "remember": options.get("remember", True),
+    }
 
 
 async def stream_chat(
@@ -29,9 +76,10 @@ async def stream_chat(
     if checkpointer is not None and await _stopped(graph, config, start):
         given = None
     reply: dict[str, Any] | None = None
+    span = _span(context)
     with tracing_context(enabled=tracing):
         steps = graph.astream(given, config, context=context, stream_mode=["custom", "updates"])
-        async with aclosing(cast("AsyncGenerator[tuple[str, Any]]", steps)) as stream:
+        async with aclosing(within(span, cast("AsyncGenerator[tuple[str, Any]]", steps))) as stream:
             async for mode, value in stream:
                 if mode == "custom":
                     yield ReplyDelta(text=value["text"])
@@ -41,6 +89,14 @@ async def stream_chat(
     if reply is None:
         raise ModelError("the chat graph ended without a reply")
     yield ReplyDelta(reply=Reply.model_validate(reply))
+
+
+def _span(context: AgentContext) -> Span:
+    span = operation_span("invoke_agent", capture=context.capture_content)
+    if span.recording:
+        span.rename("invoke_agent memagent")
+        span.put({"gen_ai.agent.name": "memagent", "memagent.design": context.design.name})
+    return span
 
 
 async def _stopped(graph: Any, config: dict[str, Any], start: ChatState) -> bool:

@@ -123,6 +123,8 @@ class AgentContext:
     client_tools: tuple[ToolSpec, ...] = ()
     """Tools that a chat may ask for and that its caller runs."""
     chat: ChatLimits = ChatLimits()
+    capture_content: bool = False
+    """Whether spans may tell texts."""
     has_model: bool = True
     """Whether a language model is configured."""
     deliver: Callable[[Reply], None] | None = None

@@ -63,9 +63,10 @@ async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: dat
     sessions = state.threads.get(thread, ())
     session = state.sessions[sessions[-1]] if sessions else None
     last = session.turns[-1] if session is not None else None
-    if session is not None and last is not None and last.trust is not Trust.ASSISTANT:
-        if (last.speaker, last.text) == (message.speaker, message.text):
-            return ThreadEnd(session, (last,))
+    unanswered = last is not None and last.trust is not Trust.ASSISTANT
+    same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
+    if session is not None and last is not None and unanswered and same:
+        return ThreadEnd(session, (last,))
     return await add_to_thread(log, thread, [message], at=at)
 
 
@@ -144,6 +145,22 @@ def match_history(state: BankState, history: Sequence[Spoken]) -> ThreadMatch:
             return ThreadMatch(thread, min(common, len(history) - 1), 0)
         known = max(known, min(common, len(history) - 1))
     raise AssertionError("unreachable")
+
+
+def continued(state: BankState, thread: str, history: Sequence[Spoken]) -> ThreadMatch:
+    """Return what a named thread holds of a history that a client sends.
+
+    A client may send all of it or its end only: the last stored turn that the history
+    repeats marks what is new. Without one, only the last message counts as new.
+    """
+    turns = thread_turns(state, thread)
+    if not turns:
+        return ThreadMatch(thread, 0, 0)
+    for end in range(len(history) - 1, 0, -1):
+        first = max(0, len(turns) - end)
+        if _common(turns[first:], history[end - (len(turns) - first) : end]) == len(turns) - first:
+            return ThreadMatch(thread, end, 0)
+    return ThreadMatch(thread, len(history) - 1, 0)
 
 
 def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime
 from functools import cache
@@ -199,15 +199,10 @@ class Agent:
         remember = options.get("remember", True)
         inline: ChatOptions = {**options, "remember": remember and not background}
         agent, thread = self._live()
-        deltas = agent.stream_chat(message, **inline)
-        try:
-            while (delta := thread.run(_next(deltas))) is not None:
-                if delta.reply is not None and remember and background:
-                    sessions = agent.bank.state.sessions
-                    self._remember_later(sessions[delta.reply.session_id])
-                yield delta
-        finally:
-            thread.run(deltas.aclose())
+        for delta in thread.iterate(agent.stream_chat(message, **inline)):
+            if delta.reply is not None and remember and background:
+                self._remember_later(agent.bank.state.sessions[delta.reply.session_id])
+            yield delta
 
     def flush(self) -> list[IngestReport]:
         """Wait until everything in the background is remembered, and return the reports.
@@ -354,10 +349,6 @@ class Agent:
         _INHERITED.append((self._store, self._agent, self._thread))
         self._store = self._agent = self._thread = None
         self._queue, self._guard, self._locked_out = _Queue(), threading.RLock(), False
-
-
-async def _next(deltas: AsyncGenerator[ReplyDelta]) -> ReplyDelta | None:
-    return await anext(deltas, None)
 
 
 async def _remember_after(

@@ -167,13 +167,12 @@ async def remember(state: ChatState, runtime: Runtime[AgentContext]) -> ChatStat
     reply = Reply.model_validate(state.get("reply"))
     if run is None or not state.get("remember", True) or reply.tool_calls:
         return {}
-    try:
-        await run(bank.state.sessions[reply.session_id])
-    except ModelError as failure:
-        note = f"stored, but not yet remembered: {failure}"
-        noted = reply.model_copy(update={"notes": (*reply.notes, note)})
-        return {"reply": noted.model_dump(mode="json")}
-    return {}
+    report = await run(bank.state.sessions[reply.session_id])
+    if not report.failed_chunks:
+        return {}
+    note = f"stored, but not yet remembered: {report.failed_chunks[0].failure}"
+    noted = reply.model_copy(update={"notes": (*reply.notes, note)})
+    return {"reply": noted.model_dump(mode="json")}
 
 
 # -- parts of the nodes ----------------------------------------------------------------

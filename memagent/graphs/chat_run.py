@@ -84,7 +84,8 @@ async def stream_chat(
                 if mode == "custom":
                     yield ReplyDelta(text=value["text"])
                     continue
-                for update in value.values():
+                updates = cast("dict[str, dict[str, Any] | None]", value)
+                for update in updates.values():
                     reply = (update or {}).get("reply") or reply
     if reply is None:
         raise ModelError("the chat graph ended without a reply")

@@ -95,7 +95,7 @@ async def test_the_extractor_sees_the_earlier_turns_of_the_thread_and_of_the_day
     model = FunctionModel(assistant)
     clock = Clock()
     agent = agent_of(model)
-    object.__setattr__(agent, "clock", clock)
+    agent = replace(agent, clock=clock)
     await agent.chat("I moved to Lisbon.")
     clock.now += timedelta(days=1)
     await agent.chat("It rains a lot there.")

@@ -217,6 +217,7 @@ class Agent:
             settings=self._settings,
             read_only=self._read_only,
             **self._open_args,
+            **self._chat,
         )
 
     @property

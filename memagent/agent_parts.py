@@ -89,10 +89,7 @@ class AgentParts:
     ) -> None:
         """Open the memory of a user at `path`, or take one that is open as `bank`.
 
-        Options are those of `Agent`; what is None comes from the settings. A
-        `checkpointer` is one of LangGraph's and keeps runs of `chat` that are cut off;
-        `thread` is the conversation of messages that name none, a new one for each
-        agent unless given. Raises
+        Options are those of `Agent`; what is None comes from the settings. Raises
         `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
         """
         defaults = settings or _default_settings()
@@ -107,7 +104,8 @@ class AgentParts:
             bank = store.bank(scope)
         elif path is not None or embedder is not None:
             raise ConfigError("a `bank` has its own path and embedder; give one or the other")
-        values: dict[str, object] = {
+        capture = defaults.capture_content if capture_content is None else capture_content
+        values = {
             "design": chosen,
             "model": chat or NoModel(),
             "bank": bank,
@@ -115,17 +113,14 @@ class AgentParts:
             "tools": tuple(tools),
             "sampling": defaults.sampling if sampling is None else sampling,
             "tracing": defaults.tracing if tracing is None else tracing,
-            "capture_content": (
-                defaults.capture_content if capture_content is None else capture_content
-            ),
+            "capture_content": capture,
             "recipe": recipe or defaults.recipe,
             "keep_unreadable": keep_unreadable,
             "checkpointer": checkpointer,
             "thread": thread or new_thread(),
             "_store": store,
         }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(values)
 
     async def aclose(self) -> None:
         """Release the memory that this agent opened; harmless when repeated."""

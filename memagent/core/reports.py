@@ -55,7 +55,7 @@ class IngestReport(Record):
 
 
 class AgentStatus(Record):
-    """What an agent works with, what it has stored, and what was not remembered."""
+    """The state of an agent: what it works with, what it stored, what waits."""
 
     user_id: Text
     design: Text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,6 @@ def asked(model: FunctionModel) -> tuple[Message, ...]:
 def agent_of(model: Any, **more: Any) -> AsyncAgent:
     clock = Clock()
     store = open_store(path=":memory:", clock=clock)
-    from dataclasses import replace
 
     return replace(store.agent(Scope(), model=model, design="add_only"), thread="t", **more)
 
@@ -274,7 +274,6 @@ async def _killed_and_continued(saver: Any) -> None:
     agent = agent_of(model, checkpointer=saver)
     await agent.chat("I moved to Lisbon.")
     stuck = Stuck(model)
-    from dataclasses import replace
 
     run = asyncio.ensure_future(replace(agent, model=stuck).chat("Does it rain there?"))
     await stuck.asked.wait()

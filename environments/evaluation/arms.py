@@ -371,7 +371,9 @@ def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryA
     if name == IDEAL and world is not None:
         model = world.oracle
     design = design_of(name, model=has_model, own=own)
-    base = context.store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    base = context.store.agent(
+        Scope(user_id=f"arm_{name}"), model=model, design=design, keep_unreadable=True
+    )
     if context.reader and world is not None and writes_notes(name, model=has_model, own=own):
         return world.reader(base)
     arm = played_as(name, model=has_model)

@@ -54,6 +54,29 @@ class IngestReport(Record):
         return tuple(chunk for chunk in self.chunks if chunk.failure)
 
 
+class AgentStatus(Record):
+    """The state of an agent: what it works with, what it stored, what waits."""
+
+    user_id: Text
+    design: Text
+    model: Text | None
+    """Name of the language model, or of its class; None without one."""
+    path: Text | None = None
+    """File or server of the memory; None where it is kept in the process."""
+    memories: int
+    """Active memories."""
+    sessions: int
+    """Stored sessions."""
+    unfinished: int
+    """Stored sessions of which a part is not remembered yet; `resume()` goes on."""
+    pending: int = 0
+    """Sessions that wait for the background."""
+    failed: int = 0
+    """Background writes that failed since the agent was opened."""
+    last_error: Text | None = None
+    """The last of these failures, in one line."""
+
+
 class GraphStats(Record):
     """Figures of an event graph.
 

@@ -113,8 +113,8 @@ class ErrorReader:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Fault:
     """The facts known about a vendor's exception."""
-    """What is known about a vendor's exception."""
 
     links: tuple[BaseException, ...]
     """The exception with its causes, the outermost first."""

@@ -282,8 +282,8 @@ def test_a_quotation_is_a_verbatim_part_of_its_turn() -> None:
         ("That is wonderful news. How did you do it?", "question"),
         ("That is wonderful news.", "comment"),
         ("You must be so proud of your sister!", "comment"),
-        ("Sounds like fun, Anna. Keep it up!", "comment"),
-        ("I'm sorry to hear that.", "comment"),
+        ("Sounds like a fine plan, Anna. Keep it up!", "comment"),
+        ("I'm sorry about the bicycle.", "comment"),
         ("Hey Ben! Good to see you.", "small talk"),
     ],
 )

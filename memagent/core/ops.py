@@ -159,6 +159,8 @@ class OpLimits(Record):
 
     max_ops: Annotated[int, Field(ge=1)] = 64
     """Ops taken from one batch; the rest are rejected."""
+    max_deletes: Annotated[int, Field(ge=0)] = 8
+    """Items that one chunk may delete; the rest are rejected."""
     max_text_chars: Annotated[int, Field(ge=1)] = 2_000
     allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset(
         {"ADD", "UPDATE", "DELETE", "NOOP"}

@@ -162,6 +162,7 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
         applied=commit.ops,
         rejected=commit.rejected,
         parse=tuple(status for part in parts for status in part.parse),
+        repairs=tuple(repair for part in parts for repair in part.repairs),
         responses=responses,
         commit_id=commit.id,
         usage=sum((response.usage for response in responses), spent),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memagent.core.exchange import ModelResponse, Usage
-from memagent.core.ops import ParseStatus, Rejected
+from memagent.core.ops import ParseStatus, Rejected, Repair
 from memagent.core.records import Fact, Id, Record, Text
 from memagent.core.snapshot import AppliedOp
 
@@ -21,6 +21,8 @@ class ChunkReport(Record):
     rejected: tuple[Rejected, ...] = ()
     parse: tuple[ParseStatus, ...] = ()
     """Parse status of each model call in order."""
+    repairs: tuple[Repair, ...] = ()
+    """What was mended to read the replies, call by call."""
     responses: tuple[ModelResponse, ...] = ()
     commit_id: Text | None = None
     usage: Usage = Usage()

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
+
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
 
 from memagent.core.answers import Answer, Hit, Question
 from memagent.core.exchange import Message, Role, Sampling, ToolSpec, Usage
@@ -72,6 +75,22 @@ class AgentContext:
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     tool_rounds: int = 4
     """Most rounds of tool calls before an answer is demanded."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
+        """Accept instances only: LangGraph's tools ask for a schema of every context."""
+        return core_schema.is_instance_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_: object) -> dict[str, Any]:
+        """Describe the context as an object that no JSON can make."""
+        return {
+            "title": cls.__name__,
+            "type": "object",
+            "properties": {},
+            "description": "Made in the process by AsyncAgent.context; answer_node(agent) and "
+            "ingest_node(agent) bring their own.",
+        }
 
     @cached_property
     def toolbox(self) -> Any:

@@ -68,7 +68,7 @@ class MemoryMiddleware(AgentMiddleware):
 def _with(request: Any, block: str) -> Any:
     """Return the request with a block at the end of its system message."""
     said = request.system_message.content_blocks if request.system_message is not None else ()
-    blocks = [*said, {"type": "text", "text": f"\n\n{block}" if said else block}]
+    blocks: Any = [*said, {"type": "text", "text": f"\n\n{block}" if said else block}]
     return request.override(system_message=SystemMessage(content_blocks=blocks))
 
 

@@ -120,7 +120,8 @@ def _build() -> Any:
     graph.add_conditional_edges("answer", _after_answer)
     graph.add_edge("tools", "answer")
     graph.add_edge("cite", END)
-    return graph.compile(name="memagent.answer")
+    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
+    return graph.compile(name="memagent.answer", checkpointer=False)
 
 
 ANSWER = _build()

@@ -137,7 +137,8 @@ def _build() -> Any:
         graph.add_node(node.__name__, node if node is validate else step(node))
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
         graph.add_edge(before, after)
-    return graph.compile(name="memagent.ingest")
+    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
+    return graph.compile(name="memagent.ingest", checkpointer=False)
 
 
 INGEST = _build()

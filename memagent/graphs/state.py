@@ -13,7 +13,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict, cast
+from typing import Any, cast
+
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
 
 from memagent.core.answers import Answer, Hit, Question, Reply
 from memagent.core.exchange import Message, Role, Sampling, ToolSpec, Usage
@@ -131,6 +134,22 @@ class AgentContext:
     """Told of a chat's reply right before it is journalled."""
     remember: Callable[[Session], Awaitable[IngestReport]] | None = None
     """Remembers a stored session; None leaves it to the caller."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
+        """Accept instances only: LangGraph's tools ask for a schema of every context."""
+        return core_schema.is_instance_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_: object) -> dict[str, Any]:
+        """Describe the context as an object that no JSON can make."""
+        return {
+            "title": cls.__name__,
+            "type": "object",
+            "properties": {},
+            "description": "Made in the process by AsyncAgent.context; answer_node(agent) and "
+            "ingest_node(agent) bring their own.",
+        }
 
     @cached_property
     def toolbox(self) -> Any:

@@ -1,10 +1,8 @@
 """The arms of an evaluation: the memories and baselines that are played side by side.
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
-turn as an item of its own and differs from the others only in which turns it shows the
-answerer; all turn arms have one and the same answerer, that of the answering design.
-Whatever chose a turn, its hit carries the cosine to the question that a search of the
-bank would give it, because answerers without a model decide by it.
+turn and differs from the others only in which turns it shows the answerer, each with
+its cosine to the question; all turn arms have the answerer of the answering design.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
@@ -19,9 +17,8 @@ bank would give it, because answerers without a model decide by it.
     oracle          the gold evidence, nothing else
 
 `LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
-model knows the generated world behind an episode. The surprise: without a model
-`compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and
-reports say so.
+model knows the generated world behind an episode. Without a model `compass_mem` and
+`add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
 turn as an item of its own and differs from the others only in which turns it shows the
 answerer; all turn arms have one and the same answerer, that of the answering design.
+Whatever chose a turn, its hit carries the cosine to the question that a search of the
+bank would give it, because answerers without a model decide by it.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
@@ -38,7 +40,7 @@ from environments.records import Episode
 from environments.rewards.metrics import token_count
 from memagent.async_agent import AsyncAgent
 from memagent.build import Store, build_design, build_embedder
-from memagent.core.answers import Answer, Hit, Query, Question
+from memagent.core.answers import Answer, Hit, Query, Question, Relevance
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Record, Scope, Session, SourceRef, Text, content_id
 from memagent.core.reports import IngestReport
@@ -215,8 +217,15 @@ class TurnAgent:
         if self.arm != "full_context":
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
+        index = await self.shelf.index(self.base)
+        cosines = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
         hits = [
-            Hit(id=item.id, score=1.0 / rank, item=item)
+            Hit(
+                id=item.id,
+                score=1.0 / rank,
+                item=item,
+                why=Relevance(arms={"dense": cosines[turn_id]}),
+            )
             for rank, turn_id in enumerate(chosen, start=1)
             if (item := items.get(item_id(turn_id))) is not None
         ]
@@ -371,7 +380,9 @@ def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryA
     if name == IDEAL and world is not None:
         model = world.oracle
     design = design_of(name, model=has_model, own=own)
-    base = context.store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    base = context.store.agent(
+        Scope(user_id=f"arm_{name}"), model=model, design=design, keep_unreadable=True
+    )
     if context.reader and world is not None and writes_notes(name, model=has_model, own=own):
         return world.reader(base)
     arm = played_as(name, model=has_model)

@@ -41,7 +41,7 @@ def chat(options: Options) -> int:
         settings=settings,
     )
     with agent:
-        _tell_unfinished(agent.resume())
+        _tell_unfinished(agent.resume(on_error="keep"))
         if sys.stdin.isatty():
             tell(f"memory of {options.user_id!r}, design {agent.design.name}; {COMMANDS}")
         for message in _messages(options):
@@ -51,7 +51,7 @@ def chat(options: Options) -> int:
                 _answer(agent, options, message)
             except MemAgentError as exc:
                 failed(options, exc)
-        _tell_unfinished(agent.flush())
+        _tell_unfinished(agent.flush(on_error="keep"))
     return 0
 
 
@@ -70,7 +70,7 @@ def _messages(options: Options) -> Iterator[str]:
 
 
 def _answer(agent: memagent.Agent, options: Options, message: str) -> None:
-    _tell_unfinished(agent.flush())  # so that the answer uses the last message too
+    _tell_unfinished(agent.flush(on_error="keep"))  # so that the answer uses the last message too
     if not message.startswith("/"):
         answer = agent.chat(message)
         emit(

@@ -222,6 +222,9 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
             speakers = ", ".join(session.speakers)
             text = f"{len(session.turns)} turns of {speakers}, {day(session.at)}"
             return "session", session.id, text
+        case "turns":
+            speakers = ", ".join(dict.fromkeys(turn.speaker for turn in entry.turns))
+            return "turns", entry.session_id, f"{len(entry.turns)} more turns of {speakers}"
         case "commit":
             return entry.id, _author(entry.source), Text("\n").join(_commit_lines(entry))
         case "graph":

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memagent.core.exchange import Usage
+from memagent.core.exchange import ToolCall, Usage
 from memagent.core.recipes import RecipeField
 from memagent.core.records import (
     Event,
@@ -206,3 +206,26 @@ class Answer(Record):
     def abstained(self) -> bool:
         """Whether no answer was given."""
         return self.verdict is Verdict.ABSTAINED
+
+
+class Reply(Answer):
+    """The agent's words in a conversation, with what memory lent to them.
+
+    The verdict tells about citations: a reply that rests on no memory is `unsupported`,
+    which is no fault in a conversation.
+    """
+
+    thread: Id
+    session_id: Id
+    """The session of the thread's day."""
+    turn_ids: tuple[Id, ...] = ()
+    """Ids of the message's turn and of the reply's."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the caller runs itself; the reply is not finished then."""
+
+
+class ReplyDelta(Record):
+    """A piece of a streamed reply; the last one carries the whole `Reply`."""
+
+    text: Text = ""
+    reply: Reply | None = None

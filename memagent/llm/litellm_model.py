@@ -27,7 +27,13 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from memagent.core.errors import ConfigError, MissingExtra, ModelError, ModelUnavailable
+from memagent.core.errors import (
+    ConfigError,
+    MissingExtra,
+    ModelError,
+    ModelUnavailable,
+    ReplyWithheld,
+)
 from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
 from memagent.core.records import content_id
 from memagent.llm.chat_format import (
@@ -40,7 +46,7 @@ from memagent.llm.chat_format import (
     finish_reason,
     request_body,
 )
-from memagent.llm.litellm_errors import ErrorReader
+from memagent.llm.litellm_errors import WITHHELD, ErrorReader
 from memagent.llm.wrappers import aclose_stream
 
 _OWN_KEYS = frozenset(
@@ -261,9 +267,14 @@ class LiteLLMModel:
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(choice, dict) or not isinstance(message, dict):
-            raise ModelUnavailable(f"{self._model}: the provider answered without a message")
+            raise ModelUnavailable(
+                f"{self._model}: the server's reply holds no message; check that base_url is "
+                "an OpenAI-compatible endpoint (most end in /v1)"
+            )
         calls = find_tool_calls(message)
         text = find_text(message)
+        if choice.get("finish_reason") == "content_filter" and not (text.strip() or calls):
+            raise ReplyWithheld(f"{self._model}: {WITHHELD}")
         return ModelResponse(
             id=f"res_{uuid4().hex}",
             text=text,

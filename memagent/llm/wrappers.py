@@ -109,7 +109,8 @@ class RetryingModel(ModelWrapper):
     """Tries again after retryable `ModelError`s and raises the last one in the end.
 
     Waits grow exponentially with jitter; a provider's `retry_after` lengthens them. No
-    attempt begins later than `deadline_s` seconds after the first began. A stream is
+    attempt begins later than `deadline_s` seconds after the first began, or than the
+    error's own `patience_s`: a server that is not there is given up soon. A stream is
     tried again only before its first piece. `sleep` is for tests.
     """
 
@@ -176,9 +177,11 @@ class RetryingModel(ModelWrapper):
 
     def _give_up(self, state: RetryCallState) -> bool:
         spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
+        failure = state.outcome.exception() if state.outcome is not None else None
+        patience_s = failure.patience_s if isinstance(failure, ModelError) else None
+        deadline_s = self._deadline_s if patience_s is None else min(patience_s, self._deadline_s)
         return (
-            stop_after_attempt(self._attempts)(state)
-            or spent_s + state.upcoming_sleep > self._deadline_s
+            stop_after_attempt(self._attempts)(state) or spent_s + state.upcoming_sleep > deadline_s
         )
 
 

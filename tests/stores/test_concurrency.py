@@ -546,8 +546,7 @@ class Gate:
 def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> None:
     gate = Gate()
     with open_agent(tmp_path / "m.db", model=gate.model, design="add_only") as agent:
-        answer = agent.chat("I adopted a cat named Miso")
-        assert answer.abstained
+        agent.chat("I adopted a cat named Miso")
         assert agent.memory.get_all() == []
         assert [session.turns[0].text for session in agent.memory.sessions()] == [
             "I adopted a cat named Miso"

@@ -81,7 +81,10 @@ class TrainingTask:
             )
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
-            Scope(user_id="train"), model=_SilentModel(), design=settings.agent.design
+            Scope(user_id="train"),
+            model=_SilentModel(),
+            design=settings.agent.design,
+            keep_unreadable=True,
         )
         return cls(settings=settings, env=env, agent=agent, sessions=sessions)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache, partial
@@ -38,6 +39,7 @@ POLICY: Final = (
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 NAVIGATION: Final = (
+    ("ask", "/ui/ask", "Ask"),
     ("overview", "/ui", "Overview"),
     ("memories", "/ui/memories", "Memories"),
     ("graph", "/ui/graph", "Event graph"),
@@ -102,6 +104,7 @@ def page(
             csrf=viewer.csrf if viewer is not None else "",
             link=partial(link, viewer),
             memory_link=partial(memory_link, viewer),
+            first_memory_command=first_memory_command,
             note=json.loads(note) if note is not None else None,
             version=memagent.__version__,
             **values,
@@ -157,6 +160,19 @@ def memory_link(viewer: Viewer | None, memory_id: str, **query: Any) -> str:
     if not memory_id.strip("."):
         return link(viewer, "/ui/memory", id=memory_id, **query)
     return link(viewer, "/ui/memories/" + quote(memory_id, safe=""), **query)
+
+
+def first_memory_command(viewer: Viewer) -> str:
+    """Return the shell command that adds a memory to the one shown."""
+    path = link(viewer, "/v1/memories")
+    lines = [
+        f"curl -X POST {shlex.quote(str(viewer.request.base_url).rstrip('/') + path)}",
+        "-H 'Content-Type: application/json'",
+        """-d '{"text": "Ana moved to Lisbon in March 2024"}'""",
+    ]
+    if not viewer.local:
+        lines.insert(1, '-H "Authorization: Bearer $MEMAGENT_API_KEY"')
+    return " \\\n  ".join(lines)
 
 
 def steps(start: int, count: int, total: int) -> tuple[int | None, int | None]:

@@ -551,7 +551,7 @@ async def test_a_failing_model_is_an_error_of_the_world_and_nothing_is_written()
     async def run() -> tuple[str | None, int]:
         model = ScriptedModel({Role.EXTRACTOR: [EXTRACTED], Role.MANAGER: [RuntimeError("down")]})
         agent = AsyncAgent(design=MEMORY_R2, model=model, bank=MemoryBank(embedder=HashEmbedder()))
-        report = await agent.remember(SESSION)
+        report = await agent.remember(SESSION, on_error="keep")
         return report.chunks[0].failure, len(agent.bank.state.items)
 
     failure, items = await run()

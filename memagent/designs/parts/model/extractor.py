@@ -16,7 +16,7 @@ from typing import Final
 
 from memagent.core.exchange import JsonSchema, Role
 from memagent.core.ops import Rejected, RejectReason
-from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn, lowest_trust
+from memagent.core.records import Chunk, Fact, TimeSpan, Trust, Turn, lowest_trust
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.asking import (
     TEXT,
@@ -29,6 +29,7 @@ from memagent.designs.parts.asking import (
 )
 from memagent.designs.parts.lines import date_text, turn_line
 from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
+from memagent.memory.threads import thread_turns
 from memagent.replies.facts import FactDraft, parse_facts
 from memagent.state.fold import folded
 from memagent.timex.resolve import find_times, resolve_time
@@ -63,7 +64,7 @@ class ModelExtractor(OnePrompt):
 
         Entries that name no turn of the chunk are rejected.
         """
-        earlier = _turns_before(chunk, ctx.session, self.context_turns)
+        earlier = _turns_before(chunk, ctx, self.context_turns)
         values = {
             "date": date_text(chunk.at),
             "speakers": ", ".join(dict.fromkeys(quoted(turn.speaker) for turn in chunk.turns)),
@@ -143,8 +144,11 @@ def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
     return next(iter(spans.values())) if len(spans) == 1 else None
 
 
-def _turns_before(chunk: Chunk, session: Session | None, count: int) -> list[Turn]:
+def _turns_before(chunk: Chunk, ctx: SlotContext, count: int) -> list[Turn]:
+    """Return the last turns before a chunk, of earlier days of its thread too."""
+    session = ctx.session
     if session is None or not count:
         return []
-    before = takewhile(lambda turn: turn.id != chunk.turns[0].id, session.turns)
+    turns = thread_turns(ctx.bank.state, session.thread) if session.thread else session.turns
+    before = takewhile(lambda turn: turn.id != chunk.turns[0].id, turns)
     return [turn for turn in before if turn.trust.rank <= Trust.ASSISTANT.rank][-count:]

@@ -39,6 +39,8 @@ _EMBEDDER = "an embedder has id, dim and embed()"
 class NoModel:
     """A stand-in for a language model that is not configured; every call is refused."""
 
+    absent = True
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Raise `ConfigError`."""
         raise ConfigError(
@@ -85,18 +87,35 @@ def _checked(value: object, protocol: type[T], what: str, rule: str) -> T:
     return value
 
 
-def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> ChatModel | None:
+def build_model(
+    choice: ChatModel | str | None,
+    settings: AgentSettings,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> ChatModel | None:
     """Build the chat model of an agent, with retries, budget and a model for each role.
 
-    Returns None when nothing is configured.
+    `base_url` and `api_key` win over the settings. Returns None when nothing is
+    configured. Raises `ConfigError` for a `base_url` or `api_key` without a name.
     """
+    given = {"api_base": base_url, "api_key": api_key}
+    given = {name: value for name, value in given.items() if value is not None}
     if choice is not None and not isinstance(choice, str):
+        if given:
+            raise ConfigError(
+                "base_url and api_key belong to a model given by name, such as "
+                "model='openai/my-model'; this model is an object and has its own"
+            )
         return choice
     base = settings.model
-    if choice is not None and base is not None:
+    if choice is not None:
+        base = ModelSettings(model=choice) if base is None else base
         base = base.model_copy(update={"model": choice})
-    elif choice is not None:
-        base = ModelSettings(model=choice)
+    if base is not None:
+        base = base.model_copy(update=given)
+    elif given:
+        raise ConfigError("base_url and api_key need a model: add model='openai/<its name>'")
     if base is None:
         if settings.roles:
             raise ConfigError(

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from doc_pages import Outcome, blocks_of, comparable, played
 from docs_model import docs_model
+from first_tasks import results
 from places import ROOT
 from typer.main import get_command
 
@@ -22,6 +23,7 @@ from memagent.cli.app import app
 from memagent.testing import ScriptedServer
 from train.run.command import app as train_app
 
+TEN_MINUTES_S = 600
 SHELL = re.compile(r"^```(?:sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PAGES = [
@@ -50,6 +52,13 @@ def test_a_page_shows_what_its_code_prints(name: str, outcomes: dict[str, Outcom
             f"{name}:{block.line}: read it, then PYTHONPATH=tests/kits python "
             f"tests/kits/doc_pages.py {name}"
         )
+
+
+def test_twelve_first_tasks_end_as_the_pages_say(outcomes: dict[str, Outcome]) -> None:
+    ended = list(results(outcomes))
+    assert len(ended) == 12
+    assert [result.task.aim for result in ended if not result.as_shown] == []
+    assert sum(result.seconds for result in ended) < TEN_MINUTES_S
 
 
 def test_commands_in_shell_blocks_exist() -> None:

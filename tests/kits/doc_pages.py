@@ -33,11 +33,13 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 TITLED = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 VARYING = {
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UUID",
     r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT[\d:.]+\+00:00": "NOW",
     r"\b(mem|ses|evt|th|thr|thread|job)_[0-9a-f]{8,}": r"\1_ID",
-    r"\b\d+ [A-Z][a-z]+ 2026, \d\d:\d\d": "TODAY",
+    r"\b\d+ (?:(?:November|December) 2026|[A-Z][a-z]+ 20(?:2[7-9]|[3-9]\d))": "TODAY",
+    r"\b20(?:26-1[12]|2[7-9]-\d\d|[3-9]\d-\d\d)-\d\d(?: \d\d:\d\d)?": "TODAY",
     r"\d+\.\d+ (?:ms|s)\b|[\d.,]+ turns/s": "TIME",
     r"process \d+": "process",
 }
@@ -52,13 +54,19 @@ class Block:
     code: str
     output: str
     line: int
+    heading: str
+    """The heading of its section."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the blocks of a page printed, as far as they ran; `fault` is a traceback or ""."""
+    """What the blocks of a page printed and how long they took, as far as they ran.
+
+    `fault` is a traceback or "".
+    """
 
     outputs: list[str]
+    seconds: list[float]
     fault: str
 
 
@@ -70,6 +78,7 @@ def blocks_of(page: str) -> list[Block]:
             code=match["code"],
             output=match["code"] if match["language"] == "console" else match["output"] or "",
             line=page.count("\n", 0, match.start()) + 2,
+            heading=HEADING.findall("\n## \n" + page[: match.start()])[-1],
         )
         for match in BLOCK.finditer(page)
         if not match["mark"].strip()

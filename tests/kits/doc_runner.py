@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import sys
+import time
 import traceback
 
 PROMPT = "$ "
@@ -42,18 +43,24 @@ def console(code: str) -> str:
     return "\n".join(parts)
 
 
-def page(folder: str, blocks: list[tuple[str, str, int]]) -> tuple[list[str], str]:
-    """Run the blocks of a page in its folder; return their outputs and the fault, if any."""
+def page(folder: str, blocks: list[tuple[str, str, int]]) -> tuple[list[str], list[float], str]:
+    """Run the blocks of a page in its folder.
+
+    Returns their outputs, their seconds, and the fault, if any.
+    """
     os.chdir(folder)
     os.environ["XDG_DATA_HOME"] = f"{folder}/home"
     names: dict[str, object] = {"__name__": "__main__"}
     outputs: list[str] = []
+    seconds: list[float] = []
     for language, code, line in blocks:
+        began = time.perf_counter()
         try:
             outputs.append(python(code, line, names) if language == "python" else console(code))
         except Exception:
-            return outputs, f"block of line {line}\n{traceback.format_exc()}"
-    return outputs, ""
+            return outputs, seconds, f"block of line {line}\n{traceback.format_exc()}"
+        seconds.append(time.perf_counter() - began)
+    return outputs, seconds, ""
 
 
 def main() -> None:

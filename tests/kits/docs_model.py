@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from memagent.core.exchange import ToolCall
 from memagent.testing import Reply
 
 
@@ -49,8 +50,9 @@ class Line(NamedTuple):
 NOTES = (
     Note("I work as a nurse", "Mira lives in Bern and works as a nurse", "Mira"),
     Note("allergic to peanuts", "Mira's daughter Lena is allergic to peanuts", "Lena"),
+    Note("starts school", "Lena starts school in August 2026", "Lena", "August 2026", "plan"),
     Note("moved to Basel", "Mira moved from Bern to Basel", "Mira", "14 March 2026", "event"),
-    Note("My order 4711", "Order 4711 of Jonas arrived with a cracked screen", "Jonas"),
+    Note("cracked screen", "Order 4711 of Jonas arrived with a cracked screen", "Jonas"),
     Note("I prefer e-mail", "Jonas prefers e-mail to calls", "Jonas", None, "preference"),
     Note("Rex is allergic to chicken", "Ana's dog Rex is allergic to chicken", "Rex"),
 )
@@ -66,58 +68,82 @@ ANSWERS = (
     Line("allergic", "peanuts", "Lena is allergic to peanuts"),
 )
 REPLIES = (
-    Line("I'm Mira", "Welcome, Mira. I will keep that in mind."),
-    Line("What should I not bake", "No peanuts: Lena is allergic to them.", "Lena is allergic"),
-    Line("moved to Basel", "Congratulations on the move to Basel!"),
-    Line("Where do I live", "You live in Basel now; you moved there on 14 March.", "Basel"),
-    Line("nurse there", "Basel has several hospitals that look for nurses.", "Basel"),
-    Line("My order 4711", "I am sorry about the screen. A replacement is on its way."),
-    Line("I prefer e-mail", "Noted: e-mail it is."),
-    Line("what was wrong", "Your order 4711 came with a cracked screen.", "cracked screen"),
-    Line("Rex is allergic", "I will remember that for Rex."),
+    Line("Where do I live", "You live in Basel now.", "moved to Basel on 14 March 2026"),
+    Line("not bake", "No peanuts: Lena is allergic to them.", "Lena is allergic to peanuts"),
+    Line("vet says", "I will remember that for Rex."),
     Line("feed Rex", "Anything without chicken: Rex is allergic to it.", "allergic to chicken"),
+    Line("Forget the dog", "Done."),
+    Line("My order 4711", "I am sorry about the screen. A replacement is on its way."),
+    Line("I prefer e-mail", "E-mail it is."),
+    Line(
+        "What was wrong with my order", "Order 4711 came with a cracked screen.", "cracked screen"
+    ),
 )
+BASEL = json.dumps({"city": "Basel"})
+SAMPLE = re.compile(r"^Speakers: .*\bLeonor\b", re.MULTILINE)
+"""The sample conversation: each of its turns of `LONG_TURN` words or more is one fact."""
+LONG_TURN = 8
 UNKNOWN = "I don't know that."
 
 
-def docs_model(body: Mapping[str, JsonValue], _index: int) -> Reply:
+def docs_model(body: Mapping[str, JsonValue], index: int) -> Reply:
     """Answer a request of `ScriptedServer` by the part that its prompt asks for."""
     messages = _messages(body)
-    system, last = messages[0], messages[-1]
+    system, last = messages[0].text, messages[-1].text
+    calls: tuple[ToolCall, ...] = ()
     if system.startswith("You keep the notes"):
         text = _notes(last)
     elif system.startswith("You manage a memory"):
         text = _ops(last)
     elif system.startswith("You answer questions from a memory"):
         text = _answer(last)
+    elif messages[-1].role == "tool":
+        text = f"Take an umbrella: {last}."
+    elif body.get("tools") and "umbrella" in last:
+        text, calls = "", (ToolCall(id=f"call_{index}", name="forecast", arguments=BASEL),)
     else:
-        text = _reply(messages)
+        text = _reply([message.text for message in messages])
     return Reply(
         text=text,
-        prompt_tokens=sum(-(-len(message) // 4) for message in messages),
+        tool_calls=calls,
+        prompt_tokens=sum(-(-len(message.text) // 4) for message in messages),
         completion_tokens=-(-len(text) // 4),
     )
 
 
-def _messages(body: Mapping[str, JsonValue]) -> list[str]:
+class Said(NamedTuple):
+    """A message of a request."""
+
+    role: str
+    text: str
+
+
+def _messages(body: Mapping[str, JsonValue]) -> list[Said]:
     listed = body.get("messages")
     assert isinstance(listed, list)
     return [
-        str(message.get("content") or "") for message in listed if isinstance(message, dict)
-    ] or [""]
+        Said(str(message.get("role")), str(message.get("content") or ""))
+        for message in listed
+        if isinstance(message, dict)
+    ]
 
 
 def _notes(prompt: str) -> str:
     turns = re.findall(
         r"^\[([^\]]+)\] [^:]+: (.*)$", prompt.split("Turns to take notes of:")[1], re.M
     )
-    facts = [
+    facts: list[dict[str, str | None]] = [
         {"text": note.text, "subject": note.subject, "source": turn_id, "when": note.when}
         | {"kind": note.kind}
         for turn_id, said in turns
         for note in NOTES
         if note.words in said
     ]
+    for turn_id, said in turns if SAMPLE.search(prompt) else ():
+        words = said.split()
+        if len(words) >= LONG_TURN:
+            text = " ".join(words[:20])
+            facts.append({"text": text, "source": turn_id, "when": None, "kind": "fact"})
     return json.dumps({"facts": facts})
 
 
@@ -148,8 +174,10 @@ def _answer(prompt: str) -> str:
 
 
 def _reply(messages: list[str]) -> str:
+    said = messages[-1].rpartition("</memories>")[2]
     shown = "\n".join(messages)
     for line in REPLIES:
-        if line.words in messages[-1] and line.evidence in shown:
-            return line.text
+        if line.words in said and line.evidence in shown:
+            marks = re.findall(rf"^\[(mem_\w+)\].*{re.escape(line.evidence)}", shown, re.M)
+            return f"{line.text} [{marks[0]}]" if line.evidence and marks else line.text
     return UNKNOWN

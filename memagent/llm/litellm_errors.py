@@ -195,7 +195,7 @@ def _refused(fault: _Fault) -> _Line | None:
         )
     if _NO_KEY.search(text):
         name = variable[0] if variable else f"{fault.model.partition('/')[0].upper()}_API_KEY"
-        return ModelAuthError, f"no API key is set; set {name}, or pass api_key="
+        return ModelAuthError, f"no API key is set; set {name}, or pass api_key"
     if status in (401, 403):
         return ModelAuthError, (
             f"the provider refused the API key ({fault.detail}); "
@@ -204,12 +204,12 @@ def _refused(fault: _Fault) -> _Line | None:
     if _NO_PROVIDER.search(text):
         return ModelNotFound, (
             "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
-            "'ollama_chat/qwen3', or 'openai/NAME' with base_url="
+            "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
         )
     if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text)):
         return ModelNotFound, (
             f"the server has no such model ({fault.detail}); check the name (Ollama: run "
-            "`ollama pull NAME`), and that base_url ends as the server's documentation says"
+            "'ollama pull NAME'), and that base_url ends as the server's documentation says"
         )
     if status == 400 and (_FILTERED.search(text) or "ContentPolicyViolationError" in fault.names):
         return ReplyWithheld, WITHHELD

@@ -5,13 +5,13 @@ turn and differs from the others only in which turns it shows the answerer, each
 its cosine to the question; all turn arms have the answerer of the answering design.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
-    rag             cosine over turns without their dates: plain retrieval-augmented generation
+    rag             cosine over turns without their dates
     bm25            BM25 over turns
     bm25_window     BM25 over a turn with its neighbours
     dense           cosine over turns with their dates
     rrf             bm25 and dense, fused by rank
     four_way        bm25 and dense, each over turns and windows, fused by rank
-    five_way        bm25 over windows, two embedders each over turns and windows, fused by rank
+    five_way        bm25 over windows, two embedders each over turns and windows
     full_context    all turns within a budget, newest first
     empty           nothing is remembered
     oracle          the gold evidence, nothing else
@@ -50,10 +50,7 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """The things that the turn arms of one episode share.
-
-    They are an index for each run of sessions, the gold evidence and the embedders.
-    """
+    """The indexes, gold evidence and embedders that the turn arms of one episode share."""
 
     embedder: Embedder
     second: Embedder | None

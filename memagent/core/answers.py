@@ -202,6 +202,13 @@ class Answer(Record):
     response_ids: tuple[str, ...] = ()
     question: Question | None = None
 
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        name, count = type(self).__name__, len(self.citations)
+        return f"{name}({self.text!r}, verdict={self.verdict.value!r}, citations={count})"
+
     @property
     def abstained(self) -> bool:
         """Whether no answer was given."""

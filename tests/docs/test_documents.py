@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from typer.main import get_command
 
 from environments.evaluate import app as eval_app
 from memagent.cli.app import app
+from memagent.config import load_settings
 from memagent.testing import ScriptedServer
 from train.run.command import app as train_app
 
 TEN_MINUTES_S = 600
+TOML = re.compile(r"^```toml[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```(?:sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PAGES = [
@@ -59,6 +62,28 @@ def test_twelve_first_tasks_end_as_the_pages_say(outcomes: dict[str, Outcome]) -
     assert len(ended) == 12
     assert [result.task.aim for result in ended if not result.as_shown] == []
     assert sum(result.seconds for result in ended) < TEN_MINUTES_S
+
+
+def test_only_code_that_needs_a_trained_model_or_a_part_of_yours_does_not_run() -> None:
+    marked = [
+        page.name
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        for _ in re.findall(r"^```python notest$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert marked == ["extending.md", "training.md"]
+
+
+def test_settings_on_the_pages_are_read(tmp_path: Path) -> None:
+    read = 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for text in TOML.findall(page.read_text(encoding="utf-8")):
+            tomllib.loads(text)
+            if page.name in {"quickstart.md", "retrieval.md", "scaling.md"}:
+                settings = tmp_path / f"{read}.toml"
+                settings.write_text(text, encoding="utf-8")
+                load_settings(settings)
+                read += 1
+    assert read >= 4
 
 
 def test_commands_in_shell_blocks_exist() -> None:

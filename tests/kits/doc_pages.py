@@ -41,6 +41,7 @@ VARYING = {
     r"\b\d+ (?:(?:November|December) 2026|[A-Z][a-z]+ 20(?:2[7-9]|[3-9]\d))": "TODAY",
     r"\b20(?:26-1[12]|2[7-9]-\d\d|[3-9]\d-\d\d)-\d\d(?: \d\d:\d\d)?": "TODAY",
     r"\d+\.\d+ (?:ms|s)\b|[\d.,]+ turns/s": "TIME",
+    r"\bchat-[0-9a-f]{12}": "THREAD",
     r"process \d+": "process",
 }
 RUNNER = Path(__file__).with_name("doc_runner.py")
@@ -140,17 +141,20 @@ def comparable(output: str) -> list[str]:
 
 
 def renewed(page: str, outcome: Outcome) -> str:
-    """Return the page with what its blocks printed."""
+    """Return the page with what its blocks printed, where that differs in substance."""
     outputs = iter(outcome.outputs)
 
     def block(match: re.Match[str]) -> str:
         if match["mark"].strip():
             return match[0]
-        output = next(outputs)
+        output, shown = next(outputs), match["output"] or ""
+        shown = match["code"] if match["language"] == "console" else shown
+        if comparable(output) == comparable(shown):
+            return match[0]
         if match["language"] == "console":
             return f"```console\n{output}```\n"
-        shown = f"\n```text\n{output}```\n" if output else ""
-        return f"```python\n{match['code']}```\n{shown}"
+        fence = f"\n```text\n{output}```\n" if output else ""
+        return f"```python\n{match['code']}```\n{fence}"
 
     return BLOCK.sub(block, page)
 

@@ -65,10 +65,12 @@ REWRITES = (
 )
 ANSWERS = (
     Line("Where does Mira live", "Basel", "moved to Basel on 14 March 2026"),
+    Line("Where does Mira live", "Bern", "lives in Bern"),
     Line("allergic", "peanuts", "Lena is allergic to peanuts"),
 )
 REPLIES = (
     Line("Where do I live", "You live in Basel now.", "moved to Basel on 14 March 2026"),
+    Line("work as", "You are a nurse.", "works as a nurse"),
     Line("not bake", "No peanuts: Lena is allergic to them.", "Lena is allergic to peanuts"),
     Line("vet says", "I will remember that for Rex."),
     Line("feed Rex", "Anything without chicken: Rex is allergic to it.", "allergic to chicken"),

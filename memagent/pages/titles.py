@@ -11,8 +11,8 @@ _FEWEST_WORDS: Final = 4
 _SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+")
 _SPEAKER: Final = re.compile(r"([^\s:][^:\n]{0,39}): (?=\S)")
 _OPENERS: Final = frozenset(
-    "absolutely aww bye congrats congratulations glad good great haha hello hey hi hope lol nice ok "
-    "okay sorry sure thank thanks that's totally woohoo wow yeah yep yes you're".split()
+    "absolutely aww bye congrats congratulations glad good great haha hello hey hi hope lol nice "
+    "ok okay sorry sure thank thanks that's totally woohoo wow yeah yep yes you're".split()
 )
 """First words of sentences that greet, thank or approve."""
 

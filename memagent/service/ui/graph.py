@@ -28,7 +28,7 @@ from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
 from memagent.pages.titles import title_of
 from memagent.service.routes.graph import neighbourhood
 from memagent.service.ui.explaining import quotations
-from memagent.service.ui.frame import page, page_router, steps
+from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState, folded
 
@@ -131,6 +131,12 @@ async def listing(
         kinds=[names for of, names in _KINDS.items() if counts[of]],
         kind=kind,
         q=q,
+        same=constants(
+            {
+                "kind": [node.kind.value for node, _ in hits[start : start + _PAGE]],
+                "edges": [degree for _, degree in hits[start : start + _PAGE]],
+            }
+        ),
         total=len(hits),
         steps=steps(start, _PAGE, len(hits)),
     )

@@ -31,6 +31,9 @@ from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.design_kit import small_conversation
 
 
+NEWS = {"1": "she moved to Lisbon", "2": "Rex is allergic", "3": "she lives in Porto"}
+
+
 def reply(request: ModelRequest) -> str:
     """A manager that keeps the first turn of every chunk and an answerer that cites the
     first item it is shown.
@@ -41,7 +44,7 @@ def reply(request: ModelRequest) -> str:
             {
                 "facts": [
                     {
-                        "text": f"Ana's news number {number}",
+                        "text": f"Ana's news number {number}: {NEWS[number]}",
                         "subject": "Ana",
                         "speaker": "Ana",
                         "source": f"D{number}:1",

@@ -45,6 +45,8 @@ class CreditPlan:
     local_weight: float = 1.0
     estimator: Estimator = group_zscore
     balance: Balance = "rows"
+    flat_tolerance: float = 0.0
+    """Largest difference of the rewards of a group that counts as none."""
     anchor_in_group: bool = True
     """Whether the anchor's own run is a member of its local group."""
     roles: frozenset[Role] = MANAGER_ROLES

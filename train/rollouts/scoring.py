@@ -59,14 +59,18 @@ async def refilled(
 
     `run` runs some of the spare ones; as many are run at a time as are missing.
     """
-    roles = grading.plan.roles
+    plan = grading.plan
     comparisons = list(planned)
-    missing = sum(not comparison.teaches(roles) for comparison in planned)
+
+    def teaching(some: Sequence[Comparison]) -> int:
+        return sum(each.teaches(plan.roles, tolerance=plan.flat_tolerance) for each in some)
+
+    missing = len(planned) - teaching(planned)
     while missing and spare:
         chosen, spare = spare[:missing], spare[missing:]
         fresh = [replace(comparison, refill=True) for comparison in await run(chosen)]
         comparisons += fresh
-        missing -= sum(comparison.teaches(roles) for comparison in fresh)
+        missing -= teaching(fresh)
     return comparisons
 
 

@@ -77,6 +77,7 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
         local_weight=args.local_weight,
         estimator=cast(Estimator, load("techniques", args.estimator)),
         balance=cast(Any, args.balance),
+        flat_tolerance=args.flat_tolerance,
         anchor_in_group=args.anchor_in_group,
         roles=args.trained_roles,
         answer_members=args.answer_members,

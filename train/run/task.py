@@ -23,6 +23,7 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.records import Scope
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
+from train.ranks import joined, shared
 from train.rollouts.collect import EpisodeModel, policy_only
 from train.run.config import ROLE_SETS
 from train.run.evaluation import Evaluation, evaluate_policy
@@ -124,9 +125,13 @@ class TrainingTask:
         return oracle_listens
 
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
-        """Play the episodes of a split with the policy, helped and judged as the settings say."""
-        episodes = self.episodes(split, count, skip=skip)
-        return run_sync(
+        """Play the episodes of a split with the policy, helped and judged as the settings say.
+
+        Processes that train together play a share each and all get the whole.
+        """
+        every = self.episodes(split, count, skip=skip)
+        episodes = shared(every)
+        played = run_sync(
             evaluate_policy(
                 policy,
                 self.agent,
@@ -136,6 +141,7 @@ class TrainingTask:
                 episode_model=self.episode_model(split=split),
             )
         )
+        return Evaluation(episodes=tuple(joined(played.episodes, count=len(every))))
 
     def _truth(self, env: Synthetic, episode: Episode) -> Truth:
         if episode.id not in self.truths:

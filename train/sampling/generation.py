@@ -337,13 +337,20 @@ def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def using_adapter(model: Any, adapter: str) -> Generator[None]:
-    """Switch to an adapter and back.
+    """Switch to an adapter and back."""
+    with kept_adapter(model):
+        model.set_adapter(adapter)
+        yield
+
+
+@contextmanager
+def kept_adapter(model: Any) -> Generator[None]:
+    """Restore the active adapter in the end.
 
     Trainable parameters stay as they were: PEFT's own switch would freeze the others.
     """
     before = model.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    model.set_adapter(adapter)
     try:
         yield
     finally:

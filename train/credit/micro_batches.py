@@ -126,6 +126,32 @@ class PartFigures:
     values: Mapping[str, Sequence[float]]
 
 
+def loss_of_slice(
+    parts: Sequence[MicroBatch],
+    loss_of: Callable[[MicroBatch], tuple[torch.Tensor, Mapping[str, Sequence[float]]]],
+    *,
+    backward: Callable[[torch.Tensor], Any],
+    device: torch.device,
+) -> tuple[torch.Tensor, list[PartFigures]]:
+    """Return the loss of a slice after `backward` of all micro-batches but the last.
+
+    The value is that of the whole slice; its gradient is that of the last micro-batch,
+    which the caller still has to compute. Without any it is a zero that has none.
+    """
+    last = torch.zeros((), device=device, requires_grad=True)
+    total = torch.zeros((), device=device)
+    figures: list[PartFigures] = []
+    for part in parts:
+        if figures:
+            backward(last)
+        last, values = loss_of(part)
+        total += last.detach()
+        figures.append(
+            PartFigures(row_share=part.row_share, token_share=part.token_share, values=values)
+        )
+    return last + (total - last.detach()), figures
+
+
 def merged(figures: Sequence[PartFigures]) -> dict[str, float]:
     """Return the figures of a slice from those of its micro-batches.
 

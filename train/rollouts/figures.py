@@ -18,6 +18,7 @@ _COUNTS = frozenset(
         "rollouts/failed",
         "rollouts/reruns",
         "tokens/completion",
+        "tokens/reruns_unscored",
         "rows/real",
         "rows/counted",
         "rows/padded",
@@ -36,6 +37,7 @@ def step_figures(
     """Return the figures of a step by name."""
     return (
         _rewards(comparisons, groups)
+        | _reruns(comparisons)
         | _groups(credit)
         | _ops(rollouts)
         | {
@@ -99,6 +101,21 @@ def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -
     for group in groups:
         values.setdefault(f"reward/{group.key.branch}", []).extend(group.rewards_G)
     return {name: fmean(amounts) for name, amounts in values.items() if amounts}
+
+
+def _reruns(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Return the tokens of local groups none of whose runs earned a reward."""
+    unscored = [
+        run
+        for comparison in comparisons
+        if comparison.branch == "local" and not comparison.rewards_G
+        for run in comparison.runs
+    ]
+    return {
+        "tokens/reruns_unscored": float(
+            sum(call.response.usage.completion_tokens for run in unscored for call in run.calls)
+        )
+    }
 
 
 def _groups(credit: Credit) -> dict[str, float]:

@@ -21,6 +21,10 @@ ROLE_SETS = {
     "both": MANAGER_ROLES | {Role.ANSWERER},
 }
 """Roles by the name under which they are trained."""
+_WHOLE_DISTRIBUTION = (
+    "1: tokens that sampling cuts off would be trained on from another distribution than they "
+    "were drawn from"
+)
 CONTROLS = ("", "random_reward", "shuffled_advantage")
 """Replacements of the credit, to see what a run does without it."""
 
@@ -72,6 +76,13 @@ class LoGoGRPOConfig(GRPOConfig):
     max_completion_length: int | None = field(
         default=512, metadata={"help": "Most tokens of one reply."}
     )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "Bound of the ratio of trainer and sampler, with vLLM or `constrained`: by "
+            "token or sequence, cut or dropped."
+        },
+    )
     remove_unused_columns: bool | None = field(
         default=False, metadata={"help": "Rows name their episode."}
     )
@@ -85,7 +96,10 @@ class LoGoGRPOConfig(GRPOConfig):
         metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."},
     )
     local_probability: float = field(
-        default=0.5, metadata={"help": "Chance that a session is rerun; 0 for plain GRPO."}
+        default=0.5,
+        metadata={
+            "help": "Chance that a session is rerun, if it can be asked about; 0 for plain GRPO."
+        },
     )
     reruns: int = field(default=4, metadata={"help": "Local reruns a chosen session (m)."})
     local_weight: float = field(default=1.0, metadata={"help": "Weight of local advantages."})
@@ -119,7 +133,7 @@ class LoGoGRPOConfig(GRPOConfig):
         default=None, metadata={"help": "Questions a session; all by default."}
     )
     rehearsal: int = field(
-        default=4, metadata={"help": "Earlier questions asked after a local rerun."}
+        default=8, metadata={"help": "Earlier questions asked after a local rerun."}
     )
     compression: float = field(
         default=0.3, metadata={"help": "Weight of the memory's excess length."}
@@ -220,6 +234,10 @@ class LoGoGRPOConfig(GRPOConfig):
                 "0 for all, or at least 2",
             ),
             "echo_weight": (self.echo_weight >= 0, "at least 0"),
+            "top_p": (self.top_p == 1.0, _WHOLE_DISTRIBUTION),
+            "top_k": (not self.top_k, _WHOLE_DISTRIBUTION.replace("1:", "0:")),
+            "min_p": (not self.min_p, _WHOLE_DISTRIBUTION.replace("1:", "left out:")),
+            "repetition_penalty": (self.repetition_penalty == 1.0, _WHOLE_DISTRIBUTION),
             "flat_tolerance": (self.flat_tolerance >= 0, "at least 0"),
             "micro_batch_tokens": (self.micro_batch_tokens >= 1, "at least 1"),
             "top_entropy_quantile": (
@@ -273,20 +291,27 @@ class LoGoGRPOConfig(GRPOConfig):
             )
 
     @property
+    def corrects_sampler(self) -> bool:
+        """Whether rows weigh by the ratio of the trainer's probability and the sampler's."""
+        differs = self.use_vllm or self.constrained
+        return differs and self.vllm_importance_sampling_correction
+
+    @property
     def trained_roles(self) -> frozenset[Role]:
         """The roles behind `roles`."""
         return ROLE_SETS[self.roles]
 
 
-def check_share(args: LoGoGRPOConfig, episodes: int) -> None:
+def check_share(args: LoGoGRPOConfig, episodes: int, *, processes: int | None = None) -> None:
     """Check that there are as many episodes as a step plays on all processes.
 
-    Raises `ConfigError` naming the numbers.
+    `processes` is the number of those running unless it is given. Raises `ConfigError`
+    naming the numbers.
     """
     share = (args.per_device_train_batch_size * (args.steps_per_generation or 1)) // (
         args.num_generations or 1
     )
-    processes = PartialState().num_processes
+    processes = processes or PartialState().num_processes
     if share * processes > episodes:
         raise ConfigError(
             f"environment.episodes: a step plays {share * processes} episodes "

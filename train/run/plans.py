@@ -71,6 +71,7 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
     return CreditPlan(
         credit=cast(Any, args.credit),
         reward=Weighted(*terms),
+        answer_terms=((EvidenceTerm(), args.evidence),) if args.evidence else (),
         episode_terms=Temporal(args.temporal) if args.temporal else None,
         questions=args.questions,
         rehearsal=args.rehearsal,

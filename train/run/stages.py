@@ -100,6 +100,7 @@ def experience_of(
             policy=policy,
             plan=rollout_plan(args),
             episode_model=task.episode_model(split="train"),
+            asked_after=task.asked_after(split="train"),
         ),
         plan=credit_plan(args),
         answering=answering,

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -38,17 +37,18 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
 from memagent.core.exchange import Role
-from train.credit.micro_batches import MicroBatch, PartFigures, logps_of, merged, micro_batches
+from train.credit.micro_batches import MicroBatch, loss_of_slice, merged, micro_batches
 from train.credit.rows import RowBatch
 from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
 from train.rollouts.experience import Experience, Step
 from train.rollouts.figures import joined_figures
-from train.run.batches import batch_of_step, episodes_of_batch, trace_step
+from train.run.batches import batch_of_step, episodes_of_step, trace_step, update_figures
 from train.run.config import LoGoGRPOConfig, check_share
 from train.sampling.checkpoints import load_state, save_state
-from train.sampling.generation import kept_adapter
+from train.sampling.mismatch import correct_sampler
 from train.sampling.policy import PolicyModel
+from train.sampling.row_reader import RowReader
 from train.sampling.trained_policy import policy_of
 from train.sync import run_sync
 from train.techniques.echo import echo_loss
@@ -82,10 +82,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
         """
         check_share(args, len(episodes))
         self._episodes = list(episodes)
-        rows = [
-            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
-            for place, episode in enumerate(self._episodes)
-        ]
         # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
         # the reference; ours is the model without adapters.
         hidden: dict[str, Any] = {"use_vllm": False}
@@ -96,15 +92,24 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 model=model,
                 reward_funcs=_no_reward,
                 args=args,
-                train_dataset=Dataset.from_list(rows),
+                train_dataset=_rows_of(self._episodes),
                 processing_class=processing_class,
                 **options,
             )
         self.args: LoGoGRPOConfig
+        # TRL's loss multiplies by the ratio of trainer and sampler where it thinks of vLLM.
+        self.use_vllm = args.corrects_sampler
         self.beta = args.beta
         self.adapters = dict(adapters or {})
         """The adapter of each role; empty when all share the parameters."""
         self._adapter_names = sorted(set(self.adapters.values()))
+        self._reader = RowReader(
+            read=self._get_per_token_logps_and_entropies,
+            model=self.accelerator.unwrap_model(self.model),
+            start=self.ref_model,
+            adapters=self._adapter_names,
+            tokens=args.micro_batch_tokens,
+        )
         self.policy = policy_of(self)
         self.experience = experience(self.policy)
         self.last_step: Step | None = None
@@ -124,8 +129,16 @@ class LoGoGRPOTrainer(GRPOTrainer):
         began = perf_counter()
         number = self.state.global_step
         self.policy.version = number
+        self.policy.sync()
         generated_s = self.policy.generation_s
-        episodes = self._episodes_of_step(len(inputs) // (self.num_generations or 1))
+        places = episodes_of_step(
+            number,
+            args=self.args,
+            accelerator=self.accelerator,
+            episodes=len(self._episodes),
+            share=len(inputs) // (self.num_generations or 1),
+        )
+        episodes = [self._episodes[place] for place in places]
         step = run_sync(self.experience.gather(episodes, step=number))
         self.last_step = step
         batch = batch_of_step(
@@ -140,18 +153,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
         generation_s = self.policy.generation_s - generated_s
         self._report(step, batch, generation_s=generation_s, began=began, packed=packed)
         return output
-
-    def _episodes_of_step(self, share: int) -> list[Episode]:
-        """Return the episodes that this process plays, `share` of those of all processes."""
-        micro = (self.args.steps_per_generation or 1) * self.num_iterations
-        places = episodes_of_batch(
-            self.state.global_step // max(1, micro // self.args.gradient_accumulation_steps),
-            seed=self.args.seed,
-            episodes=len(self._episodes),
-            size=share * self.accelerator.num_processes,
-        )
-        mine = places[share * self.accelerator.process_index :][:share]
-        return [self._episodes[place] for place in mine]
 
     def _with_logps(self, batch: RowBatch) -> dict[str, Any]:
         """Return the input of TRL's loss.
@@ -172,50 +173,16 @@ class LoGoGRPOTrainer(GRPOTrainer):
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
         ):
-            if self.args.gradient_accumulation_steps % every:
-                output["old_per_token_logps"] = self._logps(self.model, output)
+            if self.use_vllm or self.args.gradient_accumulation_steps % every:
+                output["old_per_token_logps"] = self._reader.policy(output)
+                figures = correct_sampler(output, batch.sampled_logps.to(device), self.args)
+                for name, value in joined_figures(gathered(figures)).items():
+                    self._metrics["train"][name].append(value)
             if self.beta != 0.0:
-                output["ref_per_token_logps"] = self._reference_logps(output)
+                output["ref_per_token_logps"] = self._reader.reference(output)
         return output
 
-    def _reference_logps(self, rows: Mapping[str, Any]) -> torch.Tensor:
-        """Return (B, C) log-probabilities of the reference.
-
-        It is a copy of the model, or the model without its adapters.
-        """
-        if self.ref_model is not None:
-            return self._logps(self.ref_model, rows)
-        with self.accelerator.unwrap_model(self.model).disable_adapter():
-            return self._logps(self.model, rows, adapters=())
-
-    def _logps(
-        self, model: Any, rows: Mapping[str, Any], *, adapters: Sequence[str] | None = None
-    ) -> torch.Tensor:
-        """Return (B, C) log-probabilities, each row read by the adapter that spoke it."""
-        names = self._adapter_names if adapters is None else adapters
-        read = partial(self._read, model)
-        with self._adapter_kept():
-            return logps_of(
-                rows,
-                lambda part: read(part.inputs, names[part.adapter] if len(names) > 1 else None),
-                tokens=self.args.micro_batch_tokens,
-            )
-
-    def _read(self, model: Any, inputs: Mapping[str, Any], adapter: str | None) -> torch.Tensor:
-        if adapter is not None and model is not self.ref_model:
-            self.accelerator.unwrap_model(model).set_adapter(adapter)
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        keep = inputs["completion_ids"].size(1)
-        return self._get_per_token_logps_and_entropies(model, ids, mask, keep)[0]
-
     # -- loss --------------------------------------------------------------------------
-
-    def _adapter_kept(self) -> AbstractContextManager[Any]:
-        """Return a context after which the active adapter is what it was."""
-        if len(self._adapter_names) < 2:
-            return nullcontext()
-        return kept_adapter(self.accelerator.unwrap_model(self.model))
 
     def compute_loss(
         self,
@@ -231,23 +198,22 @@ class LoGoGRPOTrainer(GRPOTrainer):
         if not self.model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         bare = self.accelerator.unwrap_model(model)
-        figures: list[PartFigures] = []
-        last = torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        total = torch.zeros((), device=self.accelerator.device)
-        for part in micro_batches(inputs, tokens=self.args.micro_batch_tokens):
-            if figures:
-                self.accelerator.backward(last)
+
+        def loss_of(part: MicroBatch) -> tuple[torch.Tensor, dict[str, list[float]]]:
             noted: dict[str, list[float]] = defaultdict(list)
             alone = {"_metrics": {"train": noted}, "accelerator": Alone(self.accelerator)}
             with _changed(self, alone):
-                last = self._part_loss(bare, part)
-            total += last.detach()
-            figures.append(
-                PartFigures(row_share=part.row_share, token_share=part.token_share, values=noted)
-            )
+                return self._part_loss(bare, part), noted
+
+        loss, figures = loss_of_slice(
+            micro_batches(inputs, tokens=self.args.micro_batch_tokens),
+            loss_of,
+            backward=self.accelerator.backward,
+            device=self.accelerator.device,
+        )
         for name, value in merged([each for rank in gathered(figures) for each in rank]).items():
             self._metrics["train"][name].append(self.entropy_coef if "coef" in name else value)
-        return last + (total - last.detach())
+        return loss
 
     def _part_loss(self, bare: Any, part: MicroBatch) -> torch.Tensor:
         """Return a micro-batch's part of the slice's loss, read by the rows' adapter.
@@ -278,7 +244,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         """
         per_pass = self.args.steps_per_generation or 1
         in_batch = self._step % (per_pass * self.num_iterations)
-        with self._adapter_kept():
+        with self._reader.adapter_kept():
             loss = super().training_step(model, inputs, num_items_in_batch)
         if self.accelerator.sync_gradients:
             average_gradients(self.accelerator.unwrap_model(model))
@@ -299,16 +265,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
     def _report(
         self, step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float
     ) -> None:
-        figures = dict(step.metrics) | {
-            "rows/real": float(batch.rows),
-            "rows/counted": float(batch.counted),
-            "rows/padded": float(batch.prompt_ids.size(0)),
-            "time/generation": generation_s,
-            "time/agent": step.seconds["rollout"] + step.seconds["score"] - generation_s,
-            "time/credit": step.seconds["credit"],
-            "time/logps": perf_counter() - packed,
-            "time/experience": packed - began,
-        }
+        figures = update_figures(step, batch, generation_s=generation_s, began=began, packed=packed)
         figures = joined_figures(gathered(figures))
         for name, value in figures.items():
             self._metrics["train"][name].append(value)
@@ -348,6 +305,16 @@ class LoGoGRPOTrainer(GRPOTrainer):
         for name, part in self._stateful().items():
             if name in state:
                 part.load(state[name])
+
+
+def _rows_of(episodes: Sequence[Episode]) -> Dataset:
+    """Return the rows that stand for episodes in TRL's data loader."""
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
+            for place, episode in enumerate(episodes)
+        ]
+    )
 
 
 @contextmanager

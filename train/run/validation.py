@@ -115,6 +115,7 @@ class Validation(TrainerCallback):
     def validate(self, state: Any, control: Any) -> None:
         """Play the validation episodes, record them, and keep or end what follows from them."""
         settings = self.task.settings.validation
+        self.trainer.policy.sync()
         evaluation = self.task.evaluate(self.trainer.policy, "validation", settings.episodes)
         figures = evaluation.figures
         if self.trainer.accelerator.is_main_process:

@@ -95,8 +95,8 @@ def test_estimators_by_hand() -> None:
 @pytest.mark.parametrize("rewards", [[0.0, 1.0, 0.25], [0.2, 0.9, 0.4, 0.1, 0.6]])
 def test_the_default_is_trls_advantage(rewards: list[float]) -> None:
     """TRL's standard deviation is torch's, which divides by G - 1."""
-    rewards_G = torch.tensor(rewards, dtype=torch.float64)
-    theirs = (rewards_G - rewards_G.mean()) / (rewards_G.std() + 1e-6)
+    earned = torch.tensor(rewards, dtype=torch.float64)
+    theirs = (earned - earned.mean()) / (earned.std() + 1e-6)
     assert group_zscore(rewards) == pytest.approx(theirs.tolist(), abs=1e-9)
 
 

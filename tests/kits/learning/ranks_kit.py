@@ -11,7 +11,7 @@ from pathlib import Path
 from places import ROOT
 
 
-def launch(workload: str, *words: str | Path, ranks: int = 2, timeout: float = 240.0) -> list[str]:
+def launch(workload: str, *words: str | Path, ranks: int = 2, timeout: float = 560.0) -> list[str]:
     """Run a script of `tests/kits/workloads` on every rank and return what each printed.
 
     The rank is its last argument. Fails the test when a rank fails.

@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def main(plan: Path, rank: int) -> None:
     for name, entry in json.loads(plan.read_text(encoding="utf-8")).items():
         settings = checked_run(entry["settings"])
         if entry.get("stop_at") is not None:
-            with _Stopped(entry["stop_at"]):
+            with _stopped(entry["stop_at"]):
                 train_run(settings, say=lambda _: None)
         summary = train_run(settings, resume=entry.get("stop_at") is not None, say=lambda _: None)
         outcomes[name] = {
@@ -28,33 +30,29 @@ def main(plan: Path, rank: int) -> None:
             "test": summary["test"],
             "weights": _digests(Path(settings.folder)),
         }
-    print("@outcomes " + json.dumps({"rank": rank, "outcomes": outcomes}), flush=True)
+    sys.stdout.write("@outcomes " + json.dumps({"rank": rank, "outcomes": outcomes}) + "\n")
 
 
-class _Stopped:
-    """A run inside ends like one that Ctrl-C stops, at an optimizer step, on every rank."""
+@contextmanager
+def _stopped(step: int) -> Generator[None]:
+    """End a run inside at an optimizer step, on every rank, as Ctrl-C would."""
+    from train.run.validation import Validation
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    before = Validation.on_step_end
 
-    def __enter__(self) -> None:
-        from train.run.validation import Validation
+    def stopping(validation: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        if state.global_step == step:
+            raise KeyboardInterrupt
+        before(validation, args, state, control, **rest)
 
-        self.before, stop = Validation.on_step_end, self.step
-
-        def stopping(validation: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            if state.global_step == stop:
-                raise KeyboardInterrupt
-            self.before(validation, args, state, control, **rest)
-
-        Validation.on_step_end = stopping  # type: ignore[method-assign]
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        from train.run.validation import Validation
-
-        Validation.on_step_end = self.before  # type: ignore[method-assign]
-        assert kind is KeyboardInterrupt, kind
-        return True
+    Validation.on_step_end = stopping  # type: ignore[method-assign]
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        Validation.on_step_end = before  # type: ignore[method-assign]
+    raise AssertionError(f"the run ended before step {step}")
 
 
 def _digests(folder: Path) -> dict[str, str]:

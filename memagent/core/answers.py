@@ -202,6 +202,12 @@ class Answer(Record):
     response_ids: tuple[str, ...] = ()
     question: Question | None = None
 
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Answer({self.text[:80]!r}, {self.verdict.value}, {len(self.citations)} citations)"
+
     @property
     def abstained(self) -> bool:
         """Whether no answer was given."""

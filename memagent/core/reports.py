@@ -55,7 +55,7 @@ class IngestReport(Record):
 
 
 class AgentStatus(Record):
-    """What an agent works with, what it has stored, and what was not remembered."""
+    """An agent's model and memory, in figures, with the sessions it did not remember."""
 
     user_id: Text
     design: Text

@@ -124,7 +124,7 @@ class ErrorReader:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fault:
-    """What is known about a vendor's exception."""
+    """A vendor's exception, as far as it can be read."""
 
     links: tuple[BaseException, ...]
     """The exception with its causes, the outermost first."""

@@ -78,7 +78,7 @@ class OpenStore:
         journal = _opened(database, read_only=read_only, clock=clock)
         try:
             built = build_embedder(embedder or settings.embedder)
-            if isinstance(built, LiteLLMEmbedder):
+            if check_embedder and isinstance(built, LiteLLMEmbedder):
                 built.recall_dim(journal.claimed_embedder())
             chosen = _with_cache(built, journal)
             if check_embedder:

@@ -137,6 +137,8 @@ class LiteLLMEmbedder:
             "max_retries": 0,
             "drop_params": True,
             "encoding_format": "float",
+            # or the vendor drops it for models that it does not know
+            **({"allowed_openai_params": ["dimensions"]} if "dimensions" in self._extra else {}),
             **self._extra,
         }
 

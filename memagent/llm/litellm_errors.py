@@ -255,7 +255,7 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 def _detail(text: str) -> str:
     """Return the vendor's words in one line, without the classes it puts before them."""
-    line = " ".join(text.split())
+    line = " ".join(text.partition("Traceback (most recent")[0].split())
     if match := _BODY_MESSAGE.search(line):
         line = match[2]
     return _PREFIX.sub("", line)[:_MAX_DETAIL_CHARS].rstrip(". ")

@@ -97,10 +97,10 @@ async def test_failures_are_plain_embedding_errors_and_lose_no_turn(tmp_path: Pa
             assert "Porto" in (await agent.ask("Where did I move?")).text
             assert agent.bank.degraded is None
     absent = LiteLLMEmbedder("openai/e", api_base="http://127.0.0.1:9/v1", api_key="k")
-    with pytest.raises(EmbeddingError, match="no server answers at 127.0.0.1:9") as caught:
+    with pytest.raises(EmbeddingError, match="no server answers at") as caught:
         await absent.embed(["a boat"])
     assert caught.value.retryable
-    with pytest.raises(EmbeddingError, match="no server answers at 127.0.0.1:9"):
+    with pytest.raises(EmbeddingError, match="no server answers at"):
         Agent(path=":memory:", embedder=absent)
 
 

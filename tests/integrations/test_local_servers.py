@@ -71,6 +71,7 @@ async def test_a_recipe_remembers_and_embeds(
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not (SMALL / "model.safetensors").exists(),
     reason="needs the small model: python scripts/fetch_small_model.py",

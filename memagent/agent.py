@@ -25,7 +25,7 @@ from memagent.agent_parts import new_thread, scope_of
 from memagent.async_agent import AsyncAgent, Graphs
 from memagent.background import Background
 from memagent.blocking import SyncMemory as SyncMemory
-from memagent.blocking import blocking
+from memagent.blocking import blocking, blocking_stream
 from memagent.build import Store, build_model, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
@@ -97,6 +97,7 @@ class Agent:
 
     ask = blocking(AsyncAgent.ask)
     search = blocking(AsyncAgent.search)
+    stream = blocking_stream(AsyncAgent.stream)
     resume = blocking(AsyncAgent.resume)
 
     @overload

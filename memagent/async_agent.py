@@ -26,6 +26,7 @@ from memagent.memory import timetravel
 from memagent.memory.chunking import split_session
 from memagent.memory.incoming import Said, When, as_question, as_session
 from memagent.memory.options import SearchArguments
+from memagent.memory.threads import thread_turns
 from memagent.parts import NoModel
 from memagent.remembering import OnError, demanding, remember_session
 from memagent.tracing import (
@@ -139,17 +140,21 @@ class AsyncAgent(AgentParts):
         k: int | None = None,
         as_of: AsOf | When | None = None,
         recipe: Recipe | str | None = None,
+        thread: str | None = None,
     ) -> Answer:
         """Answer a question from memory, with citations; abstain when nothing fits.
 
         `k` is the most hits, `recipe` how to search, and `as_of` asks the memory of a
         point in time: an `AsOf`, or a moment or ISO date for what had been said by
-        then. Raises `InputError`, and `ModelError` when the model fails.
+        then. `thread` is a conversation whose last turns tell what "there" or "he"
+        means. Raises `InputError`, and `ModelError` when the model fails.
         """
         from memagent.graphs.state import run_graph
 
         with self._answer_span() as span:
             asked = as_question(question, k=k, as_of=as_of, recipe=recipe)
+            if thread is not None:
+                asked = await self._in_thread(asked, thread)
             agent, asked = await self._placed(asked)
             graph = agent.graphs.answer
             state = await run_graph(
@@ -190,6 +195,13 @@ class AsyncAgent(AgentParts):
             span.rename(f"invoke_agent {_AGENT_NAME}")
             span.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
         return span
+
+    async def _in_thread(self, asked: Question, thread: str) -> Question:
+        """Return the question with the words of the thread that it refers to."""
+        from memagent.graphs.chat_prompt import memory_query
+
+        turns = thread_turns(await self.bank.sync(), thread)
+        return asked.model_copy(update={"text": memory_query(asked.text, turns)})
 
     async def _placed(self, asked: Question) -> tuple[AsyncAgent, Question]:
         """Return the agent at the question's point in time, and the question as asked there."""

@@ -73,9 +73,14 @@ class OpenStore:
             cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
             journal = MemoryJournal(clock=clock)
             return cls(settings, journal, cached, False, clock, index, reranker)
+        from memagent.embed.litellm_embedder import LiteLLMEmbedder
+
         journal = _opened(database, read_only=read_only, clock=clock)
         try:
-            chosen = _with_cache(build_embedder(embedder or settings.embedder), journal)
+            built = build_embedder(embedder or settings.embedder)
+            if isinstance(built, LiteLLMEmbedder):
+                built.recall_dim(journal.claimed_embedder())
+            chosen = _with_cache(built, journal)
             if check_embedder:
                 journal.claim_embedder(chosen.id, chosen.dim)
         except BaseException:

@@ -159,6 +159,12 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     return Group(*parts)
 
 
+def receipt_view(reply: Answer) -> RenderableType:
+    """Show what a reply that was printed already rests on: citations and notes."""
+    notes = [plain(f"note: {note}", "dim") for note in reply.notes]
+    return Group(*_citation_lines(reply.citations), *notes)
+
+
 def _citation_lines(citations: Sequence[Citation]) -> list[RenderableType]:
     """Show each quote on lines of its own, with who said it, when, and its ids below.
 

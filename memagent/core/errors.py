@@ -128,7 +128,7 @@ class ModelUnavailable(ModelError):
 class ModelUnreachable(ModelUnavailable):
     """Nothing answers at the address: refused, unknown host, or an untrusted certificate."""
 
-    patience_s = 2.0
+    patience_s = 1.5
 
 
 class ContextOverflow(ModelError):

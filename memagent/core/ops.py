@@ -87,6 +87,8 @@ class RejectReason(StrEnum):
     TOO_MANY_OPS = "too_many_ops"
     TEXT_TOO_LONG = "text_too_long"
     UNRESOLVED = "unresolved"
+    UNGROUNDED = "ungrounded"
+    """It shares no content with the turns it cites, or repeats an example of the prompt."""
     AMBIGUOUS = "ambiguous"
     """The reply can be read in more than one way."""
     CUT_OFF = "cut_off"

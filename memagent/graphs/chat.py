@@ -28,6 +28,7 @@ from memagent.core.answers import (
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Sampling, Usage
 from memagent.core.records import Turn
+from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
 from memagent.graphs.chat_prompt import (
     MarkFilter,
     as_message,
@@ -45,6 +46,7 @@ from memagent.tracing import operation_span, search_figures, step
 
 NO_MODEL = "No language model is set, so I can only keep what you tell me and quote it."
 STORED = "Stored."
+_SAID_ALREADY = (NO_MODEL_NOTE, NO_MODEL_ABSTAINED_NOTE)
 DEFAULT_THREAD = "chat"
 
 
@@ -212,10 +214,12 @@ async def _quoted(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState
         answer = cite(drafted, hits, context.bank)
     text = "\n".join((*lines, answer.text))
     runtime.stream_writer({"text": text})
-    fields = answer.model_dump(exclude={"text", "question"})
+    fields = answer.model_dump(exclude={"text", "question", "notes"})
+    notes = tuple(note for note in answer.notes if note not in _SAID_ALREADY)
     reply = Reply(
         **fields,
         text=text,
+        notes=notes,
         thread=state.get("thread", ""),
         session_id=state.get("session_id", ""),
         turn_ids=tuple(state.get("turn_ids", ())),

@@ -46,27 +46,26 @@ def memory_query(message: str, tail: Sequence[Turn]) -> str:
     """Return the words to search memory with.
 
     A message that refers to what was said before ("is it far from there?") is followed
-    by the content words of the last turns; any other stands alone.
+    by the names in what was told last, or else by its content words; any other stands
+    alone.
     """
     own = content_terms(message)
     if not tail or (len(own) > 2 and not _REFERS.search(message)):
         return message
-    before = " ".join(turn.text for turn in tail[-_CONTEXT_TURNS:])
+    told = [turn.text for turn in tail if turn.trust is not Trust.ASSISTANT]
+    before = " ".join(told[-_CONTEXT_TURNS:])
     known = {word.casefold() for word in _WORD.findall(message)}
     words = dict.fromkeys(
         word
         for word in _WORD.findall(before)
         if word.casefold() not in known and content_terms(word)
     )
-    context = " ".join(sorted(words, key=_is_small)[:_CONTEXT_TERMS])
+    names = [word for word in words if word[0].isupper()]
+    context = " ".join((names or list(words))[:_CONTEXT_TERMS])
     return f"{message}\n({context})" if context else message
 
 
 _WORD = re.compile(r"\w[\w'’-]*")
-
-
-def _is_small(word: str) -> bool:
-    return not word[0].isupper()
 
 
 def recalled(hits: Sequence[Hit], *, visible: Collection[str], max_tokens: int) -> list[Hit]:

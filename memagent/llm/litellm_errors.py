@@ -8,7 +8,6 @@ credential.
 from __future__ import annotations
 
 import re
-import socket
 import ssl
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import cast
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -31,7 +31,8 @@ from memagent.core.errors import (
     QuotaExhausted,
     ReplyWithheld,
 )
-from memagent.llm.wrappers import RETRY_AFTER
+from memagent.llm.retries import RETRY_AFTER
+from memagent.llm.vendor import unreached
 
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf)[-_](?=[\w*.-]*[\d*])[\w*.-]{16,}"
@@ -58,8 +59,16 @@ _MAX_DETAIL_CHARS = 400
 class ErrorReader:
     """Reads the exceptions of one model; `settings` may hold credentials to leave out."""
 
-    def __init__(self, model: str, *, timeout_s: float, settings: Mapping[str, JsonValue]) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        timeout_s: float,
+        settings: Mapping[str, JsonValue],
+        base_url: str | None = None,
+    ) -> None:
         self._model = model
+        self._base_url = base_url
         self._timeout_s = timeout_s
         self._secrets = tuple(_secrets(settings))
 
@@ -88,6 +97,7 @@ class ErrorReader:
             detail=_detail(self._scrub(str(inner))) or type(inner).__name__,
             model=self._model,
             timeout_s=self._timeout_s,
+            base_url=self._base_url,
             wait_s=_retry_after_s(inner),
         )
         kind, line = _unreached(fault) or _refused(fault) or _failed(fault)
@@ -127,6 +137,7 @@ class _Fault:
     """The vendor's own words, short, in one line and without credentials."""
     model: str
     timeout_s: float
+    base_url: str | None
     wait_s: float | None
 
     def link(self, *kinds: type[BaseException]) -> BaseException | None:
@@ -137,7 +148,8 @@ class _Fault:
     def host(self) -> str:
         """The host and port that could not be reached, as far as they are known."""
         matches = (_HOST.search(str(link)) for link in self.links)
-        return next((match[1] for match in matches if match), "the provider's address")
+        known = urlsplit(self.base_url).netloc if self.base_url else "the provider's address"
+        return next((match[1] for match in matches if match), known)
 
 
 _Line = tuple[type[ModelError], str]
@@ -153,14 +165,9 @@ def _unreached(fault: _Fault) -> _Line | None:
             f"no secure connection to {fault.host} ({reason.lower().replace('_', ' ')}); write "
             "http:// for a server without TLS, or name its authority's certificate in SSL_CERT_FILE"
         )
-    if fault.link(socket.gaierror) is not None:
-        return ModelUnreachable, (
-            f"the host of {fault.host} is unknown (DNS); check base_url and the network"
-        )
-    if fault.link(ConnectionRefusedError) is not None:
-        return ModelUnreachable, (
-            f"no server answers at {fault.host} (connection refused); start it, or correct base_url"
-        )
+    lines = (unreached(link, fault.host) for link in fault.links)
+    if (line := next((line for line in lines if line), None)) is not None:
+        return ModelUnreachable, line
     if "Timeout" in fault.names or fault.status in (408, 504) or fault.link(TimeoutError):
         return ModelTimeout, (
             f"no answer within {fault.timeout_s:g} s; "
@@ -188,7 +195,7 @@ def _refused(fault: _Fault) -> _Line | None:
         )
     if _NO_KEY.search(text):
         name = variable[0] if variable else f"{fault.model.partition('/')[0].upper()}_API_KEY"
-        return ModelAuthError, f"no API key is set; set {name}, or pass api_key="
+        return ModelAuthError, f"no API key is set; set {name}, or pass api_key"
     if status in (401, 403):
         return ModelAuthError, (
             f"the provider refused the API key ({fault.detail}); "
@@ -197,12 +204,12 @@ def _refused(fault: _Fault) -> _Line | None:
     if _NO_PROVIDER.search(text):
         return ModelNotFound, (
             "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
-            "'ollama_chat/qwen3', or 'openai/NAME' with base_url="
+            "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
         )
     if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text)):
         return ModelNotFound, (
             f"the server has no such model ({fault.detail}); check the name (Ollama: run "
-            "`ollama pull NAME`), and that base_url ends as the server's documentation says"
+            "'ollama pull NAME'), and that base_url ends as the server's documentation says"
         )
     if status == 400 and (_FILTERED.search(text) or "ContentPolicyViolationError" in fault.names):
         return ReplyWithheld, WITHHELD

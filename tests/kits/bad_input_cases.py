@@ -231,9 +231,9 @@ def _(at: Place) -> None:
 
 @case("a model that answers with something else than asked")
 def _(at: Place) -> str:
-    with at.agent.with_model(FunctionModel(lambda _: "I'd rather not.")) as unwilling:
-        with pytest.raises(ReplyUnreadable) as caught:
-            unwilling.remember("Ana lost the key", at=DAY, session_id="s1")
+    model = FunctionModel(lambda _: "I'd rather not.")
+    with at.agent.with_model(model) as unwilling, pytest.raises(ReplyUnreadable) as caught:
+        unwilling.remember("Ana lost the key", at=DAY, session_id="s1")
     assert len(at.agent.memory.sessions()) == 1
     assert at.agent.memory.get_all() == [at.item]
     return f"ReplyUnreadable: {caught.value}"
@@ -244,9 +244,9 @@ def _(at: Place) -> str:
     def fail(_: ModelRequest) -> str:
         raise ModelUnavailable("the provider is down")
 
-    with at.agent.with_model(FunctionModel(fail)) as failing:
-        with pytest.raises(ModelUnavailable) as caught:
-            failing.remember("Ana lost the key", at=DAY, session_id="s1")
+    model = FunctionModel(fail)
+    with at.agent.with_model(model) as failing, pytest.raises(ModelUnavailable) as caught:
+        failing.remember("Ana lost the key", at=DAY, session_id="s1")
     assert caught.value.report is not None
     assert [chunk.failure for chunk in caught.value.report.failed_chunks] == [
         "ModelUnavailable: the provider is down"

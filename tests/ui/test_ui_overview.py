@@ -103,3 +103,41 @@ def test_a_chart_without_a_time_axis_keeps_its_round_numbers() -> None:
     chart = column_chart("a", [(1.0, 2.0), (2.0, 3.0)], ["x"], Axes(across="step"))
     assert "x, step 2: 3" in chart.svg
     assert line_chart("a", [], time_axes(0.0, 10.0)).svg == ""
+
+
+def heads(page: str) -> list[str]:
+    """The heads of the page's table."""
+    return [words(head) for head in re.findall(r"<th[ >].*?</th>", page)]
+
+
+def test_a_column_that_says_the_same_in_every_row_is_named_once_below() -> None:
+    with serving(":memory:", design="verbatim") as running, running.http() as http:
+        for number in range(3):
+            body = {"id": f"m{number}", "text": f"Ana has plan {number}", "subject": "Ana"}
+            assert http.post("/v1/memories", json=body).is_success
+            if number == 0:
+                assert heads(http.get("/ui/memories").text)[1:] == ["About", "Said", "Version"]
+        page = http.get("/ui/memories")
+        assert heads(page.text) == ["Memory"]
+        assert "In every row: about Ana, kind fact, version 1." in words(page)
+        http.patch("/v1/memories/m1", json={"text": "Ana has another plan"})
+        page = http.get("/ui/memories")
+        assert heads(page.text) == ["Memory", "Version"]
+        assert "In every row: about Ana, kind fact." in words(page)
+        session = {"id": "s", "turns": [{"speaker": "Ben", "text": "I sold my old boat."}]}
+        assert http.post("/v1/sessions?wait=true", json=session).is_success
+        assert heads(http.get("/ui/memories").text) == ["Memory", "About", "Said", "Version"]
+        assert "Remembered" in heads(http.get("/ui/turns/sessions").text)
+        assert http.post("/v1/sessions?wait=true", json=session | {"id": "t"}).is_success
+        page = http.get("/ui/turns/sessions")
+        assert "Remembered" not in heads(page.text) and "remembered: all." in words(page)
+        assert heads(http.get("/ui/users").text) == ["User"]
+
+
+def test_words_in_a_constant_column_stay_text() -> None:
+    with serving(":memory:", design="verbatim") as running, running.http() as http:
+        for number in range(2):
+            body = {"text": f"Plan {number}", "subject": "<img src=x>"}
+            assert http.post("/v1/memories", json=body).is_success
+        page = http.get("/ui/memories")
+        assert "about <img src=x>" in words(page) and "<img" not in page.text

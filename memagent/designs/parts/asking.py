@@ -28,8 +28,8 @@ INTEGER: Final[JsonSchema] = {"type": "integer"}
 _NOTHING = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
 _ECHO_CHARS = 2_000
 _AGAIN = (
-    "That reply could not be read. Reply once more, with the JSON object described above "
-    "and nothing else."
+    "That reply could not be used. Reply once more about what is quoted above, with the "
+    "JSON object described and nothing else."
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
@@ -179,6 +179,19 @@ def steps(start: int, count: int, total: int) -> tuple[int | None, int | None]:
     """Return the starts of the page before and after, of a list of `count` a page."""
     before = max(0, start - count) if start else None
     return before, start + count if start + count < total else None
+
+
+def constants(columns: Mapping[str, Iterable[object]]) -> dict[str, str]:
+    """Return (name, words) of the columns of a table that say the same in each of its rows.
+
+    A table of one row has none.
+    """
+    values = {name: [str(value) for value in column] for name, column in columns.items()}
+    return {
+        name: column[0]
+        for name, column in values.items()
+        if len(column) > 1 and len(set(column)) == 1
+    }
 
 
 def failure(request: Request, exc: MemAgentError) -> tuple[int, str]:

@@ -32,7 +32,7 @@ from memagent.pages.journal_words import (
 )
 from memagent.service.routes.memories import context_of
 from memagent.service.ui.explaining import explain_hits, quotations
-from memagent.service.ui.frame import page, page_router, steps
+from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState
 
@@ -111,9 +111,17 @@ async def sessions(
         title="Sessions",
         active="turns",
         rows=rows,
+        same=constants({"remembered": [_progress(done, parts) for _, done, parts, _ in rows]}),
         steps=steps(start, _PAGE, len(stored)),
         total=len(stored),
     )
+
+
+def _progress(done: int, parts: int) -> str:
+    """Tell how much of a session is remembered."""
+    if not parts:
+        return "nothing to read"
+    return "all" if done >= parts else f"{done} of {parts} parts"
 
 
 @router.get("/ui/turns/session")

@@ -115,6 +115,15 @@ async def test_a_question_that_refers_back_is_searched_with_what_it_refers_to() 
     assert [hit.text for hit in reply.hits] == ["The Alfama festival begins on 12 June."]
 
 
+async def test_a_question_may_refer_to_a_conversation() -> None:
+    async with open_agent(path=":memory:") as agent:
+        await agent.remember("The Alfama festival begins on 12 June 2024.", at="2024-03-01")
+        await agent.chat("I would like to see Alfama once.", thread="t", remember=False)
+        answer = await agent.ask("When is it?", thread="t")
+        assert "12 June 2024" in answer.text
+        assert "12 June" not in (await agent.ask("When is it?")).text
+
+
 async def test_a_reply_streams_word_by_word_without_the_ids_it_cites() -> None:
     ids: list[str] = []
     model = FunctionModel(

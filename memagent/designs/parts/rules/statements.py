@@ -35,6 +35,12 @@ _DECLARED = re.compile(
     re.I,
 )
 """A sentence with a question mark that tells something: "I moved to Porto, right?"."""
+_PROPOSED = re.compile(
+    r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.*(?:\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+    r"|january|february|march|april|may|june|july|august|september|october|november|december|tomorrow)\b)",
+    re.I,
+)
+"""A question that proposes a date: "Say, the second weekend of October?"."""
 _OWN_WORDS = re.compile(r"\b(?:I|me|my|mine|myself|we|us|our|ours)\b", re.I)
 _POLITE = re.compile(
     r"\bI(?:['\u2019]m|\s+am|['\u2019]ll\s+be|\s+was)\s+(?:(?:so|really|very|truly|just|super|always|also|too)\s+)*"
@@ -127,7 +133,9 @@ def context_reason(text: str, *, names: Iterable[str] = (), comments: bool = Tru
         terms = tokenize(sentence, keep_stop_words=True)
         if not terms:
             continue
-        if _ASKS.search(sentence) and not _DECLARED.search(sentence):
+        if _ASKS.search(sentence) and not (
+            _DECLARED.search(sentence) or _PROPOSED.search(sentence)
+        ):
             asks = True
         elif not _greets(sentence, own) and not (comments and _comments(sentence, terms, own)):
             return ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from memagent.core.answers import Answer, AsOf, Hit, Question
+from memagent.core.answers import Answer, AsOf, Question
 from memagent.core.errors import ModelError
 from memagent.core.exchange import Message, Role, Sampling, Usage
 from memagent.core.recipes import BALANCED, Recipe
@@ -27,6 +27,7 @@ from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.chunking import split_session
 from memagent.memory.facade import Memory
+from memagent.memory.hits import SearchHits
 from memagent.memory.incoming import as_question
 from memagent.memory.options import SearchArguments
 from memagent.protocols import ChatModel, Clock, Embedder
@@ -275,7 +276,7 @@ class AsyncAgent:
         """Remember what earlier runs left unfinished."""
         return [await self.remember(session) for session in await self.unfinished()]
 
-    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""
         return await self.memory.search(text, **options)
 

@@ -42,6 +42,8 @@ _KINDRED: dict[str, tuple[str, ...]] = {
     "old": ("age", "year", "birthday", "turn"),
 }
 _KIN: Final = 0.8
+_SAME: Final = 0.9
+"""Words around a statement of at least this weight are its own: what a correction corrects."""
 _NAMED = re.compile(r"(?<=[^.!?\s])\s+[A-Z][\w’'-]*[a-z][\w-]*")
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|couple|few|several"
@@ -124,6 +126,7 @@ def _words(
     """Return the shares of the question's content in the statement and around it."""
     total = sum(weights.values()) or 1.0
     own = dict.fromkeys(tokenize(entry.text), 1.0)
+    own |= {term: 1.0 for share, text in entry.around if share >= _SAME for term in tokenize(text)}
     best, asked = dict(own), set[str]()
     for share, text in entry.around:
         terms = tokenize(text)

@@ -1,14 +1,14 @@
-"""Fit the weights of `memagent.memory.certainty`, and report how sure it rightly is.
+"""Fit the weights of `memagent.memory.certainty` on three conversations and generated worlds.
 
-    python scripts/fit_certainty.py fit path/to/locomo --into memagent/memory/certainty.json
-    python scripts/fit_certainty.py report path/to/locomo --into docs/research/results
+    python scripts/fit_certainty.py path/to/locomo
 
-`fit` takes three LoCoMo conversations and generated worlds; `report` takes two other
-conversations. An answer is *right* when the question has an answer and a quoted turn is
-one of its gold turns, or the quotes hold every content word of the gold short answer;
-no model judges. The order is fitted as a softmax over the candidates of a question. The
-second model is fitted on orders that other folds gave, so that it learns how sure an
-order is on questions that it was not fitted to. Only weights are kept of the data.
+An answer is *right* when the question has an answer and a quoted turn is one of its gold
+turns, or the quotes hold every content word of the gold short answer; no model judges.
+The order is fitted as a softmax over the candidates of a question. The second model is
+fitted on orders that other folds gave, so that it learns how sure an order is on
+questions that it was not fitted to, and on small memories too: the candidates of each
+question thinned out. Only weights are kept of the data. `scripts/certainty_report.py`
+reports on conversations that nothing here has seen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ from environments.records import Episode, Probe
 from memagent.build import open_agent
 from memagent.core.answers import Question
 from memagent.designs.base import SlotContext
-from memagent.memory.certainty import OVERALL, chosen_of, overall_of, statements_of, term_weights
+from memagent.memory.certainty import (
+    MODEL_FILE,
+    OVERALL,
+    chosen_of,
+    overall_of,
+    statements_of,
+    term_weights,
+)
 from memagent.memory.evidence import Evidence
 from memagent.memory.features import COLUMN, FEATURES, features
 from memagent.memory.question import QuestionView, read_question
@@ -219,68 +226,15 @@ def fit(cases: Sequence[Case]) -> tuple[Floats, Floats]:
     return fit_order(cases), overall
 
 
-def predicted(
-    cases: Sequence[Case], order: Floats, overall: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Return probability, rightness and unanswerability of each case."""
-    rows = [outcome(case, order) for case in cases]
-    logits = np.array([overall[0] + row @ overall[1:] for row, _ in rows])
-    return (
-        1.0 / (1.0 + np.exp(-logits)),
-        np.array([float(right) for _, right in rows]),
-        np.array([case.probe.unanswerable for case in cases]),
-    )
-
-
-# -- figures ---------------------------------------------------------------------------
-
-
-def figures(p: Floats, right: Floats, unanswerable: Floats) -> dict[str, object]:
-    """Return the figures of a report."""
-    order = np.argsort(-p)
-    above, below = p >= 0.7, p < 0.3
-    bins = [
-        {
-            "from": round(low, 1),
-            "questions": int(inside.sum()),
-            "said": round(float(p[inside].mean()), 3),
-            "right": round(float(right[inside].mean()), 3),
-        }
-        for low in np.arange(0.0, 1.0, 0.2)
-        if (inside := (p >= low) & (p < low + 0.2)).any()
-    ]
-    return {
-        "questions": len(p),
-        "right": round(float(right.mean()), 3),
-        "precision_at_30": round(float(right[order[: round(0.3 * len(p))]].mean()), 3),
-        "precision_at_50": round(float(right[order[: round(0.5 * len(p))]].mean()), 3),
-        "supported": round(float(above.mean()), 3),
-        "supported_right": round(float(right[above].mean()), 3) if above.any() else None,
-        "supported_but_wrong": round(float((above & (right == 0)).mean()), 3),
-        "refused_unanswerable": round(float(below[unanswerable].mean()), 3),
-        "refused_answerable": round(float(below[~unanswerable].mean()), 3),
-        "calibration_error": round(
-            sum(abs(b["said"] - b["right"]) * b["questions"] for b in bins) / len(p), 3
-        ),
-        "bins": bins,
-    }
-
-
 def main() -> int:
-    """Fit or report."""
-    parser = argparse.ArgumentParser(description="Weights of memory's certainty.")
-    parser.add_argument("verb", choices=["fit", "report"])
+    """Fit the weights and write them."""
+    parser = argparse.ArgumentParser(description="Fit the weights of memory's certainty.")
     parser.add_argument("folder", type=Path, help="a folder of LoCoMo conversations")
-    parser.add_argument("--into", type=Path, required=True, metavar="PATH")
+    parser.add_argument("--into", type=Path, default=MODEL_FILE, metavar="FILE")
     parser.add_argument("--conversations", nargs="*", default=list(TRAINED_ON))
     parser.add_argument("--worlds", type=int, default=WORLDS)
     chosen = parser.parse_args()
-    cases = load(chosen.folder, chosen.conversations, worlds=chosen.worlds)
-    for fold in sorted({case.fold for case in cases}):
-        rest = [case for case in cases if case.fold != fold]
-        held = [case for case in cases if case.fold == fold]
-        sys.stderr.write(f"{fold}: {json.dumps(figures(*predicted(held, *fit(rest))))}\n")
-    order, overall = fit(cases)
+    order, overall = fit(load(chosen.folder, chosen.conversations, worlds=chosen.worlds))
     weights = {
         "order": dict(zip(FEATURES, np.round(order, 5).tolist(), strict=True)),
         "overall": dict(zip(("constant", *OVERALL), np.round(overall, 5).tolist(), strict=True)),

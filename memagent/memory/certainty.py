@@ -26,7 +26,14 @@ import numpy.typing as npt
 from memagent.core.answers import Hit
 from memagent.core.errors import ConfigError
 from memagent.memory.evidence import Evidence, evidence_of
-from memagent.memory.features import COLUMN, COUNTING, FEATURES, Matrix, features
+from memagent.memory.features import (
+    COLUMN,
+    COUNTING,
+    FEATURES,
+    Matrix,
+    features,
+    tells_of_another,
+)
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
@@ -38,6 +45,8 @@ SHARE: Final = 0.3
 """A statement is chosen beside the best if it is at least this likely, relative to it."""
 MOST_CHOSEN: Final = 3
 MOST_TERMS: Final = 24
+UNLIKE: Final = 0.4
+"""A statement that has nothing as like the question's rarest word as this lacks it."""
 DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
 Floats = npt.NDArray[np.float64]
@@ -133,6 +142,8 @@ def read_hits(
     shares = np.exp(scores - scores[order[0]])
     shares /= shares.sum()
     chosen = chosen_of(evidence, order, shares)
+    doubts = {at: _doubts(view, rows[at], evidence[at]) for at in chosen}
+    chosen.sort(key=lambda at: bool(doubts[at]))
     overall = overall_of(
         view, rows, scores, mass=float(shares[chosen].sum()), count=len(chosen), weights=weights
     )
@@ -149,10 +160,10 @@ def read_hits(
         for at in order
     }
     return Reading(
-        order=tuple(scored.values()),
+        order=tuple(scored[at] for at in dict.fromkeys((*chosen[:1], *scored))),
         chosen=tuple(scored[at] for at in chosen),
         probability=float(1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))),
-        doubts=_doubts(view, rows[order[0]]),
+        doubts=doubts[chosen[0]],
     )
 
 
@@ -246,13 +257,15 @@ def overall_of(
     return np.array([values[name] for name in OVERALL])
 
 
-def _doubts(view: QuestionView, best: Floats) -> tuple[str, ...]:
-    """Return what speaks against the best statement whatever its probability."""
+def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...]:
+    """Return what speaks against a statement whatever its probability."""
     doubts = {
         "it does not tell of the very name asked about": bool(best[COLUMN["name_missing"]]),
         "it does not tell of the very thing asked about": bool(
-            best[COLUMN["owned_missing"]] or best[COLUMN["rare_missing"]]
+            best[COLUMN["owned_missing"]]
+            or (best[COLUMN["rare_missing"]] and best[COLUMN["rare_like"]] < UNLIKE)
         ),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
+        "it tells of somebody or something else": tells_of_another(view, entry),
     }
     return tuple(reason for reason, there in doubts.items() if there)

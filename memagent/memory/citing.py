@@ -66,7 +66,7 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
 
 def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLookup) -> Citation:
     place = turns.turn_with_session(turn_id) if turn_id is not None else None
-    item = hit.item
+    item, by_hand = hit.item, citation.by_hand
     version = item.version if item is not None else None
     if version is not None and citation.version is not None:
         version = min(version, max(1, citation.version))
@@ -75,10 +75,10 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             hit_id=hit.id,
             version=version,
             turn_id=turn_id,
-            speaker=item.speaker if item is not None else None,
-            said_at=item.said_at if item is not None else None,
+            speaker=item.speaker if item is not None and not by_hand else None,
+            said_at=item.said_at if item is not None and not by_hand else None,
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
-            by_hand=citation.by_hand,
+            by_hand=by_hand,
         )
     turn, session = place
     quote = (

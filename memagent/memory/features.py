@@ -65,6 +65,10 @@ _CLAUSE = re.compile(
 _NEGATED = re.compile(
     r"n['’]t\b|\b(?:not|never|no\s+longer|any\s*more|used\s+to|stopped|quit|without)\b", re.I
 )
+_OF_ANOTHER = re.compile(
+    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)", re.I
+)
+_OF_ONESELF = re.compile(r"\b(?:I|me|we|us|myself|ourselves)\b", re.I)
 COUNTING: Final = (QuestionKind.HOW_MANY, QuestionKind.HOW_LONG)
 
 FEATURES: Final = (
@@ -183,6 +187,26 @@ def _best_clause(
         if met > best:
             best, denies = met, _NEGATED.search(clause) is not None
     return best, denies
+
+
+def tells_of_another(view: QuestionView, entry: Evidence) -> bool:
+    """Say whether a statement has another subject than the person asked about.
+
+    "My dog is five" says nothing about its owner's age; "my brother coaches me" does
+    tell who coaches the speaker.
+    """
+    named = {folded(name) for name in view.people}
+    own = folded(entry.speaker or "") in named
+    if not own or view.owned or view.kind is QuestionKind.WHO or not view.terms:
+        return False
+    asked = set(view.terms)
+    clauses = [clause for clause in _CLAUSE.split(entry.text) if asked & set(tokenize(clause))]
+    return bool(clauses) and all(
+        (match := _OF_ANOTHER.match(clause)) is not None
+        and not asked & set(tokenize(match[1]))
+        and not _OF_ONESELF.search(clause)
+        for clause in clauses
+    )
 
 
 def _found(entry: Evidence, top: float, rank: int) -> dict[str, float]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ from memagent.state.tokens import tokenize
 Floats = npt.NDArray[np.float64]
 TRAINED_ON = ("conv-26", "conv-30", "conv-43")
 WORLDS, WORLD_FOLDS = 24, 3
-WORLD_WEIGHT, THIN_WEIGHT = 0.25, 0.15
+WORLD_WEIGHT, THIN_WEIGHT, SWAPPED_WEIGHT = 0.25, 0.15, 0.25
 PERIOD_AT_LEAST = 2.0
 """Weight of now and then, set by hand: the data asks too few such questions."""
 ORDER_L2, OVERALL_L2 = 10.0, 15.0
@@ -74,6 +75,22 @@ class Case:
         return bool(self.gold[list(chosen)].any()) or told
 
 
+def swapped(episode: Episode) -> list[Probe]:
+    """Return the answerable questions asked about the other speaker: without an answer."""
+    speakers = list(dict.fromkeys(turn.speaker for turn in episode.turns))
+    if len(speakers) != 2:
+        return []
+    probes: list[Probe] = []
+    for probe in episode.probes:
+        named = [name for name in speakers if re.search(rf"\b{name}\b", probe.question)]
+        if len(named) == 1 and not probe.unanswerable:
+            (other,) = set(speakers) - set(named)
+            question = re.sub(rf"\b{named[0]}\b", other, probe.question)
+            changed = {"question": question, "unanswerable": True, "id": f"{probe.id}-swapped"}
+            probes.append(probe.model_copy(update=changed))
+    return probes
+
+
 async def cases_of(episode: Episode, fold: str) -> list[Case]:
     """Remember an episode and read its questions."""
     cases: list[Case] = []
@@ -82,7 +99,8 @@ async def cases_of(episode: Episode, fold: str) -> list[Case]:
             await agent.remember(session)
         asked_at = max((session.at for session in episode.sessions if session.at), default=None)
         slot = SlotContext(model=agent.model, bank=agent.bank, clock=agent.clock)
-        for probe in episode.probes:
+        of_world = fold.startswith("world")
+        for probe in [*episode.probes, *([] if of_world else swapped(episode))]:
             question: Question = probe.as_question(at=asked_at, k=30)
             hits = await agent.design.retriever(question, slot)
             state = agent.bank.state
@@ -99,7 +117,8 @@ async def cases_of(episode: Episode, fold: str) -> list[Case]:
             wanted = set() if probe.unanswerable else set(probe.evidence_turn_ids)
             gold = np.array([float(bool(wanted & set(entry.turn_ids))) for entry in evidence])
             rows = features(view, evidence, weights, probe.question)
-            importance = WORLD_WEIGHT if fold.startswith("world") else 1.0
+            importance = SWAPPED_WEIGHT if probe.id.endswith("-swapped") else 1.0
+            importance = WORLD_WEIGHT if of_world else importance
             if evidence:
                 cases.append(Case(fold, probe, view, evidence, weights, rows, gold, importance))
     return cases
@@ -207,6 +226,21 @@ def fit_overall(values: Floats, right: Floats, importance: Floats) -> Floats:
     return np.r_[weights[0] - slopes @ mean, slopes]
 
 
+def recalibrated(weights: Floats, values: Floats, right: Floats, importance: Floats) -> Floats:
+    """Rescale the model's log odds by the real questions of the conversations alone."""
+    real = importance == 1.0
+    logits, wanted = weights[0] + values[real] @ weights[1:], right[real]
+    line = np.array([0.0, 1.0])
+    x = np.c_[np.ones(len(logits)), logits]
+    for _ in range(50):
+        p = 1.0 / (1.0 + np.exp(-x @ line))
+        line -= np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x, x.T @ (p - wanted))
+    line[1] = min(line[1], 1.0)
+    scaled = line[1] * weights
+    scaled[0] += line[0]
+    return scaled
+
+
 def fit(cases: Sequence[Case]) -> tuple[Floats, Floats]:
     """Return the weights of both models."""
     draw = np.random.default_rng(0)
@@ -223,6 +257,7 @@ def fit(cases: Sequence[Case]) -> tuple[Floats, Floats]:
             right.append(float(is_right))
             importance.append(case.importance)
     overall = fit_overall(np.array(values), np.array(right), np.array(importance))
+    overall = recalibrated(overall, np.array(values), np.array(right), np.array(importance))
     return fit_order(cases), overall
 
 

@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMiss
 from langgraph.runtime import Runtime
 
 from memagent.core.errors import ModelError, boundary
-from memagent.core.records import Chunk, MemoryItem, SourceRef
+from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, IngestState
@@ -102,7 +102,7 @@ async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSta
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        slot = _slot(state, context)
+        slot = context.slot(session=_part_of(chunk, state.get("session")), chunk=chunk)
         delta = await context.design.indexer((state["commit"],), slot)
     if delta.empty and not delta.rejected:
         return {"usage": slot.trail.usage}
@@ -116,6 +116,17 @@ def _chunk(state: IngestState) -> Chunk:
     return chunk
 
 
+def _part_of(chunk: Chunk, session: Session | None) -> Session | None:
+    """Return the session with only the turns of the part that ends with a chunk."""
+    if session is None or not session.grown_at:
+        return session
+    last = chunk.turns[-1].id
+    turns = next(
+        (part for part in session.parts if any(turn.id == last for turn in part)), session.turns
+    )
+    return session.model_copy(update={"turns": turns, "grown_at": ()})
+
+
 def _slot(state: IngestState, context: AgentContext) -> SlotContext:
     return context.slot(session=state.get("session"), chunk=state.get("chunk"))
 
@@ -126,7 +137,8 @@ def _build() -> Any:
         graph.add_node(node.__name__, node if node is validate else step(node))
     for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
         graph.add_edge(before, after)
-    return graph.compile(name="memagent.ingest")
+    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
+    return graph.compile(name="memagent.ingest", checkpointer=False)
 
 
 INGEST = _build()

@@ -3,25 +3,38 @@
 A bank belongs to one event loop, frameworks call from wherever they like. An `Access`
 over a synchronous `Agent` sends every call to that agent's own loop; over an
 `AsyncAgent` coroutines run where they are awaited, and synchronous calls are refused.
+
+Frameworks also send each operation as a task of its own. Thousands of them would cost a
+change of threads and a commit each, so a `Coalescer` carries out as one what is
+submitted before the loop comes round again. The surprise: where a joint batch is
+refused for bad input, each batch is carried out by itself, so nobody pays for another's
+fault.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
-from memagent.core.errors import StoreError
+from memagent.core.errors import InputError, StoreError
 from memagent.core.ops import MemoryOp
 from memagent.core.records import MemoryItem, SourceRef
 from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
 from memagent.memory.bank import MemoryBank
+from memagent.protocols import Embedder
 from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
 T = TypeVar("T")
+Op = TypeVar("Op")
+Result = TypeVar("Result")
+MOST_OPS = 4_096
+"""Operations of a joint batch; one batch that is larger stays whole."""
+_Waiting = list[tuple[Sequence[Op], asyncio.Future[list[Result]]]]
 
 
 class Access:
@@ -50,10 +63,87 @@ class Access:
         return await asyncio.wrap_future(thread.submit(make(live)))
 
     @property
+    def embedder(self) -> Embedder:
+        """The embedder of this memory."""
+        agent = self.agent
+        live = agent if isinstance(agent, AsyncAgent) else agent._live()[0]  # noqa: SLF001 (as above)  # pyright: ignore[reportPrivateUsage]
+        return live.embedder
+
+    @property
     def user_id(self) -> str:
         """The user of this memory."""
         agent = self.agent
         return agent.bank.scope.user_id if isinstance(agent, AsyncAgent) else agent.user_id
+
+
+class Coalescer(Generic[Op, Result]):
+    """Joins the batches of each event loop for one function that carries them out."""
+
+    __slots__ = ("_run", "_tasks", "_waiting")
+
+    def __init__(self, run: Callable[[list[Op]], Awaitable[list[Result]]]) -> None:
+        """Take the function that carries out operations: one result for each, in order."""
+        self._run = run
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[Op, Result]] = (
+            WeakKeyDictionary()
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[Result]]:
+        """Return the future results of a batch, carried out with those submitted along with it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Result]] = loop.create_future()
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            waiting = self._waiting[loop] = []
+            loop.call_soon(self._start, loop)
+        waiting.append((ops, future))
+        return future
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin the batches that wait, in groups of at most `MOST_OPS` operations."""
+        group: _Waiting[Op, Result] = []
+        groups, size = [group], 0
+        for ops, future in self._waiting.pop(loop):
+            if group and size + len(ops) > MOST_OPS:
+                group, size = [], 0
+                groups.append(group)
+            group.append((ops, future))
+            size += len(ops)
+        task = loop.create_task(self._carry_out(groups))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, groups: Sequence[_Waiting[Op, Result]]) -> None:
+        for group in groups:
+            await self._carry_out_group(group)
+
+    async def _carry_out_group(self, group: _Waiting[Op, Result]) -> None:
+        live = [(ops, future) for ops, future in group if not future.done()]
+        try:
+            results = iter(await self._run([op for ops, _ in live for op in ops]))
+        except InputError as exc:
+            if len(live) == 1:
+                _fail(live, exc)
+            else:
+                await self._carry_out([[waiting] for waiting in live])
+        except asyncio.CancelledError:
+            for _, future in live:
+                future.cancel()
+            raise
+        except Exception as exc:
+            _fail(live, exc)
+        else:
+            for ops, future in live:
+                own = [next(results) for _ in ops]
+                if not future.done():
+                    future.set_result(own)
+
+
+def _fail(group: _Waiting[Op, Result], exc: Exception) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(exc)
 
 
 Assignment = tuple[MemoryOp, MemoryItem, tuple[MemoryItem, ...] | None]

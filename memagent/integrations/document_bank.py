@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from langgraph.store.base import (
     GetOp,
@@ -30,6 +31,8 @@ from memagent.integrations.documents import KIND, Document, Namespace
 from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
+_MOST_READ: Final = 16_384
+
 
 @dataclass(slots=True)
 class DocumentBank:
@@ -39,6 +42,8 @@ class DocumentBank:
     """Paths to index unless a write names its own."""
     recipe: Recipe | None
     trust: Trust
+    _read: dict[str, Document] = field(default_factory=dict[str, Document], init=False)
+    """Documents read one by one of late, each for the version of its item."""
     _items: object = field(default=None, init=False)
     """The items of the state that the two tables below describe."""
     _by_id: dict[str, Document] = field(default_factory=dict[str, Document], init=False)
@@ -48,14 +53,14 @@ class DocumentBank:
 
     async def run(self, bank: MemoryBank, ops: Sequence[Op]) -> list[Result]:
         """Carry out operations, reads first, and return a result for each."""
-        state = await bank.sync()
+        state, now = await bank.sync(), bank.now()
         results: list[Result] = []
         writes: dict[str, PutOp] = {}
         touched: dict[str, Document] = {}
         for op in ops:
             read: list[Document] = []
             if isinstance(op, GetOp):
-                read = _present(state, op.namespace, op.key, now=bank.now())
+                read = self._present(state, op, now=now)
                 results.append(_as_item(read[0]) if read else None)
             elif isinstance(op, SearchOp):
                 hits = await self._search(bank, state, op)
@@ -102,6 +107,21 @@ class DocumentBank:
                     self._by_id[item.id] = document
                     self._by_namespace.setdefault(document.namespace, []).append(document)
         self._items = state.items
+
+    def _present(self, state: BankState, op: GetOp, *, now: datetime) -> list[Document]:
+        """Return the one live document at a place, if there is one."""
+        item = state.items.get(documents.document_id(op.namespace, op.key))
+        if item is None or not item.active or item.expired(now):
+            return []
+        document = self._read.get(item.id)
+        if document is None or document.item is not item:
+            document = documents.decoded(item)
+            if document is None or (document.namespace, document.key) != (op.namespace, op.key):
+                return []
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            self._read[item.id] = document
+        return [document]
 
     def _below(self, bank: MemoryBank, state: BankState, op: SearchOp) -> list[Document]:
         """Return the live documents of a search without query, the latest first."""
@@ -190,15 +210,6 @@ class DocumentBank:
 
         if writes or refreshes:
             await assign(bank, plan, actor="user" if writes else "refresh")
-
-
-def _present(state: BankState, namespace: Namespace, key: str, *, now: datetime) -> list[Document]:
-    """Return the one live document at a place, if there is one."""
-    item = state.items.get(documents.document_id(namespace, key))
-    document = documents.decoded(item) if item is not None and item.active else None
-    if document is None or document.item.expired(now):
-        return []
-    return [document] if (document.namespace, document.key) == (namespace, key) else []
 
 
 def _as_item(document: Document) -> Item:

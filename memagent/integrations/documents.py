@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, cast
 
 from langgraph.store.base import PutOp, get_text_at_path, tokenize_path
@@ -34,6 +35,8 @@ _REFRESH_S = 1.0
 """A read that would move an expiry by less than this writes nothing."""
 KIND = "document"
 """Kind of the items that hold documents."""
+_BOOKKEEPING = frozenset({"content", "encoding", "kind", "created_at", "modified_at", "updated_at"})
+"""Fields that describe a `content` and are not what a document is found by."""
 Namespace = tuple[str, ...]
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
@@ -53,14 +56,18 @@ class Document:
 
     def fresh_value(self) -> dict[str, Any]:
         """Return a copy of the value that is safe to change."""
+        if not any(isinstance(part, dict | list) for part in self.value.values()):
+            return dict(self.value)
         return json.loads(str(self.item.metadata["_value"]))
 
 
+@lru_cache(maxsize=16_384)
 def document_id(namespace: Namespace, key: str) -> str:
     """Return the id of the item that holds a document."""
     return content_id("doc", *(json.dumps(label) for label in (*namespace, key)))
 
 
+@lru_cache(maxsize=4_096)
 def prefix_tag(prefix: Namespace) -> str:
     """Return the tag of every document at or below a namespace that a query may find."""
     return content_id("below", *(json.dumps(label) for label in prefix))
@@ -179,8 +186,21 @@ def _end(ttl: float | None, now: datetime) -> datetime | None:
 
 def _texts_at(value: Mapping[str, Any], path: str) -> list[str]:
     if path == "$":
-        return ["\n".join(_words_in(value))]
+        return ["\n".join(_content_of(value))]
     return get_text_at_path(dict(value), tokenize_path(path))
+
+
+def _content_of(value: Mapping[str, Any]) -> list[str]:
+    """Return the words of a whole value: of a note or a file, its content comes bare.
+
+    Notes of tools, and files of agents, are `content` among bookkeeping.
+    """
+    if "content" not in value:
+        return _words_in(value)
+    inner = value["content"]
+    content = _content_of(inner) if isinstance(inner, Mapping) else _words_in(inner)  # pyright: ignore[reportUnknownArgumentType]
+    rest = {name: part for name, part in value.items() if name not in _BOOKKEEPING}
+    return [*content, *_words_in(rest)]
 
 
 def _words_in(value: object) -> list[str]:
@@ -211,8 +231,25 @@ def check_filter(conditions: Mapping[str, Any]) -> None:
 
 
 def passes(value: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
-    """Tell whether a value meets every condition of a filter."""
-    return all(_meets(value.get(name), rule) for name, rule in conditions.items())
+    """Tell whether a value meets every condition of a filter.
+
+    A name is a field, whatever letters it has; where there is no such field, its dots
+    lead to fields of fields.
+    """
+    return all(_meets(_field(value, name), rule) for name, rule in conditions.items())
+
+
+def _field(value: Mapping[str, Any], name: str) -> Any:
+    """Return the field of a name or dotted path; the longest name that exists comes first."""
+    if name in value:
+        return value[name]
+    at = name.rfind(".")
+    while at > 0:
+        inner: object = value.get(name[:at])
+        if isinstance(inner, Mapping):
+            return _field(cast("Mapping[str, Any]", inner), name[at + 1 :])
+        at = name.rfind(".", 0, at)
+    return None
 
 
 def _meets(value: object, rule: object) -> bool:

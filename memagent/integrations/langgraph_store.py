@@ -18,6 +18,7 @@ from langgraph.store.base import (
     NOT_PROVIDED,
     BaseStore,
     GetOp,
+    IndexConfig,
     InvalidNamespaceError,
     ListNamespacesOp,
     MatchCondition,
@@ -32,13 +33,15 @@ from langgraph.store.base import (
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
-from memagent.core.errors import InputError
+from memagent.core.errors import ConfigError, InputError
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import Trust
 from memagent.integrations import documents
-from memagent.integrations.access import Access
+from memagent.integrations.access import Access, Coalescer
 from memagent.integrations.document_bank import DocumentBank
 from memagent.integrations.documents import Namespace
+from memagent.integrations.frameworks.langchain_embeddings import langchain_embedder
+from memagent.protocols import Embedder
 
 
 def _verbs(request: Callable[..., Op]) -> tuple[Any, Any]:
@@ -53,7 +56,8 @@ def _verbs(request: Callable[..., Op]) -> tuple[Any, Any]:
 
     @wraps(request)
     async def acall(store: MemoryStore, *args: Any, **kwargs: Any) -> Any:
-        return (await store.abatch([request(store, *args, **kwargs)]))[0]
+        checked = _checked((request(store, *args, **kwargs),))
+        return (await store._coalescer.submit(checked))[0]  # noqa: SLF001 (`abatch`, a call less)  # pyright: ignore[reportPrivateUsage]
 
     return call, acall
 
@@ -64,27 +68,35 @@ class MemoryStore(BaseStore):
     `MemoryStore(agent)` over a synchronous `Agent` serves `batch` and `abatch` from any
     thread and event loop; over an `AsyncAgent` it serves `abatch` in that agent's event
     loop. `fields` are the paths that documents are found by unless `put(index=...)`
-    says otherwise (`"$"`, the default, is the whole value); `ttl` is LangGraph's
-    configuration of expiry; `recipe` sets how to search; `trust` is that of the
-    documents written, a model's words unless you know better.
+    says otherwise (`"$"`, the default, is the whole value); `index` is LangGraph's
+    configuration, whose `embed` must be the agent's own embedder (`langchain_embedder`
+    makes one); `ttl` is LangGraph's configuration of expiry; `recipe` sets how to
+    search; `trust` is that of the documents written, a model's words unless you know
+    better.
     """
 
     supports_ttl = True
-    __slots__ = ("_access", "_documents", "ttl_config")
+    __slots__ = ("_access", "_coalescer", "_documents", "ttl_config")
 
     def __init__(
         self,
         agent: Agent | AsyncAgent,
         *,
-        fields: Sequence[str] = ("$",),
+        fields: Sequence[str] | None = None,
+        index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
         recipe: Recipe | str | None = None,
         trust: Trust = Trust.ASSISTANT,
     ) -> None:
         self._access = Access(agent)
+        _check_index(index, self._access.embedder)
         self.ttl_config = ttl
         chosen = recipe_of(recipe) if recipe is not None else None
-        self._documents = DocumentBank(fields=tuple(fields), recipe=chosen, trust=trust)
+        chosen_fields = fields or (index or {}).get("fields") or ("$",)
+        self._documents = DocumentBank(fields=tuple(chosen_fields), recipe=chosen, trust=trust)
+        self._coalescer = Coalescer[Op, Result](
+            lambda ops: self._access.arun(lambda agent: self._documents.run(agent.bank, ops))
+        )
 
     @property
     def user_id(self) -> str:
@@ -100,9 +112,8 @@ class MemoryStore(BaseStore):
         return self._access.run(lambda agent: self._documents.run(agent.bank, checked))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch`, awaited."""
-        checked = _checked(ops)
-        return await self._access.arun(lambda agent: self._documents.run(agent.bank, checked))
+        """`batch`, awaited; batches that are started at the same time are carried out as one."""
+        return await self._coalescer.submit(_checked(ops))
 
     def sweep_ttl(self) -> int:
         """Delete the documents whose time is over and return their number."""
@@ -200,7 +211,9 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
     """Return the operations; raise if one of them cannot be carried out."""
     checked = list(ops)
     for op in checked:
-        if isinstance(op, ListNamespacesOp):
+        if isinstance(op, GetOp):
+            _check_labels(op.namespace)
+        elif isinstance(op, ListNamespacesOp):
             for rule in op.match_conditions or ():
                 _check_labels(rule.path)
             _check_page(op.limit, op.offset)
@@ -210,16 +223,27 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
             _check_labels(op.namespace_prefix)
             _check_page(op.limit, op.offset)
             documents.check_filter(op.filter or {})
-        elif isinstance(op, GetOp | PutOp):  # pyright: ignore[reportUnnecessaryIsInstance]
+        elif isinstance(op, PutOp):  # pyright: ignore[reportUnnecessaryIsInstance]
             _check_labels(op.namespace)
-            ttl = op.ttl if isinstance(op, PutOp) else None
-            if ttl is not None and not (isfinite(ttl) and ttl > 0):
+            if op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):
                 raise InputError(
-                    f"a ttl of {ttl} minutes is no time to live; give more than nothing"
+                    f"a ttl of {op.ttl} minutes is no time to live; give more than nothing"
                 )
         else:
             raise InputError(f"there is no store operation {type(op).__name__}")
     return checked
+
+
+def _check_index(index: IndexConfig | None, embedder: Embedder) -> None:
+    """Raise `ConfigError` for an index by another embedder than the memory's."""
+    if index is None or "embed" not in index:
+        return
+    expected = langchain_embedder(index).id
+    if embedder.id != expected:
+        raise ConfigError(
+            f"`index` embeds with {expected}, but this memory with {embedder.id}; one memory has "
+            "one embedder:  Agent(embedder=langchain_embedder(index))"
+        )
 
 
 def _check_labels(labels: Sequence[object]) -> None:

@@ -3,7 +3,8 @@
 The user is fixed by whoever starts the server, or by what authenticated the HTTP
 request. The surprise: inside the service there are no MCP sessions. Each request stands
 by itself (`McpEndpoint`), so there is nothing that another key could take over and
-nothing that outlives a revoked one.
+nothing that outlives a revoked one. Versions 1 and 2 of the official package both work,
+since the frameworks beside memagent pin either.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
 from memagent.async_agent import AsyncAgent
@@ -24,6 +27,9 @@ from memagent.tracing import NO_SPAN, Span, caller_span, tracing
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
+
+_log = logging.getLogger(__name__)
+Tool = Callable[..., Coroutine[Any, Any, Any]]
 
 AgentOf = Callable[[Any], AsyncAgent]
 """The agent of the user behind an HTTP request (starlette's `Request`; None over standard
@@ -48,24 +54,41 @@ READING = frozenset({"search", "ask", "list", "history"})
 
 def build_mcp_server(
     agent: AsyncAgent | AgentOf, *, read_only: bool = False, tools: Collection[str] = TOOLS
-) -> MCPServer:
+) -> Any:
     """Build an MCP server over one agent, or over the agent of each HTTP request.
 
-    It offers `tools`, and with `read_only` only those of them that read. Raises
-    `MissingExtra` without the `mcp` package.
+    It offers `tools`, and with `read_only` only those of them that read. It is an
+    `MCPServer` of version 2 of the `mcp` package, or a `FastMCP` of version 1. Raises
+    `MissingExtra` without the package.
     """
+    methods = MemoryTools(lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()))
+    offered = {
+        name: cast("Tool", getattr(methods, "list_memories" if name == "list" else name))
+        for name in TOOLS
+        if name in tools and (name in READING or not read_only)
+    }
     try:
-        from mcp.server import MCPServer
-        from mcp.server._otel import OpenTelemetryMiddleware
-        from mcp.types import ToolAnnotations
+        with _own_logging():
+            return _build_v1(offered) if vendor_version() < 2 else _build_v2(offered)
     except ImportError as exc:
         raise MissingExtra("mcp", needed_for="the MCP server", cause=str(exc)) from exc
-    from memagent import __version__
+
+
+def vendor_version() -> int:
+    """Return the major version of the installed `mcp` package. Raises `ImportError`."""
+    return int(version("mcp").partition(".")[0])
+
+
+def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
+    from mcp.server import MCPServer
+    from mcp.server._otel import OpenTelemetryMiddleware
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import ToolAnnotations
 
     async def with_request(ctx: Any, call_next: Any) -> Any:
         token = _REQUEST.set(ctx.request)
         try:
-            with _tool_span(ctx) as span:
+            with _tool_span(ctx.method, ctx.params, ctx.meta) as span:
                 result = await call_next(ctx)
                 if span.recording and _is_error(result):
                     span.fail("tool_error")
@@ -73,44 +96,100 @@ def build_mcp_server(
         finally:
             _REQUEST.reset(token)
 
-    with _own_logging():
-        server = MCPServer(
-            name="memagent",
-            version=__version__,
-            instructions=_INSTRUCTIONS,
-            log_level="ERROR",
-            middleware=[with_request],
-            subscriptions=False,  # the tools never change, so there is nothing to listen to
-        )
+    server = MCPServer(
+        name="memagent",
+        version=_own_version(),
+        instructions=_INSTRUCTIONS,
+        log_level="ERROR",
+        middleware=[with_request],
+        subscriptions=False,  # the tools never change, so there is nothing to listen to
+    )
     # The vendor's own spans show names and messages that a client chose; ours take their place.
     inner: Any = server._lowlevel_server  # noqa: SLF001 (the vendor has no door)  # pyright: ignore[reportPrivateUsage]
     inner.middleware[:] = [
         layer for layer in inner.middleware if not isinstance(layer, OpenTelemetryMiddleware)
     ]
-    methods = MemoryTools(lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()))
-    for name in TOOLS:
-        reads = name in READING
-        if name in tools and (reads or not read_only):
-            method = getattr(methods, "list_memories" if name == "list" else name)
-            hints = ToolAnnotations(
-                read_only_hint=reads, destructive_hint=name == "forget", open_world_hint=False
-            )
-            server.add_tool(_with_tool_errors(method), name=name, annotations=hints)
+    for name, tool in offered.items():
+        hints = ToolAnnotations(
+            read_only_hint=name in READING, destructive_hint=name == "forget", open_world_hint=False
+        )
+        server.add_tool(_with_tool_errors(tool, ToolError), name=name, annotations=hints)
     return server
 
 
-def _tool_span(ctx: Any) -> Span:
+def _build_v1(offered: Mapping[str, Tool]) -> Any:
+    """Build the server on version 1, which has no middleware: each tool is wrapped instead."""
+    from mcp.types import ToolAnnotations
+
+    vendor: Any = import_module("mcp.server.fastmcp")
+    failure: type[Exception] = import_module("mcp.server.fastmcp.exceptions").ToolError
+    server = vendor.FastMCP("memagent", instructions=_INSTRUCTIONS, log_level="ERROR")
+    inner = server._mcp_server  # noqa: SLF001 (the vendor has no door)
+    inner.version = _own_version()
+
+    def with_request(name: str, tool: Tool) -> Tool:
+        @wraps(tool)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            ctx = inner.request_context
+            token = _REQUEST.set(ctx.request)
+            meta = ctx.meta.model_dump() if ctx.meta is not None else {}
+            try:
+                with _tool_span("tools/call", {"name": name}, meta) as span:
+                    try:
+                        return await tool(*args, **kwargs)
+                    except Exception as exc:
+                        span.fail("tool_error")
+                        if isinstance(exc, failure):
+                            raise
+                        # The vendor would send the error's words to the client.
+                        _log.exception("the tool %s failed", name)
+                        raise failure("the tool failed; the server's log tells why") from None
+            finally:
+                _REQUEST.reset(token)
+
+        return call
+
+    for name, tool in offered.items():
+        hints: Any = {
+            "readOnlyHint": name in READING,
+            "destructiveHint": name == "forget",
+            "openWorldHint": False,
+        }
+        wrapped = with_request(name, _with_tool_errors(tool, failure))
+        server.add_tool(wrapped, name=name, annotations=ToolAnnotations(**hints))
+    return server
+
+
+def _http_app(server: Any, **options: Any) -> Any:
+    """Return the vendor's ASGI app; version 1 takes the options as settings of the server."""
+    if vendor_version() >= 2:
+        return server.streamable_http_app(**options)
+    for name, value in options.items():
+        if name in type(server.settings).model_fields:
+            setattr(server.settings, name, value)
+    return server.streamable_http_app()
+
+
+def _own_version() -> str:
+    from memagent import __version__
+
+    return __version__
+
+
+def _tool_span(
+    method: str, params: Mapping[str, Any] | None, meta: Mapping[str, Any] | None
+) -> Span:
     """Open the span of a tool call, below the caller's if the message's `_meta` names one."""
-    if not tracing() or ctx.method != "tools/call":
+    if not tracing() or method != "tools/call":
         return NO_SPAN
-    params: dict[str, Any] = ctx.params or {}
-    meta: dict[str, Any] = ctx.meta or {}
-    tool = next((name for name in TOOLS if name == params.get("name")), "unknown")
-    headers = {key: meta[key] for key in _CARRIED if isinstance(meta.get(key), str)}
+    asked = (params or {}).get("name")
+    tool = next((name for name in TOOLS if name == asked), "unknown")
+    given = meta or {}
+    headers = {key: given[key] for key in _CARRIED if isinstance(given.get(key), str)}
     span = caller_span(f"tools/call {tool}", headers)
     span.put(
         {
-            "mcp.method.name": ctx.method,
+            "mcp.method.name": method,
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool,
         }
@@ -136,20 +215,19 @@ def _own_logging() -> Generator[None]:
         root.removeHandler(placeholder)
 
 
-def _with_tool_errors(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Report memagent's errors to the client; others stay in the server's log."""
-    from mcp.server.mcpserver.exceptions import ToolError
+def _with_tool_errors(tool: Tool, error: type[Exception]) -> Tool:
+    """Report memagent's errors to the client as `error`; others stay in the server's log."""
 
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return await tool(*args, **kwargs)
         except MemoryNotFound:
-            raise ToolError(
+            raise error(
                 "there is no such memory or change; `list` and `history` tell the ids"
             ) from None
         except MemAgentError as exc:
-            raise ToolError(str(exc)) from exc
+            raise error(str(exc)) from exc
 
     return call
 
@@ -192,7 +270,7 @@ async def serve_http(
 
     Foreign Host and Origin headers are refused.
     """
-    app = build_mcp_server(agent, read_only=read_only).streamable_http_app(host="127.0.0.1")
+    app = _http_app(build_mcp_server(agent, read_only=read_only), host="127.0.0.1")
     import uvicorn
 
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="on")
@@ -215,7 +293,8 @@ class McpEndpoint:
         server = build_mcp_server(agent_of, tools=tools)
         from mcp.server.transport_security import TransportSecuritySettings
 
-        server.streamable_http_app(
+        _http_app(
+            server,
             json_response=True,
             stateless_http=True,
             max_request_body_size=max_body_bytes,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 from memagent.build import open_store
@@ -27,7 +27,7 @@ from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_calls as calls
 from memagent.integrations import mem0_records as records
 from memagent.integrations.mem0_agents import OwnersAgents
-from memagent.integrations.mem0_calls import UNSET, Messages, OwnerIds
+from memagent.integrations.mem0_calls import UNSET, Config, Messages
 from memagent.integrations.mem0_records import envelope, owner_of
 from memagent.loop_thread import LoopThread
 from memagent.memory.incoming import as_session
@@ -42,18 +42,21 @@ class AsyncMemory:
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        config: Config | str | Path | None = None,
         *,
+        path: str | Path | None = None,
         model: ChatModel | str | None = None,
         embedder: Embedder | str | None = None,
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
-        """Open the store (`path` as in `Agent`); `model`, `design` and `settings` as there.
+        """Open the store at a path (as in `Agent`), or the one that mem0's configuration names.
 
-        Raises `ConfigError`, `StoreError`.
+        `config` is a path, mem0's `MemoryConfig` or the same as a dict (see
+        `from_config`); the keywords win over it. Raises `ConfigError`, `StoreError`.
         """
-        store = open_store(settings, path=path, embedder=embedder)
+        place, named = calls.place_of(config)
+        store = open_store(settings or named, path=path or place, embedder=embedder)
         self._agents = OwnersAgents(store, model=model, design=design)
 
     @classmethod
@@ -63,7 +66,7 @@ class AsyncMemory:
         The language model and the folder of the vector store are taken over, the rest
         is logged as unused.
         """
-        return cls(**calls.arguments_of(config_dict))
+        return cls(config_dict)
 
     async def add(  # noqa: PLR0913 (mem0's own arguments)
         self,
@@ -98,10 +101,10 @@ class AsyncMemory:
             return {"results": await calls.add_raw(agent.bank, utterances, note, at=at)}
         if not utterances:
             return {"results": []}
-        await agent.resume()
+        await agent.resume(on_error="keep")
         session = as_session(utterances, at=at, session_id=f"ses_{uuid4().hex}", now=at)
         before = (await agent.bank.sync()).items
-        report = await agent.remember(session)
+        report = await agent.remember(session, on_error="keep")
         await calls.amend(agent.bank, report, note)
         if report.failed_chunks:
             raise ModelError(
@@ -118,19 +121,24 @@ class AsyncMemory:
         threshold: float | None = 0.1,
         rerank: bool = False,
         explain: bool = False,
+        reference_date: Any = None,
         show_expired: bool = False,
-        **owner_ids: Unpack[OwnerIds],
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        limit: int | None = None,
     ) -> dict[str, Any]:
         """Find the best memories: `{"results": [{"id", "memory", "score", ...}]}`.
 
         `filters` names the owner and may bound metadata by `eq ne gt gte lt lte in nin
         contains icontains`, `"*"`, AND, OR, NOT; owners and `limit` may also be given
         as arguments, as in earlier versions. `rerank` uses the recipe `deep`. A score
-        lies between 0 and 1.
+        lies between 0 and 1, and so does `threshold`; None is 0. Raises `InputError`.
         """
-        if not query.strip():
-            raise InputError("the query is empty")
-        owner, conditions, top_k = calls.read_request(filters, owner_ids, top_k, verb="search()")
+        calls.check_search(query, threshold, reference_date)
+        ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+        top_k = top_k if limit is None else limit
+        owner, conditions = calls.read_request(filters, ids, top_k, verb="search()")
         ranked: list[tuple[float, dict[str, Any]]] = []
         for agent, items in await self._agents.memories_of(
             owner, conditions, show_expired=show_expired
@@ -153,7 +161,7 @@ class AsyncMemory:
         ranked.sort(key=lambda scored: (-scored[0], scored[1]["id"]))
         return {"results": [row for _, row in ranked[:top_k]]}
 
-    async def get_all(
+    async def get_all(  # noqa: PLR0913 (mem0's own arguments)
         self,
         *,
         filters: Mapping[str, Any] | None = None,
@@ -161,7 +169,10 @@ class AsyncMemory:
         page: int | None = None,
         page_size: int = 100,
         show_expired: bool = False,
-        **owner_ids: Unpack[OwnerIds],
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        limit: int | None = None,
     ) -> dict[str, Any]:
         """Return the memories of an owner, latest first: `{"results": [...]}`.
 
@@ -169,8 +180,9 @@ class AsyncMemory:
         1. A page comes with `count` (all that match) and the numbers of the `next` and
         `previous` page, or None.
         """
-        top_k = 20 if top_k is None else top_k
-        owner, conditions, limit = calls.read_request(filters, owner_ids, top_k, verb="get_all()")
+        limit = limit if limit is not None else 20 if top_k is None else top_k
+        ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+        owner, conditions = calls.read_request(filters, ids, limit, verb="get_all()")
         rows = [
             envelope(agent.bank.scope, agent.bank.state.versions(item.id))
             for agent, items in await self._agents.memories_of(
@@ -186,7 +198,8 @@ class AsyncMemory:
         agent = await self._agents.find(memory_id)
         if agent is None:
             return None
-        return envelope(agent.bank.scope, agent.bank.state.versions(memory_id))
+        row = envelope(agent.bank.scope, agent.bank.state.versions(memory_id))
+        return {**row, "score": None}
 
     async def update(
         self,
@@ -289,22 +302,24 @@ class Memory:
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        config: Config | str | Path | None = None,
         *,
+        path: str | Path | None = None,
         model: ChatModel | str | None = None,
         embedder: Embedder | str | None = None,
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
+        """Open the store; see `AsyncMemory`."""
         self._memory = AsyncMemory(
-            path, model=model, embedder=embedder, design=design, settings=settings
+            config, path=path, model=model, embedder=embedder, design=design, settings=settings
         )
         self._thread = LoopThread()
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
         """See `AsyncMemory.from_config`."""
-        return cls(**calls.arguments_of(config_dict))
+        return cls(config_dict)
 
     def _run(self, make: Callable[[AsyncMemory], Coroutine[Any, Any, T]]) -> T:
         return self._thread.run(make(self._memory))

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 from uuid import uuid4
+
+from pydantic import BaseModel
 
 from memagent.async_agent import AsyncAgent
 from memagent.config import AgentSettings, ModelSettings
-from memagent.core.errors import InputError
+from memagent.core.errors import ConfigError, InputError
 from memagent.core.ops import Add, OpBatch, Update
 from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
 from memagent.core.reports import IngestReport
@@ -25,6 +27,8 @@ from memagent.state.fold import BankState
 
 UNSET: Any = object()
 """Stands for an argument that the caller left out, where None has a meaning."""
+Config = Mapping[str, Any] | BaseModel
+"""mem0's configuration: its `MemoryConfig`, or the same as a dict."""
 Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _log = logging.getLogger(__name__)
 _AMENDED = "mem0"
@@ -32,15 +36,6 @@ _AMENDED = "mem0"
 _TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
 
 # -- arguments -------------------------------------------------------------------------
-
-
-class OwnerIds(TypedDict, total=False):
-    """Arguments that mem0's earlier versions took beside `filters`."""
-
-    user_id: str | None
-    agent_id: str | None
-    run_id: str | None
-    limit: int
 
 
 def unknown(memory_id: str) -> InputError:
@@ -67,24 +62,52 @@ def messages_of(messages: Messages) -> list[Mapping[str, Any]]:
     return [message for message in utterances if message.get("role") != "system"]
 
 
-def read_request(
-    filters: Mapping[str, Any] | None, arguments: OwnerIds, top_k: int, *, verb: str
-) -> tuple[Owner, dict[str, Any], int]:
-    """Return the owner, the filter's other conditions and the limit of a read.
+def check_search(query: object, threshold: object, reference_date: object) -> None:
+    """Raise `InputError` for a search that mem0 would refuse."""
+    if not isinstance(query, str) or not query.strip():
+        raise InputError("the query is empty" if isinstance(query, str) else "the query is no text")
+    if reference_date is not None:
+        raise InputError("reference_date is not supported; add(timestamp=...) dates memories")
+    if threshold is None:
+        return
+    if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+        raise InputError(f"threshold is {threshold!r}; give a number between 0 and 1, or None")
 
-    Raises `InputError`.
+
+def read_request(
+    filters: Mapping[str, Any] | None, ids: Mapping[str, str | None], top_k: object, *, verb: str
+) -> tuple[Owner, dict[str, Any]]:
+    """Return the owner and the filter's other conditions of a read.
+
+    `ids` are those given beside `filters`. Raises `InputError`.
     """
-    given = cast("Mapping[str, Any]", arguments)
-    surplus = sorted(set(given) - {*records.OWNERS, "limit"})
-    if surplus:
-        raise InputError(f"{verb} has no argument {surplus[0]!r}")
     conditions = dict(filters or {})
-    ids = {name: conditions.pop(name, None) or given.get(name) for name in records.OWNERS}
+    named = {name: conditions.pop(name, None) or ids[name] for name in records.OWNERS}
     records.check_filter(conditions)
-    limit = given.get("limit", top_k)
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise InputError(f"top_k is {limit!r}; ask for 0 or more")
-    return owner_of(ids, needed_for=verb), conditions, limit
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 0:
+        raise InputError(f"top_k is {top_k!r}; ask for 0 or more")
+    return owner_of(named, needed_for=verb), conditions
+
+
+def place_of(
+    config: Config | str | Path | None,
+) -> tuple[str | Path | None, AgentSettings | None]:
+    """Return the path and the settings that a memory's first argument names.
+
+    Of mem0's `MemoryConfig` only what was set counts, not its defaults. Raises
+    `ConfigError` for anything else than a path or a configuration.
+    """
+    if config is None or isinstance(config, str | Path):
+        return config, None
+    if isinstance(config, BaseModel):
+        config = config.model_dump(exclude_unset=True, warnings=False)
+    if not isinstance(config, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"a {type(config).__name__} is no configuration; give a path, mem0's MemoryConfig "
+            "or the same as a dict"
+        )
+    arguments = arguments_of(config)
+    return arguments.get("path"), arguments.get("settings")
 
 
 def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,20 +2,23 @@
 
 The user comes from the key. A request may name another (`user_id`) only with a key that
 is bound to none; which memory of a user, is said by `agent_id` and `run_id`. Without
-any key in the service, loopback requests are served as the local user; their Host and
-Origin must be loopback names, or a page in the browser could reach the service through
-a name that it points here.
+any key in the service, loopback requests are served as the local user, whatever token
+they send: stock OpenAI and MCP clients cannot leave it out. Their Host and Origin must
+be loopback names, or a page in the browser could reach the service through a name that
+it points here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Annotated, Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from fastapi import Header, Query
 from pydantic import ValidationError
@@ -31,6 +34,8 @@ from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
 from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
 
+_log = logging.getLogger(__name__)
+_WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -70,21 +75,23 @@ def caller_of(connection: HTTPConnection) -> Caller:
     service = service_of(connection)
     headers = connection.headers
     scheme, _, key = headers.get("authorization", "").partition(" ")
-    if key:
+    if not service.keys.ever:
+        _check_local(connection, service)
+        if key:
+            _warn_of_token(service)
+        caller = LOCAL
+    elif key:
         caller = service.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
         if caller is None:
             raise ServiceError(
                 "the API key is not known, or was revoked", status=401, code="unauthorized"
             )
-    elif service.keys.ever:
+    else:
         raise ServiceError(
             "this service wants an API key: Authorization: Bearer ma_...",
             status=401,
             code="unauthorized",
         )
-    else:
-        _check_local(connection, service)
-        caller = LOCAL
     return metered(service, caller)
 
 
@@ -102,6 +109,16 @@ def metered(service: Service, caller: Caller) -> Caller:
             retryable=True,
         )
     return caller
+
+
+def _warn_of_token(service: Service) -> None:
+    """Warn once for each service that a token was sent which nobody checks."""
+    if service not in _WARNED:
+        _WARNED.add(service)
+        _log.warning(
+            "a request carries a token, but this service has no API keys: any token of this "
+            "machine is served as the local user; make a key:  memagent keys create"
+        )
 
 
 def _check_local(connection: HTTPConnection, service: Service) -> None:

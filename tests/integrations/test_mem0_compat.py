@@ -16,7 +16,7 @@ from fuzz_kit import calls
 
 from memagent import Agent
 from memagent.build import open_store
-from memagent.core.errors import InputError, ModelError, ModelUnavailable
+from memagent.core.errors import ConfigError, InputError, ModelError, ModelUnavailable
 from memagent.integrations.mem0 import AsyncMemory, Memory
 from memagent.integrations.mem0_import import import_mem0, read_mem0
 from memagent.integrations.point_reader import read_point
@@ -59,6 +59,7 @@ def test_add_answers_with_events_and_get_with_the_envelope(memory: Memory) -> No
         "updated_at",
         "user_id",
         "role",
+        "score",
     }
     assert (
         shown["metadata"] == {"category": "drink", "n": {"deep": [1]}} and shown["user_id"] == "ana"
@@ -243,9 +244,16 @@ def test_search_takes_owner_filter_threshold_and_limit(memory: Memory) -> None:
     ):
         with pytest.raises(ValueError, match="user_id"):
             call()
-    wrong: list[dict[str, Any]] = [{"top_k": -1}, {"colour": "red"}]
+    wrong: list[dict[str, Any]] = [
+        {"top_k": -1},
+        {"colour": "red"},
+        {"threshold": 2},
+        {"threshold": -1},
+        {"threshold": "high"},
+        {"reference_date": "2024-01-01"},
+    ]
     for bad in wrong:
-        with pytest.raises(ValueError):
+        with pytest.raises((ValueError, TypeError)):
             memory.search("tea", filters=ANA, **bad)
     with pytest.raises(ValueError):
         memory.search(" ", filters=ANA)
@@ -377,6 +385,26 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         shown += len(rows)
         assert all(row["user_id"] == "ana" and "secret" not in row["memory"] for row in rows)
     assert shown > 1_000
+
+
+def test_configurations_open_a_memory_or_say_what_is_wrong(tmp_path: Path) -> None:
+    config: Any = {"vector_store": {"config": {"path": str(tmp_path)}}}
+    for arguments in ({"config": config}, {"config": str(tmp_path / "memagent.db")}):
+        with Memory(**arguments, embedder="hashing") as opened:
+            opened.add("Ana drinks tea", infer=False, **ANA)
+    with Memory(config, embedder="hashing") as opened:
+        assert len(opened.get_all(filters=ANA)["results"]) == 2
+    wrong: Any = 7
+    with pytest.raises(ConfigError, match="int is no configuration"):
+        Memory(wrong)
+
+
+def test_editors_see_every_argument() -> None:
+    for verb in ("add", "search", "get_all", "update"):
+        for kind in (Memory, AsyncMemory):
+            parameters = inspect.signature(getattr(kind, verb)).parameters.values()
+            assert not any(one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
+    assert {"user_id", "threshold", "limit"} <= inspect.signature(Memory.search).parameters.keys()
 
 
 async def test_the_asynchronous_memory_is_the_same_one() -> None:

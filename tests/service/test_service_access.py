@@ -241,6 +241,24 @@ def test_without_a_key_only_requests_of_this_machine_are_served(headers: dict[st
         assert http.get("/v1/memories", headers=headers).status_code in (401, 421)
 
 
+def test_without_keys_any_token_is_welcome_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving() as running:
+        for token in ("sk-none", "not-needed", "ma_000000000000_" + "x" * 43):
+            with running.http(token) as http:
+                assert http.get("/v1/memories").status_code == 200
+                assert http.get("/v1/models").status_code == 200
+                foreign = {"Host": "evil.example"}
+                assert http.get("/v1/memories", headers=foreign).status_code == 421
+        warnings = [record for record in caplog.records if record.name.endswith("service.access")]
+        assert len(warnings) == 1 and "sk-none" not in warnings[0].getMessage()
+        assert "memagent keys create" in warnings[0].getMessage()
+        running.key("ann")  # from the first key on, tokens count
+        with running.http("sk-none") as http:
+            assert http.get("/v1/memories").status_code == 401
+
+
 def test_a_bind_beyond_loopback_without_keys_and_several_workers_are_refused(
     tmp_path: Path,
 ) -> None:

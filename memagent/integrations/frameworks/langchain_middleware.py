@@ -1,0 +1,76 @@
+"""`MemoryMiddleware` for LangChain's `create_agent`: recall before, remember after.
+
+What is recalled stands in the system message of each model call and never in the
+state, so it reaches neither the checkpoints nor the memory again.
+"""
+
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.messages import SystemMessage
+from langgraph.config import get_config
+
+from memagent.agent import Agent
+from memagent.async_agent import AsyncAgent
+from memagent.core.errors import MissingExtra
+from memagent.integrations import conversation
+from memagent.integrations.access import Access
+from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+except ImportError as exc:
+    raise MissingExtra("langchain", needed_for="MemoryMiddleware", cause=str(exc)) from exc
+
+
+class MemoryMiddleware(AgentMiddleware):
+    """Give the agent what fits the last human message, and remember each run.
+
+    `MemoryMiddleware(agent)` over an `Agent` serves `invoke` and `ainvoke`; over an
+    `AsyncAgent` it serves `ainvoke` in that agent's event loop. The agent fixes the user,
+    `thread_id` of the configuration the thread.
+    """
+
+    def __init__(self, agent: Agent | AsyncAgent, *, k: int = 8, remember: bool = True) -> None:
+        """Recall at most `k` memories a call; `remember=False` only reads."""
+        super().__init__()
+        self._access, self._k, self._remembers = Access(agent), k, remember
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Call the model with what fits the last human message."""
+        text = last_question(request.messages)
+        block = self._access.run(lambda live: conversation.recall(live, text, k=self._k))
+        return handler(_with(request, block))
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Call the model with what fits the last human message."""
+        text = last_question(request.messages)
+        block = await self._access.arun(lambda live: conversation.recall(live, text, k=self._k))
+        return await handler(_with(request, block))
+
+    def after_agent(self, state: Any, runtime: Any) -> None:  # noqa: ARG002
+        """Remember the messages of the run."""
+        if self._remembers:
+            thread, messages = _thread(), spoken(state["messages"])
+            self._access.run(lambda live: conversation.remember(live, thread, messages))
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:  # noqa: ARG002
+        """Remember the messages of the run."""
+        if self._remembers:
+            thread, messages = _thread(), spoken(state["messages"])
+            await self._access.arun(lambda live: conversation.remember(live, thread, messages))
+
+
+def _with(request: Any, block: str) -> Any:
+    """Return the request with a block at the end of its system message."""
+    said = request.system_message.content_blocks if request.system_message is not None else ()
+    blocks: Any = [*said, {"type": "text", "text": f"\n\n{block}" if said else block}]
+    return request.override(system_message=SystemMessage(content_blocks=blocks))
+
+
+def _thread() -> str:
+    return str(get_config().get("configurable", {}).get("thread_id", "thread"))

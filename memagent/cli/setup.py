@@ -10,7 +10,7 @@ from typer import Option
 
 from memagent.cli.arguments import check_free
 from memagent.cli.frame import SETTINGS_FILE, Options, emit, tell
-from memagent.cli.stores import opened, store_path
+from memagent.cli.stores import give_consent, opened, store_path
 from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import EmbeddingError, InputError
 
@@ -71,8 +71,22 @@ def init(
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
+    give_consent(file)
     paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
     report = {**paths, "embedder": embedder.id}
+    emit(options, report, lambda: pairs(report))
+
+
+def trust(options: Options) -> None:
+    """Trust the settings file of this folder to name plug-ins and servers.
+
+    Consent is to the entries as they are now; a change of them asks anew.
+    """
+    file = options.config or SETTINGS_FILE
+    if not file.is_file():
+        raise InputError(f"there is no settings file {file} to trust")
+    risky = give_consent(file)
+    report = {"settings": str(file.absolute()), "trusted": ", ".join(risky) or "nothing needs it"}
     emit(options, report, lambda: pairs(report))
 
 

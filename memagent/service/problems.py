@@ -22,6 +22,7 @@ _BY_STATUS: Final = {
     404: "no_such_path",
     405: "method_not_allowed",
     413: "too_large",
+    503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
 
@@ -101,7 +102,11 @@ async def _http_error(request: Request, exc: Exception) -> Response:
         exc.status_code, "malformed" if exc.status_code < 500 else "internal_error"
     )
     problem = plain_problem(
-        code, str(exc.detail), request_id=request_id_of(request), status=exc.status_code
+        code,
+        str(exc.detail),
+        request_id=request_id_of(request),
+        status=exc.status_code,
+        retryable=code == "overloaded",
     )
     return problem_response(problem, dict(exc.headers or {}))
 

@@ -1,7 +1,7 @@
 """Check that memagent's extras install beside agent frameworks, and write the table.
 
-For each framework, pip resolves it alone and beside memagent's requirements, in a dry
-run from nothing. It fails where the framework beside memagent is older than alone.
+For each framework, uv or pip resolves it alone and beside memagent's requirements, in a
+dry run from nothing. It fails where the framework beside memagent is older than alone.
 
 python scripts/co_installation.py                     # prints the table
 python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "integrations" / "co-installation.md"
+PYTHON = "3.11"
 EXTRAS = ("mcp", "client", "service", "qdrant", "postgres")
 FRAMEWORKS = (
     "langchain",
@@ -37,9 +39,9 @@ FRAMEWORKS = (
 )
 HEADER = """# Beside other frameworks
 
-`python scripts/co_installation.py --write` makes this table: for each framework, pip
-resolves it alone and beside `memagent[{extras}]`, in a dry run from nothing on Python
-{python}. *Before* is the same with the requirement `mcp>=2.3`, as memagent had it until
+`python scripts/co_installation.py --write` makes this table: for each framework, uv (or
+pip, in a dry run) resolves it alone and beside `memagent[{extras}]`, from nothing, for
+Python {python}. *Before* is the same with the requirement `mcp>=2.3`, as memagent had it until
 its MCP server learned version 1.
 
 | framework | alone | beside memagent | mcp | before | verdict |
@@ -54,24 +56,37 @@ def requirements(extras: Sequence[str]) -> list[str]:
     return [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
 
 
-def resolved(wanted: Sequence[str], pip: Sequence[str]) -> dict[str, str]:
-    """Return the versions that pip would install, by name; empty where it finds none."""
-    command = [*pip, "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {}
-    rows = json.loads(done.stdout)["install"]
+def resolved(wanted: Sequence[str], resolver: Sequence[str]) -> dict[str, str]:
+    """Return the versions that would be installed, by name; empty where there are none."""
+    text = "\n".join(wanted)
+    if Path(resolver[0]).name == "uv":
+        options = ["pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
+        done = _run([*resolver, *options, "--python-version", PYTHON], text)
+        pins = (line.partition("==") for line in done.splitlines() if "==" in line)
+        return {name.partition("[")[0].lower(): rest.split()[0] for name, _, rest in pins}
+    options = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    rows = json.loads(_run([*resolver, *options, *wanted]) or '{"install": []}')["install"]
     return {row["metadata"]["name"].lower(): row["metadata"]["version"] for row in rows}
 
 
-def row_of(framework: str, pip: Sequence[str]) -> tuple[str, bool]:
+def _run(command: Sequence[str], text: str = "") -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stderr.strip()[-300:], file=sys.stderr)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
     """Return a framework's line of the table, and whether it keeps its version."""
     name = framework.partition("[")[0]
     ours = requirements(EXTRAS)
     before = [line if not line.startswith("mcp") else "mcp>=2.3,<3" for line in ours]
-    alone = resolved([framework], pip).get(name, "none")
-    beside = resolved([framework, *ours], pip)
-    version, was = beside.get(name, "none"), resolved([framework, *before], pip).get(name, "none")
+    alone = resolved([framework], resolver).get(name, "none")
+    beside = resolved([framework, *ours], resolver)
+    version, was = (
+        beside.get(name, "none"),
+        resolved([framework, *before], resolver).get(name, "none"),
+    )
     good = version == alone != "none"
     verdict = "same" if good else "differs"
     mcp = beside.get("mcp", "-")
@@ -82,13 +97,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS)
     parser.add_argument("--write", action="store_true", help="write the page")
-    parser.add_argument("--pip", default=f"{sys.executable} -m pip", help="the pip to ask")
+    pip = shutil.which("uv") or f"{sys.executable} -m pip"
+    parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
     chosen = parser.parse_args()
-    python = ".".join(map(str, sys.version_info[:2]))
-    text = HEADER.format(extras=",".join(EXTRAS), python=python)
+    text = HEADER.format(extras=",".join(EXTRAS), python=PYTHON)
     kept = True
     for framework in chosen.frameworks:
-        line, good = row_of(framework, chosen.pip.split())
+        line, good = row_of(framework, chosen.resolver.split())
         kept = kept and good
         text += f"{line}\n"
         print(line, flush=True)

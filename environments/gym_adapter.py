@@ -209,7 +209,9 @@ class MemoryGym(gymnasium.Env[str, str]):
 
     async def _play(self, episode: Episode, desk: _Desk) -> tuple[float, dict[str, Any]]:
         """Play the whole episode; return its reward and the parts of it."""
-        agent = self._store.agent(Scope(user_id="gym"), model=desk, design=self._design).at(EMPTY)
+        agent = self._store.agent(
+            Scope(user_id="gym"), model=desk, design=self._design, keep_unreadable=True
+        ).at(EMPTY)
         trajectory = await play(agent, episode, ask=False)
         if trajectory.failure is not None:
             raise EnvironmentFault(

@@ -1,10 +1,10 @@
 """A chat app with long-term memory: one page, one endpoint, an agent a user.
 
-Answers cite what they rest on.
+Replies show the quotes that they rest on.
 
     pip install "memagent[service]"
-    python examples/chat_app.py                   # http://127.0.0.1:8380, answers quote the memory
-    python examples/chat_app.py --model openai/gpt-4o-mini      # a model answers from the memory
+    python examples/chat_app.py                   # http://127.0.0.1:8380, it quotes the memory
+    python examples/chat_app.py --model openai/gpt-4o-mini      # a model talks
 
 Everybody who knows the address may talk: it is an example to build on, with a name as
 the user's id and no password.
@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 from memagent.build import open_store
 from memagent.config import AgentSettings
 from memagent.core.errors import ModelError
-from memagent.core.records import Scope, Session, Turn
+from memagent.core.records import Scope
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
@@ -48,23 +48,23 @@ document.forms[0].onsubmit = async (event) => {
   line("p", user.value + ": " + text.value); text.value = "";
   const headers = { "content-type": "application/json" };
   const response = await fetch("/say", { method: "POST", headers, body });
-  const told = await response.json();
-  if (!response.ok) return line("small", "That did not work: " + told.detail);
-  line("p", "memagent: " + told.text);
-  for (const quote of told.quotes) line("small", "\\u201c" + quote + "\\u201d");
+  const reply = await response.json();
+  if (!response.ok) return line("small", "That did not work: " + reply.detail);
+  line("p", "memagent: " + reply.text);
+  for (const quote of reply.quotes) line("small", "\\u201c" + quote + "\\u201d");
 };
 </script></html>"""
 
 
-class Said(BaseModel):
-    """What somebody says."""
+class Message(BaseModel):
+    """A message of a user."""
 
     user: Annotated[str, Field(min_length=1, max_length=64)]
     text: Annotated[str, Field(min_length=1, max_length=4_000)]
 
 
-class Told(BaseModel):
-    """The answer and the quotes it rests on."""
+class Shown(BaseModel):
+    """The reply and the quotes it rests on."""
 
     text: str
     quotes: list[str]
@@ -86,17 +86,15 @@ def chat_app(path: str, *, model: str | None = None) -> FastAPI:
         return HTMLResponse(PAGE)
 
     @app.post("/say")
-    async def say(said: Said) -> Told:
-        """Answer from the memory of this user, then remember what was said."""
-        agent = store.agent(Scope(user_id=said.user), model=model)
+    async def say(message: Message) -> Shown:
+        """Reply in the conversation of this user, which is remembered."""
+        agent = store.agent(Scope(user_id=message.user), model=model)
         try:
-            answer = await agent.ask(said.text)
+            reply = await agent.chat(message.text, thread="web")
         except ModelError as error:
             raise HTTPException(502, str(error)) from error
-        now = agent.clock()
-        turn = Turn(id=f"{now:%Y%m%dT%H%M%S%f}:1", speaker=said.user, text=said.text, at=now)
-        await agent.remember(Session(id=f"chat-{now:%Y%m%dT%H%M%S%f}", at=now, turns=(turn,)))
-        return Told(text=answer.text, quotes=[one.quote for one in answer.citations if one.quote])
+        quotes = [citation.quote for citation in reply.citations if citation.quote]
+        return Shown(text=str(reply), quotes=quotes)
 
     return app
 

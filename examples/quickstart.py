@@ -12,46 +12,32 @@ from datetime import UTC, datetime
 
 from memagent import Agent, AsOf
 
+TOLD = (
+    ("2024-03-04", "I moved to Lisbon yesterday and already love the light."),
+    ("2024-03-04", "My dog Rex is allergic to chicken."),
+    ("2024-06-02", "I don't live in Lisbon any more, I moved to Porto last week."),
+)
+ASKED = (
+    "When did Ana move to Lisbon?",
+    "Where does Ana live now?",
+    "What is Rex allergic to?",
+    "Which car does Ana drive?",
+)
+
 
 def main() -> None:
-    """Tell Ana's story in two sessions and ask about it."""
+    """Tell Ana's story on two days and ask about it."""
     with Agent(path=":memory:", user_id="ana") as agent:
-        agent.remember(
-            [
-                {
-                    "name": "Ana",
-                    "content": "I moved to Lisbon yesterday and already love the light.",
-                },
-                {"name": "Ana", "content": "My dog Rex is allergic to chicken."},
-            ],
-            at=datetime(2024, 3, 4, tzinfo=UTC),
-        )
-        agent.remember(
-            [
-                {
-                    "name": "Ana",
-                    "content": "I don't live in Lisbon any more, I moved to Porto last week.",
-                }
-            ],
-            at=datetime(2024, 6, 2, tzinfo=UTC),
-        )
-        for question in (
-            "When did Ana move to Lisbon?",
-            "Where does Ana live now?",
-            "What is Rex allergic to?",
-            "Which car does Ana drive?",
-        ):
+        for day, text in TOLD:
+            agent.remember([{"name": "Ana", "content": text}], at=day)
+        for question in ASKED:
             answer = agent.ask(question)
-            cited = ", ".join(
-                f"{one.speaker}, {one.said_at:%d %b %Y}" for one in answer.citations if one.said_at
-            )
-            sys.stdout.write(f"{question}\n  {answer.text}{f'  [{cited}]' if cited else ''}\n")
+            cited = [f"{one.speaker}, {one.said_at:%d %b %Y}" for one in answer.citations]
+            sys.stdout.write(f"{question}\n  {answer}  [{'; '.join(cited) or answer.verdict}]\n")
 
-        past = agent.memory.as_of(AsOf(said=datetime(2024, 4, 1, tzinfo=UTC)))
-        sys.stdout.write(
-            f"In April the memory held {len(past.get_all())} items, now "
-            f"{len(agent.memory.get_all())}.\n"
-        )
+        april = AsOf(said=datetime(2024, 4, 1, tzinfo=UTC))
+        past = [item.text for item in agent.memory.as_of(april).get_all()]
+        sys.stdout.write(f"In April the memory held {len(past)} items.\n")
         note = agent.memory.add("Ana prefers tea", subject="Ana")
         agent.memory.update(note.id, "Ana prefers coffee")
         agent.memory.undo()

@@ -8,81 +8,44 @@ before the process ends.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
-from datetime import datetime
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from pydantic import ValidationError
-
-from memagent.async_agent import AsyncAgent, Graphs, exchange_session
+from memagent.agent_parts import new_thread, scope_of
+from memagent.async_agent import AsyncAgent, Graphs
+from memagent.background import Background
 from memagent.blocking import SyncMemory as SyncMemory
-from memagent.blocking import blocking
-from memagent.build import Store, open_store
+from memagent.blocking import blocking, blocking_stream
+from memagent.build import Store, build_model, open_store
 from memagent.config import AgentSettings
-from memagent.core.answers import Answer
-from memagent.core.errors import (
-    ConfigError,
-    InputError,
-    StoreError,
-    StoreLocked,
-    StoreReadOnly,
-    fault_in,
-)
-from memagent.core.records import Scope, Session
-from memagent.core.reports import IngestReport
+from memagent.core.answers import Reply, ReplyDelta
+from memagent.core.errors import ConfigError
+from memagent.core.records import Session
+from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
-from memagent.loop_thread import CLOSED, LoopThread
-from memagent.memory.incoming import Said, as_session
+from memagent.live_agent import LiveAgent
+from memagent.loop_thread import LoopThread
+from memagent.memory.incoming import Said, When, as_session
 from memagent.protocols import ChatModel, Embedder
+from memagent.remembering import OnError
 
 if TYPE_CHECKING:
+    from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import Tool
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-class _Queue:
-    """The sessions that an agent remembers in the background, one after the other."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._futures: list[Future[IngestReport]] = []
-
-    def submit(
-        self, thread: LoopThread, agent: AsyncAgent, session: Session
-    ) -> Future[IngestReport]:
-        """Remember a session when all earlier ones have finished."""
-        with self._guard:
-            previous = self._futures[-1] if self._futures else None
-            future = thread.submit(_remember_after(previous, agent, session))
-            self._futures.append(future)
-        return future
-
-    def pending(self) -> list[Future[IngestReport]]:
-        """Return the sessions submitted since the last flush."""
-        with self._guard:
-            return list(self._futures)
-
-    def flush(self) -> list[IngestReport]:
-        """Wait for all sessions submitted so far; raises the first error among them."""
-        pending = self.pending()
-        wait(pending)
-        done = set(map(id, pending))
-        with self._guard:
-            self._futures = [future for future in self._futures if id(future) not in done]
-        return [future.result() for future in pending]
 
 
 class Agent:
@@ -103,36 +66,38 @@ class Agent:
         design: MemoryDesign | str | None = None,
         embedder: Embedder | str | None = None,
         tools: Sequence[Tool] = (),
+        base_url: str | None = None,
+        api_key: str | None = None,
         read_only: bool = False,
         settings: AgentSettings | None = None,
+        checkpointer: Any = None,
+        thread: str | None = None,
     ) -> None:
         """Open the memory at `path`.
 
         None is a file in the user's data directory; `":memory:"` keeps nothing on disk.
+        `base_url` and `api_key` are those of the model's server; without a key litellm
+        reads the provider's own environment variable. A `checkpointer` is one of
+        LangGraph's and keeps runs of `chat` that are cut off; `thread` is the
+        conversation of messages that name none, a new one for each agent unless given.
         Raises `ConfigError`, `StoreLocked`, `StoreError`.
         """
         _register_hooks()
-        try:
-            self._scope = Scope(user_id=user_id)
-        except ValidationError as exc:
-            raise InputError(f"{str(user_id)[:40]!r} cannot be a user id: {fault_in(exc)}") from exc
-        self._model, self._design, self._tools = model, design, tuple(tools)
+        self._scope = scope_of(user_id)
+        self._design, self._tools = design, tuple(tools)
+        self._model = build_model(
+            model, settings or AgentSettings(), base_url=base_url, api_key=api_key
+        )
         self._open_args: dict[str, Any] = {"path": path, "embedder": embedder}
-        self._read_only = read_only
-        self._settings = settings
-        self._store: Store | None = None
-        self._thread: LoopThread | None = None
-        self._agent: AsyncAgent | None = None
-        self._guard = threading.RLock()
-        self._queue = _Queue()
-        self._locked_out = False
-        """Whether this is a forked child that only reads because its parent writes."""
-        self._closed = False
-        self._open(read_only=read_only)
+        self._read_only, self._settings = read_only, settings
+        self._chat = {"checkpointer": checkpointer, "thread": thread or new_thread()}
+        self._queue = Background()
+        self._opened = LiveAgent(self._open, read_only=read_only)
         _OPEN.add(self)
 
     ask = blocking(AsyncAgent.ask)
     search = blocking(AsyncAgent.search)
+    stream = blocking_stream(AsyncAgent.stream)
     resume = blocking(AsyncAgent.resume)
 
     @overload
@@ -140,9 +105,10 @@ class Agent:
         self,
         what: Said,
         *,
-        at: datetime | None = None,
+        at: When | None = None,
         session_id: str | None = None,
         background: Literal[False] = False,
+        on_error: OnError = "raise",
     ) -> IngestReport: ...
 
     @overload
@@ -150,50 +116,85 @@ class Agent:
         self,
         what: Said,
         *,
-        at: datetime | None = None,
+        at: When | None = None,
         session_id: str | None = None,
         background: Literal[True],
+        on_error: OnError = "raise",
     ) -> Future[IngestReport]: ...
 
     def remember(
         self,
         what: Said,
         *,
-        at: datetime | None = None,
+        at: When | None = None,
         session_id: str | None = None,
         background: bool = False,
+        on_error: OnError = "raise",
     ) -> IngestReport | Future[IngestReport]:
         """Store turns and let the design remember them.
 
-        With `background=True` the call returns once the turns are stored durably;
-        `flush()` waits for the rest. `at` defaults to now. Raises `InputError` for turns
-        that cannot be stored.
+        `at` is a datetime or an ISO date; it defaults to now. With `background=True`
+        the call returns once the turns are stored durably; `flush()` waits for the rest
+        and raises what failed. A model failure raises its `ModelError` after the turns
+        are stored, and `resume()` or the same call continues; `on_error="keep"` returns
+        the report with the failed chunk instead. Raises `InputError` for turns that
+        cannot be stored.
         """
         agent, _ = self._live()
         session = as_session(what, at=at, session_id=session_id, now=agent.clock())
         if background:
             return self._remember_later(session)
         wait(self._background())
-        return self._run(lambda agent: agent.remember(session))
+        return self._run(lambda agent: agent.remember(session, on_error=on_error))
 
-    def chat(self, text: str, *, speaker: str = "user", background: bool = True) -> Answer:
-        """Answer from memory and remember the exchange, by default after the answer is back."""
-        agent, _ = self._live()
-        answer = self.ask(text)
-        session = exchange_session(text, answer, at=agent.clock(), speaker=speaker)
-        if background:
-            self._remember_later(session)
-        else:
-            self._run(lambda agent: agent.remember(session))
-        return answer
+    def chat(
+        self, message: str, *, background: bool = True, **options: Unpack[ChatOptions]
+    ) -> Reply:
+        """Reply to a message of a conversation and remember the exchange.
 
-    def flush(self) -> list[IngestReport]:
+        The message is stored before the model is asked. With `background` the exchange
+        is remembered after the reply is back, and `flush()` waits for it. Raises
+        `ModelError` when the model cannot reply; the message is stored then.
+        """
+        reply: Reply | None = None
+        for delta in self.stream_chat(message, background=background, **options):
+            reply = delta.reply or reply
+        assert reply is not None
+        return reply
+
+    def stream_chat(
+        self, message: str, *, background: bool = True, **options: Unpack[ChatOptions]
+    ) -> Iterator[ReplyDelta]:
+        """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
+        remember = options.get("remember", True)
+        inline: ChatOptions = {**options, "remember": remember and not background}
+        agent, thread = self._live()
+        for delta in thread.iterate(agent.stream_chat(message, **inline)):
+            if delta.reply is not None and remember and background:
+                self._remember_later(agent.bank.state.sessions[delta.reply.session_id])
+            yield delta
+
+    def flush(self, *, on_error: OnError = "raise") -> list[IngestReport]:
         """Wait until everything in the background is remembered, and return the reports.
 
-        When all of it has ended, raises the first error that occurred there.
+        When all of it has ended, raises the first error that occurred there;
+        `on_error="keep"` leaves a model failure in its report.
         """
         self._background()
-        return self._queue.flush()
+        return self._queue.flush(on_error=on_error)
+
+    def status(self) -> AgentStatus:
+        """Return what the agent works with, what is stored, and what was not remembered."""
+        status = self._run(lambda agent: agent.status())
+        last = self._queue.last_failure
+        return status.model_copy(
+            update={
+                "path": self._opened.path,
+                "pending": self._queue.waiting(),
+                "failed": self._queue.failures,
+                "last_error": str(last) if last is not None else None,
+            }
+        )
 
     def snapshot(self) -> MemorySnapshot:
         """Return the memory as an immutable value."""
@@ -217,6 +218,7 @@ class Agent:
             settings=self._settings,
             read_only=self._read_only,
             **self._open_args,
+            **self._chat,
         )
 
     @property
@@ -244,22 +246,14 @@ class Agent:
 
         Raises what `flush` raises.
         """
-        if self._closed:
+        if self._opened.closed:
             return
-        thread, store = self._thread, self._store
-        if thread is not None:
-            thread.refuse_own()
+        self._opened.refuse_own()
         try:
             self.flush()
         finally:
-            self._closed = True
             _OPEN.discard(self)
-            try:
-                if thread is not None:
-                    thread.stop()
-            finally:
-                if store is not None:
-                    store.close()
+            self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -268,50 +262,24 @@ class Agent:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Agent(user_id={self.user_id!r}, closed={self._closed})"
+        return f"Agent(user_id={self.user_id!r}, closed={self._opened.closed})"
 
-    def _open(self, *, read_only: bool) -> None:
-        """Open the store and make the agent, in place of those that are open."""
+    def _open(self, read_only: bool) -> tuple[Store, AsyncAgent]:
         store = open_store(self._settings, **self._open_args, read_only=read_only)
         try:
-            self._agent = store.agent(
+            agent = store.agent(
                 self._scope, model=self._model, design=self._design, tools=self._tools
             )
+            return store, replace(agent, **self._chat)
         except BaseException:
             store.close()
             raise
-        old, self._store = self._store, store
-        if old is not None:
-            old.close()
-        if self._thread is None:
-            self._thread = LoopThread()
 
     def _live(self) -> tuple[AsyncAgent, LoopThread]:
-        if self._closed:
-            raise StoreError(CLOSED)
-        if self._thread is None:  # a forked child starts anew, and may read while its parent writes
-            with self._guard:
-                if self._thread is None:
-                    try:
-                        self._open(read_only=self._read_only)
-                    except StoreLocked:
-                        self._open(read_only=True)
-                        self._locked_out = True
-        assert self._agent is not None and self._thread is not None
-        return self._agent, self._thread
+        return self._opened.parts()
 
     def _run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
-        agent, thread = self._live()
-        try:
-            return thread.run(make(agent))
-        except StoreReadOnly:
-            if not self._locked_out:
-                raise
-        with self._guard:
-            if self._locked_out:
-                self._open(read_only=False)  # raises StoreLocked while the parent still writes
-                self._locked_out = False
-        return self._run(make)
+        return self._opened.run(make)
 
     def _remember_later(self, session: Session) -> Future[IngestReport]:
         self._run(lambda agent: agent.bank.store_session(session))
@@ -320,31 +288,16 @@ class Agent:
 
     def _background(self) -> list[Future[IngestReport]]:
         """Return the pending sessions; refused in the agent's own thread, which cannot wait."""
-        if self._thread is not None:
-            self._thread.refuse_own()
+        self._opened.refuse_own()
         return self._queue.pending()
 
     def _forget(self) -> None:
-        """Leave the thread and the connections to the parent, in a forked child.
-
-        Closing them here would harm the parent, so a reference is kept.
-        """
-        _INHERITED.append((self._store, self._agent, self._thread))
-        self._store = self._agent = self._thread = None
-        self._queue, self._guard, self._locked_out = _Queue(), threading.RLock(), False
-
-
-async def _remember_after(
-    previous: Future[IngestReport] | None, agent: AsyncAgent, session: Session
-) -> IngestReport:
-    """Remember a session after the previous one has finished, even if that failed."""
-    if previous is not None and not previous.done():
-        await asyncio.wait([asyncio.wrap_future(previous)])
-    return await agent.remember(session)
+        """Start anew in a forked child."""
+        self._opened.forget()
+        self._queue = Background()
 
 
 _OPEN: weakref.WeakSet[Agent] = weakref.WeakSet()
-_INHERITED: list[object] = []
 
 
 def _close_open_agents() -> None:

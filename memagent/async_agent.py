@@ -8,28 +8,27 @@ where an earlier try stopped. `ask` runs the answer graph.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from memagent.core.answers import Answer, AsOf, Hit, Question
-from memagent.core.errors import ModelError
-from memagent.core.exchange import Message, Role, Sampling, Usage
-from memagent.core.recipes import BALANCED, Recipe
-from memagent.core.records import Chunk, Session, Trust, Turn, content_id
-from memagent.core.reports import ChunkReport, IngestReport
-from memagent.core.snapshot import Commit, MemorySnapshot
-from memagent.designs.base import MemoryDesign, Proposal
+from memagent.agent_parts import AgentParts
+from memagent.core.answers import Answer, AsOf, Hit, Question, Reply, ReplyDelta
+from memagent.core.exchange import Message, ModelRequest, Role
+from memagent.core.recipes import Recipe
+from memagent.core.records import Session
+from memagent.core.reports import AgentStatus, IngestReport
 from memagent.llm.traced_model import traced
+from memagent.llm.wrappers import name_of
 from memagent.memory import timetravel
-from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.chunking import split_session
-from memagent.memory.facade import Memory
-from memagent.memory.incoming import as_question
+from memagent.memory.incoming import Said, When, as_question, as_session
 from memagent.memory.options import SearchArguments
-from memagent.protocols import ChatModel, Clock, Embedder
+from memagent.memory.threads import thread_turns
+from memagent.parts import NoModel
+from memagent.remembering import OnError, demanding, remember_session
 from memagent.tracing import (
     Attributes,
     Span,
@@ -41,16 +40,16 @@ from memagent.tracing import (
 )
 
 if TYPE_CHECKING:
-    from memagent.events.networkx_view import FrozenEventGraph
-    from memagent.graphs.state import AgentContext, Tool
+    from memagent.graphs.chat_run import ChatOptions
+    from memagent.graphs.state import AgentContext
 
 _AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
-    """The agent's two compiled LangGraph graphs.
+    """The agent's compiled LangGraph graphs.
 
-    Both need an `AgentContext`, which `AsyncAgent.context` gives.
+    All need an `AgentContext`, which `AsyncAgent.context` gives.
     """
 
     @property
@@ -61,6 +60,13 @@ class Graphs:
         return INGEST
 
     @property
+    def chat(self) -> Any:
+        """Load -> recall -> respond (<-> tools) -> deliver -> remember, for one message."""
+        from memagent.graphs.chat import CHAT
+
+        return CHAT
+
+    @property
     def answer(self) -> Any:
         """Retrieve -> answer (<-> tools) -> cite, for one question."""
         from memagent.graphs.answer import ANSWER
@@ -68,49 +74,17 @@ class Graphs:
         return ANSWER
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsyncAgent:
-    """An agent with a memory. Open one with `memagent.build.open_agent`."""
+class AsyncAgent(AgentParts):
+    """An agent with a memory, for coroutines: a small frozen value.
 
-    design: MemoryDesign
-    model: ChatModel
-    bank: MemoryBank
-    clock: Clock = system_clock
-    tools: tuple[Tool, ...] = ()
-    sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
-    tracing: bool = False
-    """Whether LangSmith may trace the graphs."""
-    capture_content: bool = False
-    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
-    recipe: Recipe | None = None
-    """The recipe of questions and searches that name none.
-
-    None leaves it to the design, and to `balanced` for `search`.
+    `async with AsyncAgent(model="openai/gpt-4o-mini", path="memory.db") as agent` opens
+    a memory and closes it. Over a `bank` that is open already, the agent owns nothing.
     """
-
-    @property
-    def memory(self) -> Memory:
-        """Direct verbs on the memory."""
-        return Memory(
-            self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
-        )
-
-    @property
-    def embedder(self) -> Embedder:
-        """The bank's embedder."""
-        return self.bank.embedder
 
     @property
     def graphs(self) -> Graphs:
         """The LangGraph graphs, for use as subgraphs and for streaming."""
         return Graphs()
-
-    @property
-    def event_graph(self) -> FrozenEventGraph:
-        """The event graph, as last read or written, as a frozen networkx graph; O(1)."""
-        from memagent.events.networkx_view import as_networkx
-
-        return as_networkx(self.bank.state.graph)
 
     @property
     def context(self) -> AgentContext:
@@ -124,87 +98,63 @@ class AsyncAgent:
             clock=self.clock,
             tools=self.tools,
             sampling=self.sampling,
+            capture_content=self.capture_content,
+            has_model=not isinstance(self.model, NoModel),
+            remember=partial(self.remember, on_error="keep"),
         )
 
-    def with_model(self, model: ChatModel) -> AsyncAgent:
-        """Return the same agent with another model."""
-        return replace(self, model=model)
+    async def remember(
+        self,
+        what: Said,
+        *,
+        at: When | None = None,
+        session_id: str | None = None,
+        on_error: OnError = "raise",
+    ) -> IngestReport:
+        """Store turns, then let the design remember them, chunk by chunk.
 
-    def at(self, snapshot: MemorySnapshot) -> AsyncAgent:
-        """Return the same agent on a private memory that starts from a snapshot."""
-        return replace(self, bank=self.bank.at(snapshot))
-
-    def snapshot(self) -> MemorySnapshot:
-        """Return the memory as last read or written; O(1)."""
-        return self.bank.snapshot()
-
-    async def remember(self, session: Session) -> IngestReport:
-        """Store a session's turns, then let the design remember them, chunk by chunk.
-
-        A model failure ends the run with the failure in the report: the turns are
-        stored, and the next call with the same session goes on with the first chunk
-        that is not done. Raises `InputError` for a session that clashes with a stored
-        one.
+        `what` is a text, chat messages or a `Session`; `at` defaults to now. A model
+        failure ends the run and raises its `ModelError`: the turns are stored, and the
+        next call with the same session, or `resume`, goes on with the first chunk that
+        is not done. `on_error="keep"` returns the report with the failed chunk instead.
+        Raises `InputError` for turns that cannot be stored.
         """
+        session = as_session(what, at=at, session_id=session_id, now=self.clock())
+        context = self.context
+        if not self.keep_unreadable:
+            context = replace(context, design=demanding(context.design))
         with operation_span("upsert_memory", capture=self.capture_content) as span:
-            report = await self._remember(session)
+            report, failure = await remember_session(session, context=context, tracing=self.tracing)
             if span.recording:
                 span.put(_report_figures(report, self.design.name))
-                if report.failed_chunks:
-                    span.fail((report.failed_chunks[0].failure or "").partition(":")[0])
-            return report
+                if failure is not None:
+                    span.fail(type(failure).__name__)
+        if failure is not None and on_error == "raise":
+            raise failure
+        return report
 
-    async def _remember(self, session: Session) -> IngestReport:
-        fresh = await self.bank.store_session(session)
-        chunks = split_session(session, chunk_turns=self.design.chunk_turns)
-        done = self.bank.state.done.get(session.id, frozenset())
-        reports: list[ChunkReport] = []
-        for chunk in chunks:
-            if chunk.index in done:
-                continue
-            report = await self._remember_chunk(session, chunk)
-            reports.append(report)
-            if report.failure is not None:
-                break
-        return IngestReport(
-            session_id=session.id,
-            stored_turns=len(session.turns) if fresh else 0,
-            skipped=not fresh and not reports,
-            chunks=tuple(reports),
-            usage=sum((report.usage for report in reports), Usage()),
-        )
-
-    async def _remember_chunk(self, session: Session, chunk: Chunk) -> ChunkReport:
-        from memagent.graphs.state import run_graph
-
-        try:
-            state = await run_graph(
-                self.graphs.ingest,
-                {"session": session, "chunk": chunk},
-                context=self.context,
-                tracing=self.tracing,
-            )
-        except ModelError as failure:
-            return ChunkReport(
-                chunk_id=chunk.id,
-                session_id=session.id,
-                index=chunk.index,
-                failure=f"{type(failure).__name__}: {failure}",
-            )
-        return _chunk_report(chunk, state)
-
-    async def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
+    async def ask(
+        self,
+        question: Question | str,
+        *,
+        k: int | None = None,
+        as_of: AsOf | When | None = None,
+        recipe: Recipe | str | None = None,
+        thread: str | None = None,
+    ) -> Answer:
         """Answer a question from memory, with citations; abstain when nothing fits.
 
-        `as_of` asks the memory of a point in time. Raises `ModelError` when the model
-        fails.
+        `k` is the most hits, `recipe` how to search, and `as_of` asks the memory of a
+        point in time: an `AsOf`, or a moment or ISO date for what had been said by
+        then. `thread` is a conversation whose last turns tell what "there" or "he"
+        means. Raises `InputError`, and `ModelError` when the model fails.
         """
         from memagent.graphs.state import run_graph
 
         with self._answer_span() as span:
-            asked = as_question(question)
-            if as_of is not None:
-                asked = asked.model_copy(update={"as_of": as_of})
+            asked = as_question(question, k=k, as_of=as_of, recipe=recipe)
+            if thread is not None:
+                asked = await self._in_thread(asked, thread)
             agent, asked = await self._placed(asked)
             graph = agent.graphs.answer
             state = await run_graph(
@@ -214,14 +164,21 @@ class AsyncAgent:
             _describe_answer(span, asked, answer)
             return answer
 
-    async def stream(self, question: Question | str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def stream(
+        self,
+        question: Question | str,
+        *,
+        k: int | None = None,
+        as_of: AsOf | When | None = None,
+        recipe: Recipe | str | None = None,
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield the answer graph's steps as they finish.
 
         Each is (node, its update of the state); the last is `cite` with the answer.
         """
         from memagent.graphs.state import stream_graph
 
-        agent, asked = await self._placed(as_question(question))
+        agent, asked = await self._placed(as_question(question, k=k, as_of=as_of, recipe=recipe))
         span = self._answer_span()
         steps = stream_graph(
             agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
@@ -239,6 +196,13 @@ class AsyncAgent:
             span.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
         return span
 
+    async def _in_thread(self, asked: Question, thread: str) -> Question:
+        """Return the question with the words of the thread that it refers to."""
+        from memagent.graphs.chat_prompt import memory_query
+
+        turns = thread_turns(await self.bank.sync(), thread)
+        return asked.model_copy(update={"text": memory_query(asked.text, turns)})
+
     async def _placed(self, asked: Question) -> tuple[AsyncAgent, Question]:
         """Return the agent at the question's point in time, and the question as asked there."""
         if asked.asked_at is None:
@@ -249,14 +213,36 @@ class AsyncAgent:
             return self, asked
         return replace(self, bank=await timetravel.as_of(self.bank, asked.as_of)), asked
 
-    async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory, then remember the exchange.
+    async def chat(self, message: str, **options: Unpack[ChatOptions]) -> Reply:
+        """Reply to a message of a conversation, then remember the exchange.
 
-        The answer's own words are stored but never read as new facts.
+        The message is stored before the model is asked. The reply's own words are
+        stored but never read as new facts. Raises `ModelError` when the model cannot
+        reply; one that cannot remember leaves a note in the reply, and `resume()`
+        continues.
         """
-        answer = await self.ask(text)
-        await self.remember(exchange_session(text, answer, at=self.clock(), speaker=speaker))
-        return answer
+        reply: Reply | None = None
+        async with aclosing(self.stream_chat(message, **options)) as deltas:
+            async for delta in deltas:
+                reply = delta.reply or reply
+        assert reply is not None
+        return reply
+
+    async def stream_chat(
+        self, message: str, **options: Unpack[ChatOptions]
+    ) -> AsyncGenerator[ReplyDelta]:
+        """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
+        from memagent.graphs.chat_run import chat_context, start_state, stream_chat
+
+        deltas = stream_chat(
+            start_state(message, options, thread=self.thread),
+            context=chat_context(self.context, options),
+            checkpointer=self.checkpointer,
+            tracing=self.tracing,
+        )
+        async with aclosing(deltas):
+            async for delta in deltas:
+                yield delta
 
     async def unfinished(self) -> list[Session]:
         """Return the stored sessions with chunks that were never remembered, oldest first.
@@ -271,9 +257,26 @@ class AsyncAgent:
             < len(split_session(session, chunk_turns=self.design.chunk_turns))
         ]
 
-    async def resume(self) -> list[IngestReport]:
-        """Remember what earlier runs left unfinished."""
-        return [await self.remember(session) for session in await self.unfinished()]
+    async def status(self) -> AgentStatus:
+        """Return what the agent works with, what is stored, and what is unfinished."""
+        unfinished = await self.unfinished()
+        state = self.bank.state
+        request = ModelRequest(role=Role.ANSWERER, messages=())
+        name = None if isinstance(self.model, NoModel) else name_of(self.model, request)
+        return AgentStatus(
+            user_id=self.bank.scope.user_id,
+            design=self.design.name,
+            model=type(self.model).__name__ if name == "" else name,
+            memories=sum(item.active for item in state.items.values()),
+            sessions=len(state.sessions),
+            unfinished=len(unfinished),
+        )
+
+    async def resume(self, *, on_error: OnError = "raise") -> list[IngestReport]:
+        """Remember what earlier runs left unfinished. Raises as `remember` does."""
+        return [
+            await self.remember(session, on_error=on_error) for session in await self.unfinished()
+        ]
 
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
         """Return at most k hits for a text, best first, as `Memory.search` does."""
@@ -303,42 +306,3 @@ def _describe_answer(span: Span, question: Question, answer: Answer) -> None:
                 **messages_content("gen_ai.output.messages", [replied]),
             }
         )
-
-
-def exchange_session(text: str, answer: Answer, *, at: datetime, speaker: str = "user") -> Session:
-    """Return a question and its answer as a session of two turns, the second one recalled."""
-    session_id = content_id("ses", at.isoformat(), speaker, text)
-    said = Turn(id=f"{session_id}:1", speaker=speaker, text=text)
-    replied = Turn(
-        id=f"{session_id}:2",
-        speaker="assistant",
-        text=answer.text,
-        trust=Trust.ASSISTANT,
-        recalled=True,
-    )
-    return Session(id=session_id, at=at, turns=(said, replied))
-
-
-def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
-    commit: Commit = state["commit"]
-    parts: Sequence[Proposal[Any]] = [
-        part for name in ("facts", "proposal") if (part := state.get(name)) is not None
-    ]
-    responses = tuple(response for part in parts for response in part.responses)
-    facts: Proposal[Any] | None = state.get("facts")
-    spent: Usage = state.get("usage", Usage())
-    return ChunkReport(
-        chunk_id=chunk.id,
-        session_id=chunk.session_id,
-        index=chunk.index,
-        facts=facts.values if facts is not None else (),
-        shown_ids=tuple(
-            dict.fromkeys(hit.id for related in state.get("related", ()) for hit in related.hits)
-        ),
-        applied=commit.ops,
-        rejected=commit.rejected,
-        parse=tuple(status for part in parts for status in part.parse),
-        responses=responses,
-        commit_id=commit.id,
-        usage=sum((response.usage for response in responses), spent),
-    )

@@ -53,6 +53,24 @@ class SentenceTransformerSettings(Settings):
     offline: bool = False
 
 
+class LiteLLMEmbedderSettings(Settings):
+    """An embedding model behind litellm (extra `llm`)."""
+
+    type: Literal["litellm"] = "litellm"
+    model: str
+    """litellm's name, for example `openai/text-embedding-3-small` or
+    `ollama/nomic-embed-text`.
+    """
+    dim: Annotated[int, Field(ge=1)] | None = None
+    """Width of its vectors; None asks the model, once a store."""
+    api_base: str | None = None
+    api_key: str | None = Field(default=None, repr=False)
+    """Key; by default the provider's own environment variable is used by litellm."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    extra: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Passed to the provider as it is, such as `{"dimensions": 512}`."""
+
+
 class PluginEmbedderSettings(Settings):
     """An embedder from a plug-in, called with `options`.
 
@@ -69,6 +87,7 @@ EmbedderSettings = Annotated[
     | HashingEmbedderSettings
     | MiniLMEmbedderSettings
     | SentenceTransformerSettings
+    | LiteLLMEmbedderSettings
     | PluginEmbedderSettings,
     Field(discriminator="type"),
 ]

@@ -7,9 +7,11 @@ no call hangs.
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import Future, wait
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from memagent.core.errors import StoreError
@@ -17,6 +19,10 @@ from memagent.core.errors import StoreError
 T = TypeVar("T")
 CLOSED = "this agent is closed; open another one"
 _WIND_UP_S = 5.0
+
+
+class _End:
+    """Marks the end of a stream."""
 
 
 class LoopThread:
@@ -65,6 +71,30 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def iterate(self, stream: AsyncGenerator[T]) -> Iterator[T]:
+        """Yield the pieces of an asynchronous stream, which runs in one task of the loop.
+
+        Leaving the iterator cancels the stream.
+        """
+        pieces: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
+
+        async def work() -> None:
+            try:
+                async with aclosing(stream):
+                    async for piece in stream:
+                        pieces.put(piece)
+            finally:
+                pieces.put(_End())
+
+        self.refuse_own()
+        future = self.submit(work())
+        try:
+            while not isinstance(piece := pieces.get(), _End):
+                yield piece
+            future.result()
+        finally:
+            future.cancel()
 
     def stop(self) -> None:
         """Let running calls finish, then end the loop and its thread; harmless when repeated."""

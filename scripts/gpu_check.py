@@ -1,6 +1,8 @@
 """Check that training works on this machine's GPU.
 
-It tries bf16, one adapter a role and one update, and measures how wide to sample.
+It tries what the shipped settings use: bf16, one adapter a role, gradient checkpointing,
+two passes over a batch, and a stop with a resume between two batches. Then it measures
+how wide to sample.
 
     python scripts/gpu_check.py                  a model of four million parameters made here
     python scripts/gpu_check.py --model FOLDER   your own model, a folder or a hub id
@@ -17,6 +19,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,10 +34,11 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
-    """Run a warm start and one update of both roles, and return the update's figures.
+def four_updates(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
+    """Run a warm start and four updates of both roles, and return the last one's figures.
 
-    Each role has an adapter of its own.
+    Each role has an adapter of its own. The run is stopped after the first two updates,
+    which share a batch, and goes on from their checkpoint.
     """
     from train.run.runs import train_run
     from train.run.settings import checked_run
@@ -50,37 +54,55 @@ def one_update(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any]:
             "num_generations": 4,
             "steps_per_generation": 4,
             "gradient_accumulation_steps": 4,
-            "num_iterations": 1,
+            "num_iterations": 2,
             "reruns": 2,
             "answer_members": 4,
             "answer_questions": 2,
             "max_completion_length": 64 if model is None else 256,
             "use_cpu": not gpu,
             "bf16": gpu,
-            "gradient_checkpointing": False,
-            "save_strategy": "no",
+            "gradient_checkpointing": True,
+            "save_steps": 2,
         },
-        "stage": [{"sessions": 2, "steps": 1}],
+        "stage": [{"sessions": 2, "steps": 4}],
         "validation": {"every": 1, "episodes": 1, "test_episodes": 0},
     }
     if model is None:
         values["warmup"] = {"episodes": 16, "sessions": 2, "epochs": 1}
     began = perf_counter()
-    train_run(checked_run(values), say=say)
+    settings = checked_run(values)
+    try:
+        train_run(settings, say=stopped_at_checkpoint(folder))
+    except KeyboardInterrupt:
+        say("stopped after two updates; going on")
+    train_run(settings, resume=True, say=say)
     logs = [
         json.loads(line)["logs"]
         for line in (folder / "stage0" / "log.jsonl").read_text().splitlines()
     ]
-    update = next(one for one in logs if "loss" in one)
+    updates = [each for each in logs if "loss" in each]
+    update = updates[-1]
     shown = {
         name: update.get(name)
         for name in ("loss", "grad_norm", "kl", "rows/real", "tokens/completion", "step_time")
     }
     return {
         **shown,
+        "updates": len(updates),
         "adapters": _adapters(folder / "stage0" / "best"),
         "seconds": round(perf_counter() - began, 1),
     }
+
+
+def stopped_at_checkpoint(folder: Path) -> Callable[[str], None]:
+    """Return a `say` that stops a run when its first checkpoint is complete."""
+
+    def say_or_stop(line: str) -> None:
+        say(line)
+        if (folder / "stage0" / "checkpoint-2" / "experience.json").is_file():
+            raise KeyboardInterrupt
+
+    return say_or_stop
 
 
 def _adapters(folder: Path) -> list[str]:
@@ -161,11 +183,15 @@ def main() -> int:
     say(f"{name}, torch {torch.__version__}, bf16 {'yes' if bf16 else 'no'}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        update = one_update(folder, model=args.model, gpu=gpu)
+        update = four_updates(folder, model=args.model, gpu=gpu)
         table = width_table(folder, model=args.model, gpu=gpu)
     problems = []
     if gpu and not bf16:
         problems.append("the GPU has no bf16")
+    if update["updates"] != 4:
+        problems.append(
+            f"a run that was stopped made {update['updates']} updates in the end, not 4"
+        )
     if not update["grad_norm"]:
         problems.append("the update had no gradient")
     if update["adapters"] != ["answerer", "manager"]:

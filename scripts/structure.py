@@ -24,7 +24,8 @@ MAX_FILES = 16
 """Python files in one folder of a package, at one level."""
 BUDGETS = {"memagent": 23_500, "kernel": 7_500}
 KERNEL = frozenset(
-    "core timex state events search replies memory graphs build agent.py async_agent.py build.py "
+    "core timex state events search replies memory graphs build parts.py open_store.py "
+    "remembering.py agent_parts.py async_agent.py live_agent.py background.py agent.py "
     "protocols.py config.py".split()
 )
 """The parts of `memagent` that together are its kernel; `build` is a file or a package."""

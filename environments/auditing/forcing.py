@@ -15,9 +15,10 @@ from itertools import islice
 from typing import Literal, Protocol
 
 from environments.auditing.past_session import PastSession
-from memagent.async_agent import AsyncAgent, Proposal
+from memagent.async_agent import AsyncAgent
 from memagent.core.ops import Add, MemoryOp, Noop, OpLimits, Update
 from memagent.core.records import Chunk, Fact
+from memagent.designs.base import Proposal
 
 Forced = Literal["NOOP", "ADD"] | tuple[tuple[MemoryOp, ...], ...]
 """The op that replaces every decision, or the ops of each chunk in order (none for chunks

@@ -18,6 +18,7 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     Restored,
     SessionStored,
+    TurnsAdded,
 )
 
 
@@ -101,6 +102,10 @@ def _heard(rows: Sequence[JournalRow]) -> list[tuple[Session, int | None]]:
             heard.clear()
         elif isinstance(row.entry, SessionStored):
             heard.setdefault(row.entry.session.id, (row.entry.session, row.seq))
+        elif isinstance(row.entry, TurnsAdded) and row.entry.session_id in heard:
+            session, seq = heard[row.entry.session_id]
+            grown = (*session.turns, *row.entry.turns)
+            heard[session.id] = (session.model_copy(update={"turns": grown}), seq)
         elif isinstance(row.entry, Restored):
             for session in row.entry.sessions:
                 heard.setdefault(session.id, (session, None))
@@ -140,4 +145,4 @@ def _belongs(entry: object, session: Session) -> bool:
     """Whether a journal entry is part of remembering the session."""
     if isinstance(entry, Commit):
         return entry.source.session_id == session.id and entry.undoes is None
-    return isinstance(entry, GraphDelta) and entry.session_id == session.id
+    return isinstance(entry, GraphDelta | TurnsAdded) and entry.session_id == session.id

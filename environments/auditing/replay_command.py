@@ -108,7 +108,7 @@ async def _replay(options: ReplayOptions) -> ReplayReport:
         raise typer.BadParameter("the question is empty", param_hint="--ask")
     with reading(options.db, settings, embedder=options.embedder) as store:
         scope = await scope_of(store, options.user)
-        agent = store.agent(scope, model=options.model, design=options.design)
+        agent = store.agent(scope, model=options.model, design=options.design, keep_unreadable=True)
         session = await past_session(agent, options.session)
         return await replay(session, forced=forced, questions=questions)
 

@@ -1,25 +1,24 @@
 """The arms of an evaluation: the memories and baselines that are played side by side.
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
-turn as an item of its own and differs from the others only in which turns it shows the
-answerer; all turn arms have one and the same answerer, that of the answering design.
+turn and differs from the others only in which turns it shows the answerer, each with
+its cosine to the question; all turn arms have the answerer of the answering design.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
-    rag             cosine over turns without their dates: plain retrieval-augmented generation
+    rag             cosine over turns without their dates
     bm25            BM25 over turns
     bm25_window     BM25 over a turn with its neighbours
     dense           cosine over turns with their dates
     rrf             bm25 and dense, fused by rank
     four_way        bm25 and dense, each over turns and windows, fused by rank
-    five_way        bm25 over windows, two embedders each over turns and windows, fused by rank
+    five_way        bm25 over windows, two embedders each over turns and windows
     full_context    all turns within a budget, newest first
     empty           nothing is remembered
     oracle          the gold evidence, nothing else
 
 `LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
-model knows the generated world behind an episode. The surprise: without a model
-`compass_mem` and `add_only` are played by what they are without one (`MODEL_FREE`), and
-reports say so.
+model knows the generated world behind an episode. Without a model `compass_mem` and
+`add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from environments.records import Episode
 from environments.rewards.metrics import token_count
 from memagent.async_agent import AsyncAgent
 from memagent.build import Store, build_design, build_embedder
-from memagent.core.answers import Answer, Hit, Query, Question
+from memagent.core.answers import Answer, Hit, Query, Question, Relevance
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Record, Scope, Session, SourceRef, Text, content_id
 from memagent.core.reports import IngestReport
@@ -51,10 +50,7 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """The things that the turn arms of one episode share.
-
-    They are an index for each run of sessions, the gold evidence and the embedders.
-    """
+    """The indexes, gold evidence and embedders that the turn arms of one episode share."""
 
     embedder: Embedder
     second: Embedder | None
@@ -215,8 +211,15 @@ class TurnAgent:
         if self.arm != "full_context":
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
+        index = await self.shelf.index(self.base)
+        cosines = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
         hits = [
-            Hit(id=item.id, score=1.0 / rank, item=item)
+            Hit(
+                id=item.id,
+                score=1.0 / rank,
+                item=item,
+                why=Relevance(arms={"dense": cosines[turn_id]}),
+            )
             for rank, turn_id in enumerate(chosen, start=1)
             if (item := items.get(item_id(turn_id))) is not None
         ]
@@ -371,7 +374,9 @@ def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryA
     if name == IDEAL and world is not None:
         model = world.oracle
     design = design_of(name, model=has_model, own=own)
-    base = context.store.agent(Scope(user_id=f"arm_{name}"), model=model, design=design)
+    base = context.store.agent(
+        Scope(user_id=f"arm_{name}"), model=model, design=design, keep_unreadable=True
+    )
     if context.reader and world is not None and writes_notes(name, model=has_model, own=own):
         return world.reader(base)
     arm = played_as(name, model=has_model)

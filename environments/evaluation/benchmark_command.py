@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,13 @@ from pydantic import ValidationError
 from environments.datasets.locomo import LoCoMo
 from environments.datasets.longmemeval import LongMemEval
 from environments.errors import EnvironmentFault
-from environments.evaluation.arms import IDEAL, default_arms, read_arms, second_embedder_for
+from environments.evaluation.arms import (
+    IDEAL,
+    TURN_ARMS,
+    default_arms,
+    read_arms,
+    second_embedder_for,
+)
 from environments.evaluation.config import (
     FROM_SETTINGS,
     EvalConfig,
@@ -40,6 +47,7 @@ from environments.records import Episode
 from memagent.build import AgentSettings, load_settings
 from memagent.core.exchange import Role
 from memagent.core.records import content_id
+from memagent.plugins import available
 
 Benchmark = LoCoMo | LongMemEval
 
@@ -111,8 +119,29 @@ class RunOptions:
             **others,
         }
         if arms := words(self.arms):
-            values["arms"], values["own_models"] = read_arms(arms)
+            names, own = read_arms(arms)
+            check_names((name for name in names if name not in own), turn_arms=(*TURN_ARMS, IDEAL))
+            check_names((arm.design for arm in own.values()), turn_arms=())
+            values["arms"], values["own_models"] = names, own
         return {name: value for name, value in values.items() if value is not None}
+
+
+def check_names(names: Iterable[str], *, turn_arms: Iterable[str]) -> None:
+    """Raise `EnvironmentFault` for a name that is no design and none of the turn arms.
+
+    A dotted path is checked when it is loaded.
+    """
+    arms, designs = tuple(turn_arms), available("designs")
+    for name in names:
+        if ":" in name or name in arms or name in designs:
+            continue
+        near = " or ".join(get_close_matches(name, (*arms, *designs), n=2))
+        hint = f" (did you mean {near}?)" if near else ""
+        listed = f"turn arms: {', '.join(arms)}; " if arms else ""
+        raise EnvironmentFault(
+            f"no {'arm or design' if arms else 'design'} is named {name!r}{hint}; {listed}"
+            f"designs: {', '.join(designs)}; or give 'package.module:attribute'"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

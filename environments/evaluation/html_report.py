@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
 from environments.evaluation import tables
+from environments.evaluation.arms import IDEAL
 from environments.evaluation.figures import ArmReport, Figure, Report
 from memagent.pages.charts import Axes, bar_chart, dot_chart, share
 from memagent.pages.charts import Figure as Cell
@@ -27,6 +28,8 @@ from memagent.pages.document import (
 _LESS_IS_BETTER = frozenset({"m_fail", "m_fail_content", "rejected", "unreadable"})
 _NO_BEST = frozenset({"memory_share", "add", "update", "delete", "noop"})
 """Figures of which neither more nor less is better by itself."""
+_KNOWING = frozenset({"oracle", IDEAL})
+"""Arms that are shown the evidence or know the world: bounds, not competitors."""
 _COSTS = {
     "memory_items": "memories",
     "memory_tokens": "memory tokens",
@@ -98,8 +101,19 @@ def _tiles(report: Report, middle: str) -> Iterator[tuple[str, str]]:
     yield f"{sum(report.counts.values()):,}", "questions"
     yield f"{len(arms)}", "arms"
     for name in (middle, "f1"):
-        if arms and name in arms[0].overall:
-            yield tables.format_figure(arms[0].overall[name]), f"{name}, {arms[0].arm}"
+        best = _best_arm(arms, name)
+        if best is not None:
+            yield tables.format_figure(best.overall[name]), f"{name}, best: {best.arm}"
+
+
+def _best_arm(arms: Sequence[ArmReport], name: str) -> ArmReport | None:
+    """Return the arm with the highest figure, of those that do not know the answers.
+
+    Where all of them know, it is the best of these; the first one of equals.
+    """
+    known = [arm for arm in arms if _cell(arm.overall.get(name)) is not None]
+    playing = [arm for arm in known if arm.arm not in _KNOWING] or known
+    return max(playing, key=lambda arm: arm.overall[name].value or 0.0, default=None)
 
 
 # -- charts ----------------------------------------------------------------------------

@@ -115,6 +115,15 @@ class TurnIndex:
 
     async def dense(self, query: str, *, field: Field, embedder: Embedder) -> list[str]:
         """All turns by cosine."""
+        scores = await self._cosines(query, field, embedder)
+        return self._ids(scores, np.arange(len(self.turns)))
+
+    async def cosines(self, query: str, *, embedder: Embedder) -> dict[str, float]:
+        """Cosine of each turn, as "speaker: text", by turn id."""
+        scores = (await self._cosines(query, "plain", embedder)).tolist()
+        return dict(zip((turn.id for turn in self.turns), scores, strict=True))
+
+    async def _cosines(self, query: str, field: Field, embedder: Embedder) -> Scores:
         key = (embedder.id, field)
         if key not in self._vectors:
             self._vectors[key] = np.asarray(
@@ -122,7 +131,7 @@ class TurnIndex:
             )
         vector = np.asarray(await embedder.embed([query]), dtype=np.float32)[0]
         scores: Scores = self._vectors[key] @ vector
-        return self._ids(scores, np.arange(len(self.turns)))
+        return scores
 
     def _ids(self, scores: Scores, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> list[str]:
         order: list[int] = places[np.argsort(-scores[places], kind="stable")].tolist()

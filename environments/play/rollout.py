@@ -19,7 +19,7 @@ from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe, ProbeAnswer, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.core.answers import Answer, Question
-from memagent.core.errors import MemAgentError, boundary
+from memagent.core.errors import MemAgentError, ModelError, boundary
 from memagent.core.records import Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
@@ -172,7 +172,12 @@ async def ask_probe(
 async def _hear(agent: MemoryAgent, session: Session) -> SessionTrace:
     before, began = agent.snapshot(), perf_counter()
     with boundary(EnvironmentFault, f"remembering session {session.id!r}"):
-        report = await agent.remember(session)
+        try:
+            report = await agent.remember(session)
+        except ModelError as error:
+            if error.report is None:
+                raise
+            report = error.report
     return SessionTrace(
         session_id=session.id,
         report=report,

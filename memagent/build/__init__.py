@@ -4,7 +4,10 @@ A `Store` owns resources (the journal's database, its cache of vectors) and may 
 many users; `Store.agent` builds an agent for one of them.
 """
 
-from memagent.build.parts import (
+from memagent.build.store import Store, open_agent, open_store
+from memagent.config import AgentSettings, SqliteSettings, load_settings
+from memagent.open_store import default_path, is_server, open_postgres, open_sqlite
+from memagent.parts import (
     EMBEDDERS,
     NoModel,
     build_design,
@@ -14,16 +17,6 @@ from memagent.build.parts import (
     build_reranker,
     prompt_set_digest,
 )
-from memagent.build.store import (
-    Store,
-    default_path,
-    is_server,
-    open_agent,
-    open_postgres,
-    open_sqlite,
-    open_store,
-)
-from memagent.config import AgentSettings, SqliteSettings, load_settings
 
 __all__ = [
     "EMBEDDERS",

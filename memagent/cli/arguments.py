@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 import memagent
 from memagent.core.errors import InputError, MemoryNotFound
 
 _SHORTEST_PREFIX = 8
+T = TypeVar("T")
 
 ItemId = Annotated[
     str, Argument(metavar="ID", help="Id of a memory, or the first 8 characters of it or more.")
@@ -31,7 +32,6 @@ RecipeName = Annotated[
     Option("--recipe", metavar="NAME", help="How to search: fast, balanced, deep or plain."),
 ]
 Force = Annotated[bool, Option("--force", help="Replace a file that is there.")]
-OutputFile = Annotated[Path, Argument(metavar="FILE", help="The file to write.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,17 @@ class FilterOptions:
             kinds=frozenset(self.kind or ()),
             session_ids=frozenset(self.session or ()),
         )
+
+
+def exactly_one(argument: T | None, option: T | None, *, choices: str) -> T:
+    """Return the value that was given as an argument or as an option.
+
+    Raises `BadParameter` when both are given or neither is.
+    """
+    value = option if argument is None else argument
+    if value is None or (argument is not None and option is not None):
+        raise BadParameter(f"give {choices}, one of them")
+    return value
 
 
 def check_free(file: Path, *, force: bool) -> None:

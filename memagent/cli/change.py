@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 import memagent
 from memagent.cli import views
-from memagent.cli.arguments import ItemId, find_id, parse_point
+from memagent.cli.arguments import ItemId, exactly_one, find_id, parse_point
 from memagent.cli.frame import Options, emit
 from memagent.cli.stores import opened_memory, reading_memory
 from memagent.core.errors import InputError, StoreError
@@ -19,16 +19,18 @@ from memagent.core.errors import InputError, StoreError
 async def edit(
     options: Options,
     item_id: ItemId,
-    text: Annotated[str, Option(metavar="TEXT", help="The new text.")],
+    new_text: Annotated[str | None, Argument(metavar="TEXT", help="The new text.")] = None,
+    text: Annotated[str | None, Option(metavar="TEXT", help="The new text, as an option.")] = None,
     version: Annotated[
         int | None, Option(min=1, metavar="N", help="Only if this is still the latest version.")
     ] = None,
 ) -> None:
     """Write a new version of a memory; the old one stays readable."""
+    content = exactly_one(new_text, text, choices="TEXT or --text TEXT")
     with opened_memory(options, write=True) as memory:
         known = (await memory.bank.sync()).items
         full_id = find_id(known, item_id, user_id=options.user_id)
-        item = await memory.update(full_id, text, version=version)
+        item = await memory.update(full_id, content, version=version)
     emit(options, item, lambda: views.items_table([item]))
 
 

@@ -253,7 +253,7 @@ async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
     user = agent.bank.scope.user_id
     chunks = split_session(session, chunk_turns=agent.design.chunk_turns)
     try:
-        report = await agent.remember(session)
+        report = await agent.remember(session, on_error="keep")
     except InputError as exc:
         hint = (
             f"if this is another conversation than user {user!r} has, "

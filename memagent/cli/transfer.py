@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from memagent.cli.arguments import Force, OutputFile, TimeOptions, check_free
+from memagent.cli.arguments import Force, TimeOptions, check_free, exactly_one
 from memagent.cli.frame import Options, emit
 from memagent.cli.stores import opened, opened_memory, reading_memory
 from memagent.cli.terminal import pairs
@@ -24,11 +24,20 @@ _ENDINGS: dict[str, GraphFormat] = {
 }
 
 
-async def export(options: Options, file: OutputFile, force: Force = False) -> None:
+async def export(
+    options: Options,
+    file: Annotated[Path | None, Argument(metavar="FILE", help="The file to write.")] = None,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE", help="The file to write, as an option."),
+    ] = None,
+    force: Force = False,
+) -> None:
     """Write everything a user remembers, history included, to one portable file."""
-    check_free(file, force=force)
+    target = exactly_one(file, output, choices="FILE or --output FILE")
+    check_free(target, force=force)
     async with reading_memory(options) as memory:
-        report = await memory.export(file)
+        report = await memory.export(target)
     emit(options, report, lambda: pairs(report.model_dump()))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from memagent.cli.terminal import day, line, neutral, one_line, pairs, plain, table
@@ -147,7 +148,7 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     if answer.when is not None:
         parts.append(plain(f"when: {_span(answer.when)}"))
     if answer.citations:
-        parts += ["", _citations_table(answer.citations)]
+        parts += ["", *_citation_lines(answer.citations)]
     parts += [plain(f"note: {note}", "dim") for note in answer.notes]
     if why:
         title = plain(f"shown to the answerer: {len(answer.hits)}", "bold")
@@ -158,19 +159,24 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _citations_table(citations: Sequence[Citation]) -> RenderableType:
-    rows = (
-        (
-            citation.turn_id or "-",
-            day(citation.said_at),
-            citation.speaker or "-",
-            citation.hit_id,
-            citation.quote,
-        )
-        for citation in citations
-    )
-    columns = ("turn", "said", "speaker", "memory", "quote")
-    return table(columns, rows, fixed=("turn", "said", "memory"))
+def receipt_view(reply: Answer) -> RenderableType:
+    """Show what a reply that was printed already rests on: citations and notes."""
+    notes = [plain(f"note: {note}", "dim") for note in reply.notes]
+    return Group(*_citation_lines(reply.citations), *notes)
+
+
+def _citation_lines(citations: Sequence[Citation]) -> list[RenderableType]:
+    """Show each quote on lines of its own, with who said it, when, and its ids below.
+
+    Stacked lines keep a quote readable in 80 columns, where a table gives it eight.
+    """
+    lines: list[RenderableType] = []
+    for number, citation in enumerate(citations, 1):
+        origin = (citation.speaker, day(citation.said_at), citation.turn_id, citation.hit_id)
+        source = ", ".join(one_line(part) for part in origin if part and part != "-")
+        quote = Padding(plain(citation.quote), (0, 0, 0, 4), expand=False)
+        lines += [line((f"[{number}] ", "bold"), (source, "dim")), quote]
+    return lines
 
 
 # -- history ---------------------------------------------------------------------------
@@ -222,6 +228,9 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
             speakers = ", ".join(session.speakers)
             text = f"{len(session.turns)} turns of {speakers}, {day(session.at)}"
             return "session", session.id, text
+        case "turns":
+            speakers = ", ".join(dict.fromkeys(turn.speaker for turn in entry.turns))
+            return "turns", entry.session_id, f"{len(entry.turns)} more turns of {speakers}"
         case "commit":
             return entry.id, _author(entry.source), Text("\n").join(_commit_lines(entry))
         case "graph":

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from memagent.client import wire
 from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
-from memagent.core.answers import Answer, AsOf, Hit, Question
+from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
 from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.reports import IngestReport
@@ -81,13 +81,17 @@ class AsyncClient:
         async for event in self._connection.events(path_of("questions"), as_question(question)):
             yield event
 
-    async def chat(self, text: str, *, speaker: str = "user") -> Answer:
-        """Answer from memory and have the exchange remembered.
+    async def chat(
+        self, text: str, *, speaker: str = "user", thread: str = "chat", system: str | None = None
+    ) -> Reply:
+        """Reply to a message of a conversation and have the exchange remembered.
 
         Raises `ModelError`; the text is stored even then.
         """
-        body = wire.ChatRequest(text=as_question(text).text, speaker=speaker)
-        return await self._connection.read(Answer, "POST", path_of("chat"), body=body)
+        body = wire.ChatRequest(
+            text=as_question(text).text, speaker=speaker, thread=thread, system=system
+        )
+        return await self._connection.read(Reply, "POST", path_of("chat"), body=body)
 
     async def remember(
         self, what: Said, *, at: datetime | None = None, session_id: str | None = None

@@ -129,10 +129,14 @@ class ContextRequest(Record):
 
 
 class ChatRequest(Record):
-    """Something said to the agent, which answers from memory and remembers the exchange."""
+    """A message of a conversation, which the agent replies to and remembers."""
 
     text: _Words
     speaker: Id = "user"
+    thread: Id = "chat"
+    """The conversation that it belongs to."""
+    system: _Words | None = None
+    """Replaces the system message of the shipped prompt."""
 
 
 class UndoRequest(Record):

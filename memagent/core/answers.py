@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memagent.core.exchange import Usage
+from memagent.core.exchange import ToolCall, Usage
 from memagent.core.recipes import RecipeField
 from memagent.core.records import (
     Event,
@@ -159,12 +159,47 @@ class Hit(Record):
         return self.event.source_turn_ids if self.event is not None else ()
 
 
+class Strength(StrEnum):
+    """How well what was found fits what was asked."""
+
+    STRONG = "strong"
+    """It most likely answers."""
+    WEAK = "weak"
+    """It is the closest thing remembered."""
+    NONE = "none"
+    """It most likely has nothing to do with it."""
+
+
+SUPPORTED_FROM = 0.7
+"""Probability from which evidence is `strong`, and an answer of quotes `supported`."""
+QUOTED_FROM = 0.3
+"""Probability from which evidence is `weak`, and an answer of quotes `quoted`."""
+
+
+class SearchEvidence(Record):
+    """Whether the hits of a search answer it, as one signal for all of them."""
+
+    strength: Strength = Strength.NONE
+    probability: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """How likely one of the first hits answers, calibrated on questions."""
+
+    @classmethod
+    def of(cls, probability: float) -> SearchEvidence:
+        """Return the evidence of a probability, with its strength."""
+        weak = Strength.WEAK if probability >= QUOTED_FROM else Strength.NONE
+        strength = Strength.STRONG if probability >= SUPPORTED_FROM else weak
+        return cls(strength=strength, probability=probability)
+
+
 class Verdict(StrEnum):
     """The relation of an answer to its evidence."""
 
     SUPPORTED = "supported"
+    """What is cited answers this very question."""
+    QUOTED = "quoted"
+    """The closest thing said is quoted; it may not answer this very question."""
     UNSUPPORTED = "unsupported"
-    """The model answered without citing anything that it was shown."""
+    """The model cited nothing that it was shown, or nothing that carries its answer."""
     ABSTAINED = "abstained"
 
 
@@ -178,6 +213,8 @@ class Citation(Record):
     speaker: Text | None = None
     said_at: Moment | None = None
     quote: Text = ""
+    by_hand: bool = False
+    """Whether the quote was written or edited by hand, so that no turn says it."""
 
 
 class Answer(Record):
@@ -186,6 +223,10 @@ class Answer(Record):
     text: Text
     citations: tuple[Citation, ...] = ()
     verdict: Verdict = Verdict.SUPPORTED
+    probability: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """How likely what is quoted answers the question, calibrated; for a model's answer, how
+    likely what it was shown does. None when nothing was judged.
+    """
     when: TimeSpan | None = None
     """The time the answer names, for questions about time."""
     notes: tuple[Text, ...] = ()
@@ -202,7 +243,37 @@ class Answer(Record):
     response_ids: tuple[str, ...] = ()
     question: Question | None = None
 
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        name, count = type(self).__name__, len(self.citations)
+        return f"{name}({self.text!r}, verdict={self.verdict.value!r}, citations={count})"
+
     @property
     def abstained(self) -> bool:
         """Whether no answer was given."""
         return self.verdict is Verdict.ABSTAINED
+
+
+class Reply(Answer):
+    """The agent's words in a conversation, with what memory lent to them.
+
+    The verdict tells about citations: a reply that rests on no memory is `unsupported`,
+    which is no fault in a conversation.
+    """
+
+    thread: Id
+    session_id: Id
+    """The session of the thread's day."""
+    turn_ids: tuple[Id, ...] = ()
+    """Ids of the message's turn and of the reply's."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the caller runs itself; the reply is not finished then."""
+
+
+class ReplyDelta(Record):
+    """A piece of a streamed reply; the last one carries the whole `Reply`."""
+
+    text: Text = ""
+    reply: Reply | None = None

@@ -8,8 +8,12 @@ world did is one of these errors.
     |   +-- UnknownPlugin             unknown plug-in name; lists close matches
     |   +-- MissingExtra              an optional dependency is absent; names the pip command
     +-- InputError(ValueError)        what the caller handed in cannot be stored as it is
-    +-- ModelError                    a model provider failed; `.retryable`
-    |   +-- ModelTimeout, ModelRateLimited, ContextOverflow, ModelAuthError, BudgetExceeded
+    +-- ModelError                    a model failed; `.retryable`, `.report` of `remember`
+    |   +-- ModelTimeout, ModelUnavailable, ContextOverflow, ModelAuthError, ModelNotFound,
+    |   |   ReplyWithheld, ReplyUnreadable, BudgetExceeded
+    |   +-- ModelRateLimited          asked to slow down
+    |   |   +-- QuotaExhausted        the account is used up; waiting does not help
+    |   +-- ModelUnreachable(ModelUnavailable)   nothing answers at the address
     +-- EmbeddingError                an embedder failed or gave unusable vectors; `.retryable`
     +-- StoreError                    the store failed; `.retryable`
         +-- StoreUnavailable, StoreCorrupt, StoreReadOnly, VersionConflict,
@@ -27,6 +31,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+    from memagent.core.reports import IngestReport
 
 
 class MemAgentError(Exception):
@@ -60,13 +66,39 @@ class InputError(MemAgentError, ValueError):
 
 
 class ModelError(MemAgentError):
-    """A model provider failed.
+    """A model provider failed, or a model's reply cannot be used.
 
-    `retryable` says whether the same call may succeed later.
+    `retryable` says whether the same call may succeed later. Raised by `remember` and
+    `resume`, it says what is stored and how to go on.
     """
 
     retry_after: float | None = None
     """Seconds the provider asked to wait, if it said so."""
+    patience_s: float | None = None
+    """Seconds after which retries of such a call are given up; None for no own limit."""
+    report: IngestReport | None = None
+    """What `remember` did until it failed; None when the error comes from another call."""
+    stored_turns: int = 0
+    """Turns of the session that are stored, in this call or an earlier one."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session whose turns are stored; None when the error is not of `remember`."""
+        return self.report.session_id if self.report is not None else None
+
+    @property
+    def what_happened(self) -> str:
+        """The message without the sentence about the stored turns."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return self.what_happened
+        turns = "turn is" if self.stored_turns == 1 else "turns are"
+        return (
+            f"{self.what_happened.rstrip('. ')}. Your {self.stored_turns} {turns} stored "
+            f"(session {self.session_id!r}); resume() or the same call continues."
+        )
 
 
 class ModelTimeout(ModelError):
@@ -81,10 +113,22 @@ class ModelRateLimited(ModelError):
     retryable = True
 
 
+class QuotaExhausted(ModelRateLimited):
+    """The account has no credit left; waiting does not help."""
+
+    retryable = False
+
+
 class ModelUnavailable(ModelError):
     """The provider answered with a server-side failure or could not be reached."""
 
     retryable = True
+
+
+class ModelUnreachable(ModelUnavailable):
+    """Nothing answers at the address: refused, unknown host, or an untrusted certificate."""
+
+    patience_s = 1.5
 
 
 class ContextOverflow(ModelError):
@@ -92,7 +136,19 @@ class ContextOverflow(ModelError):
 
 
 class ModelAuthError(ModelError):
-    """The provider refused the credentials."""
+    """The provider refused the credentials, or there are none."""
+
+
+class ModelNotFound(ModelError):
+    """The provider has no model of that name, or the name names no provider."""
+
+
+class ReplyWithheld(ModelError):
+    """The provider's content filter withheld the reply."""
+
+
+class ReplyUnreadable(ModelError):
+    """The model's reply cannot be read, even after it was asked once more."""
 
 
 class BudgetExceeded(ModelError):

@@ -8,7 +8,7 @@ a chunk in which nothing was worth keeping is known to be done.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -87,6 +87,12 @@ class RejectReason(StrEnum):
     TOO_MANY_OPS = "too_many_ops"
     TEXT_TOO_LONG = "text_too_long"
     UNRESOLVED = "unresolved"
+    UNGROUNDED = "ungrounded"
+    """It shares no content with the turns it cites, or repeats an example of the prompt."""
+    AMBIGUOUS = "ambiguous"
+    """The reply can be read in more than one way."""
+    CUT_OFF = "cut_off"
+    """The reply ends before its list does; what followed is unknown."""
 
 
 class Rejected(Record):
@@ -113,13 +119,41 @@ class ParseStatus(StrEnum):
     EMPTY = "empty"
 
 
+class Repair(StrEnum):
+    """A repair that a reply needed before it could be read."""
+
+    REASONING = "reasoning"
+    """A block of reasoning was left out."""
+    FENCE = "fence"
+    """A code fence or an end mark was taken off."""
+    SPELLING = "spelling"
+    """Other quotes, bare words, comments, missing or trailing commas."""
+    PROSE = "prose"
+    """Other text stands before or after the answer."""
+    OTHER_ANSWER = "other_answer"
+    """An earlier answer says something else; the last one counts."""
+    JOINED = "joined"
+    """Objects written one after another were read as one list."""
+    BRACKET = "bracket"
+    """A bracket is missing or wrong."""
+    GUESS = "guess"
+    """A string, key or value has no certain end, or was dropped."""
+    CUT_OFF = "cut_off"
+    """The reply ends before its answer does."""
+
+
+CLEAR_REPAIRS: Final = frozenset({Repair.REASONING, Repair.FENCE, Repair.SPELLING})
+"""Repairs that leave one meaning; after any other no op may change or delete an item."""
+
+
 class Parsed(Record, Generic[T]):
     """Entries read from a model's text, with what could not be read."""
 
     status: ParseStatus
     values: tuple[T, ...] = ()
     rejected: tuple[Rejected, ...] = ()
-    detail: Text = ""
+    repairs: tuple[Repair, ...] = ()
+    """What was mended to read the text, each once, in a fixed order."""
 
 
 class OpLimits(Record):
@@ -127,6 +161,8 @@ class OpLimits(Record):
 
     max_ops: Annotated[int, Field(ge=1)] = 64
     """Ops taken from one batch; the rest are rejected."""
+    max_deletes: Annotated[int, Field(ge=0)] = 8
+    """Items that one chunk may delete; the rest are rejected."""
     max_text_chars: Annotated[int, Field(ge=1)] = 2_000
     allow: frozenset[Literal["ADD", "UPDATE", "DELETE", "NOOP"]] = frozenset(
         {"ADD", "UPDATE", "DELETE", "NOOP"}

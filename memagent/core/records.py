@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import (
@@ -209,6 +210,14 @@ class Turn(Record):
         return f"{self.text} [image: {caption}]".strip() if caption else self.text
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
+
+
 class Session(Record):
     """A dated run of turns; turn ids are unique within a user's memory."""
 
@@ -216,6 +225,10 @@ class Session(Record):
     at: Moment | None = None
     """When the session began; without it relative dates stay unresolved."""
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+    thread: Annotated[Id | None, Field(exclude_if=_is_none)] = None
+    """The conversation that the session is one day of, if any."""
+    grown_at: Annotated[tuple[int, ...], Field(exclude_if=_is_empty)] = ()
+    """Numbers of turns at which it grew; no chunk holds turns from before and after."""
 
     @model_validator(mode="after")
     def _unique_turns(self) -> Self:
@@ -232,6 +245,12 @@ class Session(Record):
         """Distinct speakers in order of first appearance."""
         return tuple(dict.fromkeys(turn.speaker for turn in self.turns))
 
+    @property
+    def parts(self) -> tuple[tuple[Turn, ...], ...]:
+        """The turns as they were stored: those of the beginning, then of each growth."""
+        bounds = (0, *self.grown_at, len(self.turns))
+        return tuple(self.turns[start:end] for start, end in pairwise(bounds))
+
     def date_of(self, turn: Turn) -> datetime | None:
         """Return when the turn was said: its own date, else the session's."""
         return turn.at or self.at
@@ -244,6 +263,7 @@ class Chunk(Record):
     session_id: Id
     index: int
     count: int
+    """Chunks of the session up to the end of the part that this one belongs to."""
     at: Moment | None = None
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memagent.core.exchange import ModelResponse, Usage
-from memagent.core.ops import ParseStatus, Rejected
+from memagent.core.ops import ParseStatus, Rejected, Repair
 from memagent.core.records import Fact, Id, Record, Text
 from memagent.core.snapshot import AppliedOp
 
@@ -21,6 +21,8 @@ class ChunkReport(Record):
     rejected: tuple[Rejected, ...] = ()
     parse: tuple[ParseStatus, ...] = ()
     """Parse status of each model call in order."""
+    repairs: tuple[Repair, ...] = ()
+    """What was mended to read the replies, call by call."""
     responses: tuple[ModelResponse, ...] = ()
     commit_id: Text | None = None
     usage: Usage = Usage()
@@ -52,6 +54,29 @@ class IngestReport(Record):
     def failed_chunks(self) -> tuple[ChunkReport, ...]:
         """Chunks that a failure kept from being processed."""
         return tuple(chunk for chunk in self.chunks if chunk.failure)
+
+
+class AgentStatus(Record):
+    """The state of an agent: what it works with, what it stored, what waits."""
+
+    user_id: Text
+    design: Text
+    model: Text | None
+    """Name of the language model, or of its class; None without one."""
+    path: Text | None = None
+    """File or server of the memory; None where it is kept in the process."""
+    memories: int
+    """Active memories."""
+    sessions: int
+    """Stored sessions."""
+    unfinished: int
+    """Stored sessions of which a part is not remembered yet; `resume()` goes on."""
+    pending: int = 0
+    """Sessions that wait for the background."""
+    failed: int = 0
+    """Background writes that failed since the agent was opened."""
+    last_error: Text | None = None
+    """The last of these failures, in one line."""
 
 
 class GraphStats(Record):

@@ -34,6 +34,7 @@ from memagent.core.records import (
     Session,
     SourceRef,
     Text,
+    Turn,
 )
 
 _HASH_BYTES = 512
@@ -99,6 +100,14 @@ class SessionStored(Record):
     session: Session
 
 
+class TurnsAdded(Record):
+    """Further turns of a stored session, written before any model is asked."""
+
+    kind: Literal["turns"] = "turns"
+    session_id: Id
+    turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+
 class Commit(Record):
     """The ops of one chunk or direct edit with their effects, written in one append."""
 
@@ -150,7 +159,7 @@ class Erased(Record):
 
 
 Entry = Annotated[
-    SessionStored | Commit | GraphDelta | StatsDelta | Restored | Erased,
+    SessionStored | TurnsAdded | Commit | GraphDelta | StatsDelta | Restored | Erased,
     Field(discriminator="kind"),
 ]
 

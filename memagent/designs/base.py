@@ -26,7 +26,7 @@ from memagent.core.exchange import (
     ToolSpec,
     Usage,
 )
-from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected
+from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected, Repair
 from memagent.core.records import Chunk, Fact, ItemStats, Record, Session
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.prompting import prompts_of
@@ -43,6 +43,8 @@ class Proposal(Record, Generic[T]):
     rejected: tuple[Rejected, ...] = ()
     parse: tuple[ParseStatus, ...] = ()
     """Parse status of each model call; empty for a slot that asked no model."""
+    repairs: tuple[Repair, ...] = ()
+    """What was mended to read the replies, call by call."""
     responses: tuple[ModelResponse, ...] = ()
     """The model calls behind the proposal."""
 

@@ -1,9 +1,9 @@
 """Prompts as versioned text files, and fences around the texts that they quote.
 
-A prompt file has a header (name, version, role), the system message, a line `=== user
-===`, and the user message. `{{slot}}` marks a value to fill in; values are put in once
-and never searched for slots again. The file's digest goes with every request, so a
-trace names the exact wording.
+A prompt file has a header (name, version, role, perhaps the names in its examples), the
+system message, a line `=== user ===`, and the user message. `{{slot}}` marks a value to
+fill in; values are put in once and never searched for slots again. The file's digest
+goes with every request, so a trace names the exact wording.
 
 Everything quoted (turns, facts, memories, questions) passes `quoted`: one line, and no
 `<` that could open a tag, so no text can close its own fence, open another, or write a
@@ -43,6 +43,8 @@ class Prompt:
     role: Role
     text: str
     digest: str
+    examples: tuple[str, ...] = ()
+    """Names that only its examples bear; a reply that uses one repeats the prompt."""
 
     @property
     def slots(self) -> frozenset[str]:
@@ -133,6 +135,7 @@ def parse_prompt(text: str) -> Prompt:
         role=role,
         text=match[2],
         digest=hashlib.sha256(text.encode()).hexdigest(),
+        examples=tuple(filter(None, header.get("examples", "").split(", "))),
     )
 
 

@@ -7,8 +7,7 @@ retrieve -> answer -> cite
 
 from __future__ import annotations
 
-import json
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.runtime import Runtime
@@ -79,25 +78,10 @@ async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSta
 
     The result of a tool that fails is the text of its error.
     """
-    from langchain_core.messages import AIMessage, ToolMessage
-
     request = state.get("pending")
     if request is None:
         return {}
-    calls = [
-        {"name": call.name, "args": _arguments(call.arguments), "id": call.id, "type": "tool_call"}
-        for call in request.tool_calls
-    ]
-    out = cast(
-        "dict[str, list[ToolMessage]]",
-        await runtime.context.toolbox.ainvoke(
-            {"messages": [AIMessage(content=request.content, tool_calls=calls)]}
-        ),
-    )
-    results = [
-        Message(role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id))
-        for message in out["messages"]
-    ]
+    results = await runtime.context.run_tools(request)
     return {"transcript": (*state.get("transcript", ()), request, *results), "pending": None}
 
 
@@ -118,14 +102,6 @@ async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerStat
 
 def _after_answer(state: AnswerState) -> Literal["tools", "cite"]:
     return "tools" if state.get("pending") is not None else "cite"
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {"_unparsed": text}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_unparsed": text}
 
 
 def _question(state: AnswerState) -> Question:

@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMiss
 from langgraph.runtime import Runtime
 
 from memagent.core.errors import ModelError, boundary
-from memagent.core.records import Chunk, MemoryItem, SourceRef
+from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, IngestState
@@ -102,7 +102,7 @@ async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSta
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        slot = _slot(state, context)
+        slot = context.slot(session=_part_of(chunk, state.get("session")), chunk=chunk)
         delta = await context.design.indexer((state["commit"],), slot)
     if delta.empty and not delta.rejected:
         return {"usage": slot.trail.usage}
@@ -114,6 +114,17 @@ def _chunk(state: IngestState) -> Chunk:
     if chunk is None:
         raise ModelError("the ingest graph needs a `chunk` in its input state")
     return chunk
+
+
+def _part_of(chunk: Chunk, session: Session | None) -> Session | None:
+    """Return the session with only the turns of the part that ends with a chunk."""
+    if session is None or not session.grown_at:
+        return session
+    last = chunk.turns[-1].id
+    turns = next(
+        (part for part in session.parts if any(turn.id == last for turn in part)), session.turns
+    )
+    return session.model_copy(update={"turns": turns, "grown_at": ()})
 
 
 def _slot(state: IngestState, context: AgentContext) -> SlotContext:

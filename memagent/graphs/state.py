@@ -9,18 +9,20 @@ otherwise post users' text to a server.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from memagent.core.answers import Answer, Hit, Question
+from memagent.core.answers import Answer, Hit, Question, Reply
 from memagent.core.exchange import Message, Role, Sampling, ToolSpec, Usage
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
+from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext
 from memagent.memory.bank import MemoryBank
@@ -63,6 +65,52 @@ class AnswerState(TypedDict, total=False):
     answer: Answer
 
 
+class ChatState(TypedDict, total=False):
+    """State of one chat run, in plain JSON, so that any checkpointer keeps it.
+
+    `message` goes in, `reply` comes out.
+    """
+
+    message: str
+    thread: str
+    speaker: str
+    system: str | None
+    """Replaces the system message of the shipped prompt."""
+    remember: bool
+    """Whether the run remembers the exchange itself; the default."""
+    session_id: str
+    turn_ids: list[str]
+    messages: list[dict[str, Any]]
+    """The visible end of the thread, as chat messages."""
+    visible: list[str]
+    """Ids of the turns in it."""
+    hits: list[dict[str, Any]]
+    """The memories recalled for the message."""
+    transcript: list[dict[str, Any]]
+    """Tool calls and their results so far."""
+    pending: dict[str, Any] | None
+    """The model's request for tools, until they have run."""
+    rounds: int
+    said: str
+    """The model's words so far, ids of memories included."""
+    notes: list[str]
+    usage: dict[str, Any]
+    response_ids: list[str]
+    reply: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ChatLimits:
+    """Bounds of a chat prompt; tokens are estimated by characters."""
+
+    thread_tokens: int = 3_000
+    """Most tokens of the thread's earlier turns."""
+    memory_tokens: int = 1_500
+    """Most tokens of recalled memories."""
+    memories: int = 20
+    """Most recalled memories."""
+
+
 @dataclass(frozen=True)
 class AgentContext:
     """Dependencies of the nodes."""
@@ -75,6 +123,17 @@ class AgentContext:
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     tool_rounds: int = 4
     """Most rounds of tool calls before an answer is demanded."""
+    client_tools: tuple[ToolSpec, ...] = ()
+    """Tools that a chat may ask for and that its caller runs."""
+    chat: ChatLimits = ChatLimits()
+    capture_content: bool = False
+    """Whether spans may tell texts."""
+    has_model: bool = True
+    """Whether a language model is configured."""
+    deliver: Callable[[Reply], None] | None = None
+    """Told of a chat's reply right before it is journalled."""
+    remember: Callable[[Session], Awaitable[IngestReport]] | None = None
+    """Remembers a stored session; None leaves it to the caller."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
@@ -112,6 +171,31 @@ class AgentContext:
             for tool in tools
         )
 
+    async def run_tools(self, request: Message) -> list[Message]:
+        """Run the tools that a message asks for and return their results.
+
+        The result of a tool that fails is the text of its error.
+        """
+        from langchain_core.messages import AIMessage, ToolMessage
+
+        calls = [
+            {
+                "name": call.name,
+                "args": _arguments(call.arguments),
+                "id": call.id,
+                "type": "tool_call",
+            }
+            for call in request.tool_calls
+        ]
+        asked = AIMessage(content=request.content, tool_calls=calls)
+        out: dict[str, list[ToolMessage]] = await self.toolbox.ainvoke({"messages": [asked]})
+        return [
+            Message(
+                role="tool", content=str(message.content), tool_call_id=str(message.tool_call_id)
+            )
+            for message in out["messages"]
+        ]
+
     def slot(
         self,
         *,
@@ -131,6 +215,14 @@ class AgentContext:
             transcript=transcript,
             sampling=self.sampling,
         )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {"_unparsed": text}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_unparsed": text}
 
 
 async def run_graph(

@@ -101,10 +101,10 @@ class AsyncMemory:
             return {"results": await calls.add_raw(agent.bank, utterances, note, at=at)}
         if not utterances:
             return {"results": []}
-        await agent.resume()
+        await agent.resume(on_error="keep")
         session = as_session(utterances, at=at, session_id=f"ses_{uuid4().hex}", now=at)
         before = (await agent.bank.sync()).items
-        report = await agent.remember(session)
+        report = await agent.remember(session, on_error="keep")
         await calls.amend(agent.bank, report, note)
         if report.failed_chunks:
             raise ModelError(

@@ -1,17 +1,21 @@
-"""Failures of litellm and its providers as our `ModelError`s.
+"""Failures of litellm and its providers as our `ModelError`s, in one plain line each.
 
-Pure, without the vendor: exceptions are told apart by class name, status and text. No
-message repeats a credential.
+A line says what happened and what to do. Pure, without the vendor: exceptions are told
+apart by their chain of causes, class name, status and text. No message repeats a
+credential.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import cast
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -19,11 +23,16 @@ from memagent.core.errors import (
     ContextOverflow,
     ModelAuthError,
     ModelError,
+    ModelNotFound,
     ModelRateLimited,
     ModelTimeout,
     ModelUnavailable,
+    ModelUnreachable,
+    QuotaExhausted,
+    ReplyWithheld,
 )
-from memagent.llm.wrappers import RETRY_AFTER
+from memagent.llm.retries import RETRY_AFTER
+from memagent.llm.vendor import unreached
 
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf)[-_](?=[\w*.-]*[\d*])[\w*.-]{16,}"
@@ -31,14 +40,35 @@ _SECRET = re.compile(
 )
 _SECRET_NAME = re.compile(r"key|token|secret|auth|password", re.IGNORECASE)
 _TOO_LONG = re.compile(r"context.?(?:length|window|size)", re.IGNORECASE)
-_MAX_MESSAGE_CHARS = 600
+_NO_KEY = re.compile(r"missing credentials|missing \S* ?api.?key|no key is set", re.IGNORECASE)
+_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_API_KEY\b")
+_NO_QUOTA = re.compile(
+    r"insufficient.?(?:quota|credit|balance|funds)|exceeded your current quota", re.IGNORECASE
+)
+_NO_PROVIDER = re.compile(r"LLM Provider NOT provided", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"model\b.{0,80}(?:not found|does not exist|not exist|unknown)", re.IGNORECASE | re.DOTALL
+)
+_FILTERED = re.compile(r"content.?(?:filter|management policy|policy violation)", re.IGNORECASE)
+_NO_COMPLETION = re.compile(r"provider returned 'choices'|Expecting value|JSONDecodeError")
+_PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
+_HOST = re.compile(r"Cannot connect to host (\S+)")
+_MAX_DETAIL_CHARS = 400
 
 
 class ErrorReader:
     """Reads the exceptions of one model; `settings` may hold credentials to leave out."""
 
-    def __init__(self, model: str, *, timeout_s: float, settings: Mapping[str, JsonValue]) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        timeout_s: float,
+        settings: Mapping[str, JsonValue],
+        base_url: str | None = None,
+    ) -> None:
         self._model = model
+        self._base_url = base_url
         self._timeout_s = timeout_s
         self._secrets = tuple(_secrets(settings))
 
@@ -57,17 +87,25 @@ class ErrorReader:
         # A failure in the middle of a stream hides the provider's own in a wrapper.
         inner = getattr(exc, "original_exception", None)
         inner = inner if isinstance(inner, Exception) else exc
-        message = self._scrub(str(inner)) or type(inner).__name__
-        if isinstance(inner, TimeoutError):
-            message = f"no answer within {self._timeout_s:g} s"
-        error = _kind(inner)(f"{self._model}: {message[:_MAX_MESSAGE_CHARS]}")
-        if (
-            isinstance(error, ModelRateLimited)
-            and "insufficient_quota" in f"{inner} {_body(inner)}"
-        ):
+        links = tuple(_chain(inner))
+        status = getattr(inner, "status_code", None)
+        fault = _Fault(
+            links=links,
+            names=frozenset(base.__name__ for base in type(inner).__mro__),
+            status=status if isinstance(status, int) else 0,
+            text=f"{inner} {getattr(inner, 'body', '')!r}",
+            detail=_detail(self._scrub(str(inner))) or type(inner).__name__,
+            model=self._model,
+            timeout_s=self._timeout_s,
+            base_url=self._base_url,
+            wait_s=_retry_after_s(inner),
+        )
+        kind, line = _unreached(fault) or _refused(fault) or _failed(fault)
+        error = kind(f"{self._model}: {self._scrub(line)}")
+        if kind is ModelUnreachable and fault.link(ssl.SSLError) is not None:
             error.retryable = False
-        if (wait_s := _retry_after_s(inner)) is not None:
-            setattr(error, RETRY_AFTER, wait_s)
+        if fault.wait_s is not None:
+            setattr(error, RETRY_AFTER, fault.wait_s)
         return error
 
     def _can_be_shown(self, exc: BaseException) -> bool:
@@ -84,27 +122,140 @@ class ErrorReader:
         return _SECRET.sub("[key]", text)
 
 
-def _kind(exc: Exception) -> type[ModelError]:
-    status = getattr(exc, "status_code", None)
-    status = status if isinstance(status, int) else 0
-    names = {base.__name__ for base in type(exc).__mro__}
-    if "ContextWindowExceededError" in names or (
-        status in (400, 413) and _TOO_LONG.search(f"{exc} {_body(exc)}")
+@dataclass(frozen=True, kw_only=True)
+class _Fault:
+    """The facts known about a vendor's exception."""
+
+    links: tuple[BaseException, ...]
+    """The exception with its causes, the outermost first."""
+    names: frozenset[str]
+    """Names of its classes."""
+    status: int
+    """HTTP status, 0 without one."""
+    text: str
+    detail: str
+    """The vendor's own words, short, in one line and without credentials."""
+    model: str
+    timeout_s: float
+    base_url: str | None
+    wait_s: float | None
+
+    def link(self, *kinds: type[BaseException]) -> BaseException | None:
+        """Return the first of the causes that is of one of these kinds."""
+        return next((link for link in self.links if isinstance(link, kinds)), None)
+
+    @property
+    def host(self) -> str:
+        """The host and port that could not be reached, as far as they are known."""
+        matches = (_HOST.search(str(link)) for link in self.links)
+        known = urlsplit(self.base_url).netloc if self.base_url else "the provider's address"
+        return next((match[1] for match in matches if match), known)
+
+
+_Line = tuple[type[ModelError], str]
+"""The kind of an error and its line: what happened, then what to do."""
+
+
+def _unreached(fault: _Fault) -> _Line | None:
+    """Tell the faults in which no server answered."""
+    if trust := [link for link in fault.links if isinstance(link, ssl.SSLError)]:
+        words = (getattr(trust[-1], name, None) for name in ("verify_message", "reason"))
+        reason = next((str(word) for word in words if word), "TLS failed")
+        return ModelUnreachable, (
+            f"no secure connection to {fault.host} ({reason.lower().replace('_', ' ')}); write "
+            "http:// for a server without TLS, or name its authority's certificate in SSL_CERT_FILE"
+        )
+    lines = (unreached(link, fault.host) for link in fault.links)
+    if (line := next((line for line in lines if line), None)) is not None:
+        return ModelUnreachable, line
+    if "Timeout" in fault.names or fault.status in (408, 504) or fault.link(TimeoutError):
+        return ModelTimeout, (
+            f"no answer within {fault.timeout_s:g} s; "
+            "raise timeout_s in the model's settings, or take a faster model"
+        )
+    if fault.link(ConnectionError) is not None:
+        return ModelUnavailable, "the connection broke before the answer came; try again"
+    return None
+
+
+def _refused(fault: _Fault) -> _Line | None:
+    """Tell the faults that another request, key or account would not have."""
+    status, text, variable = fault.status, fault.text, _KEY_VARIABLE.search(fault.text)
+    if "ContextWindowExceededError" in fault.names or (
+        status in (400, 413) and _TOO_LONG.search(text)
     ):
-        return ContextOverflow
-    if isinstance(exc, TimeoutError) or "Timeout" in names or status in (408, 504):
-        return ModelTimeout
-    if status == 429:
-        return ModelRateLimited
+        return ContextOverflow, (
+            f"the prompt is longer than the model's context window ({fault.detail}); take a model "
+            "with a larger window (Ollama: raise num_ctx), or a design with shorter chunks"
+        )
+    if status == 402 or (status == 429 and _NO_QUOTA.search(text)):
+        return QuotaExhausted, (
+            f"the account has no quota left ({fault.detail}); "
+            "add credit or raise the limit at the provider"
+        )
+    if _NO_KEY.search(text):
+        name = variable[0] if variable else f"{fault.model.partition('/')[0].upper()}_API_KEY"
+        return ModelAuthError, f"no API key is set; set {name}, or pass api_key"
     if status in (401, 403):
-        return ModelAuthError
-    if status >= 500 or "APIConnectionError" in names:
-        return ModelUnavailable
-    return ModelError
+        return ModelAuthError, (
+            f"the provider refused the API key ({fault.detail}); "
+            "check the key, and that it may use this model"
+        )
+    if _NO_PROVIDER.search(text):
+        return ModelNotFound, (
+            "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
+            "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
+        )
+    if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text)):
+        return ModelNotFound, (
+            f"the server has no such model ({fault.detail}); check the name (Ollama: run "
+            "'ollama pull NAME'), and that base_url ends as the server's documentation says"
+        )
+    if status == 400 and (_FILTERED.search(text) or "ContentPolicyViolationError" in fault.names):
+        return ReplyWithheld, WITHHELD
+    return None
 
 
-def _body(exc: Exception) -> str:
-    return repr(getattr(exc, "body", ""))
+def _failed(fault: _Fault) -> _Line:
+    """Tell the faults of a server that answered."""
+    if fault.status == 429:
+        wait = "later" if fault.wait_s is None else f"in {fault.wait_s:g} s"
+        return ModelRateLimited, (
+            f"the provider limits the rate of calls ({fault.detail}); "
+            f"try again {wait}, or send less at once"
+        )
+    if _NO_COMPLETION.search(fault.text):
+        return ModelUnavailable, (
+            f"the server's reply cannot be read as a chat completion ({fault.detail}); check that "
+            "base_url is an OpenAI-compatible endpoint (most end in /v1)"
+        )
+    if fault.status >= 500 or "APIConnectionError" in fault.names:
+        return ModelUnavailable, f"the server failed ({fault.detail}); try again later"
+    return ModelError, f"the provider refused the request ({fault.detail})"
+
+
+WITHHELD = (
+    "the provider's content filter withheld the reply; "
+    "change the text, or take another model or provider"
+)
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what caused it, each once, the outermost first."""
+    seen: dict[int, BaseException] = {}
+    ahead: list[BaseException | None] = [exc]
+    while ahead:
+        link = ahead.pop()
+        if link is not None and id(link) not in seen:
+            seen[id(link)] = link
+            yield link
+            ahead += [link.__context__, link.__cause__]
+
+
+def _detail(text: str) -> str:
+    """Return the vendor's words in one line, without the classes it puts before them."""
+    line = " ".join(text.split())
+    return _PREFIX.sub("", line)[:_MAX_DETAIL_CHARS].rstrip(". ")
 
 
 def _secrets(settings: Mapping[str, JsonValue], *, named: bool = False) -> Iterator[str]:

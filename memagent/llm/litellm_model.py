@@ -1,15 +1,10 @@
 """Any provider that litellm knows, as a `StreamingChatModel`.
 
-The only module that imports litellm, and only when first called.
-
 Invariants: one request over the wire per call, except after a refused schema
 (`RetryingModel` is the one layer of retries); every response carries tokens, price if
 known, and seconds; every failure is a `ModelError` with the vendor's exception as its
-cause. Nothing but the request itself leaves the machine: no telemetry, no callbacks, no
-download of price lists or tokenizers. Surprises: the vendor import takes seconds and
-runs in a thread; it would also read a `.env` file, which is turned off; where the
-vendor's exception repeats a credential, it is left out of the chain instead of being
-kept as the cause.
+cause. The surprise: where the vendor's exception repeats a credential, it is left out
+of the chain instead of being kept as the cause.
 """
 
 from __future__ import annotations
@@ -18,16 +13,20 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
-import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Literal, Protocol, cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Literal, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
 
-from memagent.core.errors import ConfigError, MissingExtra, ModelError, ModelUnavailable
+from memagent.core.errors import (
+    ConfigError,
+    ModelError,
+    ModelUnavailable,
+    ReplyWithheld,
+)
 from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
 from memagent.core.records import content_id
 from memagent.llm.chat_format import (
@@ -40,7 +39,8 @@ from memagent.llm.chat_format import (
     finish_reason,
     request_body,
 )
-from memagent.llm.litellm_errors import ErrorReader
+from memagent.llm.litellm_errors import WITHHELD, ErrorReader
+from memagent.llm.vendor import Dumps, Vendor, check_installed, knock, open_vendor
 from memagent.llm.wrappers import aclose_stream
 
 _OWN_KEYS = frozenset(
@@ -67,29 +67,6 @@ _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
 of packages that litellm does not install; the flag by which it calls itself keeps our
 calls out.
 """
-
-
-class _Dumps(Protocol):
-    def model_dump(self, *, warnings: bool) -> JsonObject: ...
-
-
-class _Vendor(Protocol):
-    """The parts of the litellm module that are used here."""
-
-    suppress_debug_info: bool
-    telemetry: bool
-    disable_hf_tokenizer_download: bool | None
-    in_memory_llm_clients_cache: _ClientCache
-    acompletion: Callable[..., Awaitable[object]]
-    completion_cost: Callable[..., float]
-    token_counter: Callable[..., int]
-    stream_chunk_builder: Callable[..., _Dumps | None]
-
-
-class _ClientCache(Protocol):
-    cache_dict: dict[str, object]
-
-    def delete_cache(self, key: str) -> None: ...
 
 
 class LiteLLMModel:
@@ -125,15 +102,18 @@ class LiteLLMModel:
                 f"extra must not set {', '.join(clash)}: these come from the request "
                 "or from LiteLLMModel's arguments"
             )
-        if importlib.util.find_spec("litellm") is None:
-            raise MissingExtra("llm", needed_for="LiteLLMModel")
+        self._use = f"the model {model!r}"
+        check_installed(self._use)
         self._model = model
         self._api_base = api_base
         self._api_key = api_key
         self._timeout_s = float(timeout_s)
         self._extra: JsonObject = dict(extra or {})
         self._errors = ErrorReader(
-            model, timeout_s=self._timeout_s, settings={"api_key": api_key, **self._extra}
+            model,
+            timeout_s=self._timeout_s,
+            settings={"api_key": api_key, **self._extra},
+            base_url=api_base,
         )
         self._json_schema = json_schema
         self._refused_schemas: set[str] = set()
@@ -150,9 +130,9 @@ class LiteLLMModel:
 
         Raises a `ModelError`; an empty or malformed text is an answer.
         """
-        vendor = await _vendor()
+        vendor = await self._open()
         started = time.perf_counter()
-        answer = cast(_Dumps | None, await self._call(vendor, request, stream=False))
+        answer = cast(Dumps | None, await self._call(vendor, request, stream=False))
         return self._response(vendor, request, answer, started)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
@@ -160,10 +140,10 @@ class LiteLLMModel:
 
         Raises a `ModelError`.
         """
-        vendor = await _vendor()
+        vendor = await self._open()
         started = time.perf_counter()
-        source = cast(AsyncIterator[_Dumps], await self._call(vendor, request, stream=True))
-        chunks: list[_Dumps] = []
+        source = cast(AsyncIterator[Dumps], await self._call(vendor, request, stream=True))
+        chunks: list[Dumps] = []
         sent = ""
         thoughts = ThoughtFilter()
         try:
@@ -189,7 +169,7 @@ class LiteLLMModel:
         Later calls open new ones. The vendor shares connections between models, so call
         this at the end of a loop's work, not between calls.
         """
-        vendor = await _vendor()
+        vendor = await open_vendor(self._use)
         cache = vendor.in_memory_llm_clients_cache
         ending = f"-{id(asyncio.get_running_loop())}"
         for key in [key for key in cache.cache_dict if key.endswith(ending)]:
@@ -202,7 +182,11 @@ class LiteLLMModel:
                     await closing
         await asyncio.sleep(0)
 
-    async def _call(self, vendor: _Vendor, request: ModelRequest, *, stream: bool) -> object:
+    async def _open(self) -> Vendor:
+        await knock(self._model, self._api_base)
+        return await open_vendor(self._use)
+
+    async def _call(self, vendor: Vendor, request: ModelRequest, *, stream: bool) -> object:
         digest = "" if request.schema_ is None else content_id("sch", repr(request.schema_))
         with_schema = self._json_schema != "never" and digest not in self._refused_schemas
         try:
@@ -221,7 +205,7 @@ class LiteLLMModel:
         return answer
 
     async def _send(
-        self, vendor: _Vendor, request: ModelRequest, *, stream: bool, with_schema: bool
+        self, vendor: Vendor, request: ModelRequest, *, stream: bool, with_schema: bool
     ) -> object:
         body: dict[str, object] = {
             "model": self._model,
@@ -244,26 +228,31 @@ class LiteLLMModel:
             async with asyncio.timeout(self._timeout_s):
                 return await vendor.acompletion(**body)
 
-    async def _next_chunk(self, source: AsyncIterator[_Dumps]) -> _Dumps | None:
+    async def _next_chunk(self, source: AsyncIterator[Dumps]) -> Dumps | None:
         with self._errors.translated():
             async with asyncio.timeout(self._timeout_s):
                 return await anext(source, None)
 
-    def _join(self, vendor: _Vendor, request: ModelRequest, chunks: list[_Dumps]) -> _Dumps | None:
+    def _join(self, vendor: Vendor, request: ModelRequest, chunks: list[Dumps]) -> Dumps | None:
         with self._errors.translated():
             return vendor.stream_chunk_builder(chunks, messages=chat_messages(request.messages))
 
     def _response(
-        self, vendor: _Vendor, request: ModelRequest, answer: _Dumps | None, started: float
+        self, vendor: Vendor, request: ModelRequest, answer: Dumps | None, started: float
     ) -> ModelResponse:
         raw = answer.model_dump(warnings=False) if answer is not None else {}
         choices = raw.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(choice, dict) or not isinstance(message, dict):
-            raise ModelUnavailable(f"{self._model}: the provider answered without a message")
+            raise ModelUnavailable(
+                f"{self._model}: the server's reply holds no message; check that base_url is "
+                "an OpenAI-compatible endpoint (most end in /v1)"
+            )
         calls = find_tool_calls(message)
         text = find_text(message)
+        if choice.get("finish_reason") == "content_filter" and not (text.strip() or calls):
+            raise ReplyWithheld(f"{self._model}: {WITHHELD}")
         return ModelResponse(
             id=f"res_{uuid4().hex}",
             text=text,
@@ -277,9 +266,9 @@ class LiteLLMModel:
 
     def _usage(
         self,
-        vendor: _Vendor,
+        vendor: Vendor,
         request: ModelRequest,
-        answer: _Dumps | None,
+        answer: Dumps | None,
         raw: JsonObject,
         text: str,
     ) -> Usage:
@@ -299,29 +288,6 @@ class LiteLLMModel:
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
-
-
-async def _vendor() -> _Vendor:
-    """Return the litellm module; import it in a thread at first use, quiet and offline."""
-    return _ready.get("litellm") or await asyncio.to_thread(_load)
-
-
-_ready: dict[str, _Vendor] = {}
-
-
-def _load() -> _Vendor:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    # Otherwise the import loads a .env file into the environment.
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
-    try:
-        vendor = cast(_Vendor, importlib.import_module("litellm"))
-    except ImportError as exc:
-        raise MissingExtra("llm", needed_for="LiteLLMModel", cause=str(exc)) from exc
-    vendor.suppress_debug_info = True
-    vendor.telemetry = False
-    vendor.disable_hf_tokenizer_download = True
-    _ready["litellm"] = vendor
-    return vendor
 
 
 def _delta_text(chunk: JsonObject) -> str:

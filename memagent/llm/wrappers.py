@@ -12,25 +12,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from memagent.core.errors import BudgetExceeded, ConfigError, ModelError, ModelUnavailable
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import content_id
+from memagent.llm.retries import RETRY_AFTER as RETRY_AFTER
+from memagent.llm.retries import Retries
 from memagent.protocols import ChatModel, NamedModel, StreamingChatModel
-
-_T = TypeVar("_T")
-
-RETRY_AFTER = "retry_after"
-"""Attribute of a `ModelError`: the seconds that the provider asked to wait."""
 
 
 async def aclose_stream(stream: object) -> None:
@@ -106,11 +99,9 @@ class RoutedModel(ModelWrapper):
 
 
 class RetryingModel(ModelWrapper):
-    """Tries again after retryable `ModelError`s and raises the last one in the end.
+    """Tries again after retryable `ModelError`s, as `Retries` does.
 
-    Waits grow exponentially with jitter; a provider's `retry_after` lengthens them. No
-    attempt begins later than `deadline_s` seconds after the first began. A stream is
-    tried again only before its first piece. `sleep` is for tests.
+    A stream is tried again only before its first piece. `sleep` is for tests.
     """
 
     def __init__(
@@ -123,22 +114,22 @@ class RetryingModel(ModelWrapper):
         longest_wait_s: float = 30.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        if attempts < 1:
-            raise ConfigError(f"attempts must be at least 1, not {attempts}")
         super().__init__(model)
-        self._attempts = attempts
-        self._deadline_s = deadline_s
-        self._first_wait_s = first_wait_s
-        self._longest_wait_s = longest_wait_s
-        self._sleep = sleep
+        self._retries = Retries(
+            attempts=attempts,
+            deadline_s=deadline_s,
+            first_wait_s=first_wait_s,
+            longest_wait_s=longest_wait_s,
+            sleep=sleep,
+        )
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the first answer that comes."""
-        return await self._retry(self._model.complete, request)
+        return await self._retries.call(self._model.complete, request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Yield the first stream that starts."""
-        first, rest = await self._retry(self._start, request)
+        first, rest = await self._retries.call(self._start, request)
         async with aclosing(rest):
             yield first
             async for delta in rest:
@@ -150,36 +141,6 @@ class RetryingModel(ModelWrapper):
         if first is None:
             raise ModelUnavailable("the stream ended before its first piece")
         return first, stream
-
-    async def _retry(
-        self, call: Callable[[ModelRequest], Awaitable[_T]], request: ModelRequest
-    ) -> _T:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(
-                lambda error: isinstance(error, ModelError) and error.retryable
-            ),
-            wait=self._wait_s,
-            stop=self._give_up,
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return await retrying(call, request)
-
-    def _wait_s(self, state: RetryCallState) -> float:
-        failure = state.outcome.exception() if state.outcome is not None else None
-        asked_s = getattr(failure, RETRY_AFTER, None)
-        backoff_s = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
-        return max(
-            min(backoff_s, self._longest_wait_s),
-            asked_s if isinstance(asked_s, int | float) else 0.0,
-        )
-
-    def _give_up(self, state: RetryCallState) -> bool:
-        spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
-        return (
-            stop_after_attempt(self._attempts)(state)
-            or spent_s + state.upcoming_sleep > self._deadline_s
-        )
 
 
 class BudgetedModel(ModelWrapper):

@@ -12,22 +12,24 @@ def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...
     """Cut a session into chunks of at most `chunk_turns` turns; sizes differ by one at most.
 
     Ids are `{session}#{index}`. Turns made from recalled memory are left out, so memory
-    never feeds on itself; () when nothing else is left.
+    never feeds on itself; () when nothing else is left. Each part by which a session
+    grew is cut by itself, so the chunks of earlier parts stay as they were.
     """
-    turns = tuple(turn for turn in session.turns if not turn.recalled)
-    total = len(turns)
-    if not total:
-        return ()
-    count = ceil(total / chunk_turns)
-    bounds = [round(i * total / count) for i in range(count + 1)]
-    return tuple(
-        Chunk(
-            id=f"{session.id}#{i}",
-            session_id=session.id,
-            index=i,
-            count=count,
-            at=session.at,
-            turns=turns[lo:hi],
+    chunks: list[Chunk] = []
+    for part in session.parts:
+        turns = tuple(turn for turn in part if not turn.recalled)
+        total, first = len(turns), len(chunks)
+        count = ceil(total / chunk_turns)
+        bounds = [round(i * total / count) for i in range(count + 1)] if count else []
+        chunks += (
+            Chunk(
+                id=f"{session.id}#{i}",
+                session_id=session.id,
+                index=i,
+                count=first + count,
+                at=session.at,
+                turns=turns[lo:hi],
+            )
+            for i, (lo, hi) in enumerate(pairwise(bounds), first)
         )
-        for i, (lo, hi) in enumerate(pairwise(bounds))
-    )
+    return tuple(chunks)

@@ -43,6 +43,9 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
         if hit is None:
             dropped.append(citation.hit_id)
             continue
+        if citation.by_hand:
+            kept.setdefault((hit.id, None), _completed(citation, hit, None, turns))
+            continue
         cited = citation.turn_id or (citation.hit_id if citation.hit_id not in by_id else None)
         for turn_id in [cited] if cited in hit.source_turn_ids else hit.source_turn_ids or [None]:
             full = _completed(citation, hit, turn_id, turns)
@@ -56,7 +59,7 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
             "citations": tuple(kept.values()),
             "hits": tuple(hits),
             "notes": notes,
-            "verdict": Verdict.SUPPORTED if kept else Verdict.UNSUPPORTED,
+            "verdict": answer.verdict if kept else Verdict.UNSUPPORTED,
         }
     )
 
@@ -75,6 +78,7 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             speaker=item.speaker if item is not None else None,
             said_at=item.said_at if item is not None else None,
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
+            by_hand=citation.by_hand,
         )
     turn, session = place
     quote = (

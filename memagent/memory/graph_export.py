@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
-from memagent.core.answers import AsOf
+from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.graph_document import (
     GraphDocument,
@@ -32,7 +33,7 @@ from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, 
 from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
 from memagent.events.topics import topics_of
-from memagent.events.visibility import events_in_sight, outdated
+from memagent.events.visibility import OutOfSight, events_in_sight, outdated
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
@@ -43,22 +44,27 @@ from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
 _KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
-_WORD = re.compile(r"[^\W\d_]{3,}")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_SHORTEST_WORD = 3
 _TITLE_WORDS = 3
 _CHATTER = frozenset(
-    "about after again ago all also always any anyway away back before best better big bit "
-    "both bye came come coming day days deal did done down each early easy else enough even "
-    "ever every few fine first for four found gave get gets getting give glad goes going "
-    "gone good got great had half happy have hear hello here home hope idea keep kept kind "
-    "knew know last late later least left let like little long look looks lot love made "
-    "make many maybe mean means might mine minute month months more morning most much must "
-    "myself need needs never new next nice night nobody none nothing now off once one only "
-    "other out over own people perhaps please put quite read ready real really right said "
-    "same say says see seem seen several she should since some something soon sorry still "
-    "such sure take taken tell than thank that thing things think this thought three time "
-    "times today told tomorrow tonight too took tried true try turn twice two until upon "
-    "very wait want wants way week weekend weeks well went while whole with without wonder "
-    "work worked year years yes yesterday yet".split()
+    "about absolutely actually after again ago all also always amazing any anyway around away "
+    "awesome back before best better big bit both btw bye came chat chatted chatting check come "
+    "coming congrats congratulations cool day days deal definitely did done down each early "
+    "easy else enough even ever every everyone everything exactly excited exciting fantastic "
+    "feel feels few fine first for found four fun gave get gets getting give glad goes going "
+    "gone gonna good gosh got great guess guys had haha half happy have having hear hello here "
+    "hey hi home hope hoping idea incredible keep kept kind knew know last late later least "
+    "left let like little lol long look looks lot lots love loved lovely made make many maybe "
+    "mean means might mine minute month months more morning most much must myself need needs "
+    "never new next nice night nobody none nope nothing now off ok okay omg once one only other "
+    "out over own people perhaps please pretty put quite read ready real really right said same "
+    "say says see seem seen several she should since some someone something soon sorry sounds "
+    "still such super sure take taken tell than thank thanks that thing things think this "
+    "thought three time times today told tomorrow tonight too took totally tried true try turn "
+    "twice two until upon very wait wanna want wants way week weekend weeks well went while "
+    "whole wish with without woah wonder wonderful woohoo work worked wow yay yeah year years "
+    "yep yes yesterday yet".split()
 )
 """Words that name no topic, beside the function words."""
 _WRITERS = {"html": graph_page, "json": graph_to_json, "graphml": graph_to_graphml}
@@ -112,22 +118,30 @@ async def export_graph(
     )
 
 
-async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> GraphDocument:
+async def graph_document(
+    bank: MemoryBank, *, as_of: AsOf | None = None, most: int | None = None, around: str = ""
+) -> GraphDocument:
     """Return the bank's event graph as a document, hidden nodes and topics included.
 
-    `as_of` is the point in time to show, by default now.
+    `as_of` is the point in time to show, by default now. With `most`, only so many nodes
+    in sight come, the best connected ones; with `around` those next to that node.
     """
     when = as_of or AsOf()
     view = bank if when.now else await timetravel.as_of(bank, when)
     state = await view.sync()
     moment = when.valid or when.said or view.now()
     topics, contains = await _topics(view, state)
-    events = sorted(
-        state.graph.all_nodes(), key=lambda node: (_KINDS.index(node.kind), *story_key(node))
-    )
-    nodes = [*topics, *(_node(state, event, expired=view.expired) for event in events)]
+    events, links = state.graph.all_nodes(), state.graph.all_edges()
+    if most is not None:
+        chosen = _weightiest(view, state, contains, most=most, around=around)
+        topics = [topic for topic in topics if topic.id in chosen]
+        contains = [edge for edge in contains if {edge.source, edge.target} <= chosen]
+        events = (event for event in events if event.id in chosen)
+        links = (edge for edge in links if edge.source in chosen and edge.target in chosen)
+    ordered = sorted(events, key=lambda node: (_KINDS.index(node.kind), *story_key(node)))
+    nodes = [*topics, *(_node(state, event, expired=view.expired) for event in ordered)]
     closed = {node.id: node.state for node in nodes if node.state is not NodeState.OPEN}
-    kept = sorted(state.graph.all_edges(), key=lambda edge: (edge.source, edge.target, edge.key))
+    kept = sorted(links, key=lambda edge: (edge.source, edge.target, edge.key))
     edges = [*contains, *(_edge(edge, closed, moment) for edge in kept)]
     if when.said is not None or when.valid is not None:
         nodes, edges = _of_then(state, nodes, edges, said=when.said)
@@ -142,6 +156,28 @@ async def graph_document(bank: MemoryBank, *, as_of: AsOf | None = None) -> Grap
         edges=tuple(edges),
         turns=_turns(state, named),
     )
+
+
+def _weightiest(
+    view: MemoryBank, state: BankState, contains: Sequence[GraphEdge], *, most: int, around: str
+) -> set[str]:
+    """Return the ids of at most `most` nodes in sight with the most neighbours, ties by id."""
+    weight = {node.id: state.graph.degree(node.id) for node in state.graph.all_nodes()}
+    weight.update(Counter(edge.source for edge in contains))
+    if around:
+        near = {other for other, _, _ in state.graph.edges_of(around)}
+        near.update(edge.source for edge in contains if edge.target == around)
+        near.update(edge.target for edge in contains if edge.source == around)
+        weight = {node_id: weight[node_id] for node_id in near if node_id in weight}
+    hidden = OutOfSight(state, Filter(), view.expired)
+    ranked = (
+        node_id
+        for node_id in sorted(weight, key=lambda node_id: (-weight[node_id], node_id))
+        if node_id != around
+        and node_id not in hidden
+        and ((node := state.graph.node(node_id)) is None or not node.closed)
+    )
+    return {*islice(ranked, most), *([around] if around else [])}
 
 
 def _node(state: BankState, event: Event, *, expired: Container[str]) -> GraphNode:
@@ -283,14 +319,14 @@ async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], 
     groups: dict[int, list[Event]] = {}
     for event, label in zip(events, labels, strict=True):
         groups.setdefault(label, []).append(event)
-    spread = Counter(term for event in events for term in set(_words(event)))
+    names = {term for event in events for name in event.people for term in tokenize(name)}
+    said = {event.id: _words(event, names) for event in events}
+    spread = Counter(term for words in said.values() for term in words)
     nodes: list[GraphNode] = []
     edges: list[GraphEdge] = []
     for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].id)):
         topic_id = content_id("top", *(event.id for event in group))
-        nodes.append(
-            GraphNode(id=topic_id, kind=NodeKind.TOPIC, text=_title(group, spread, len(events)))
-        )
+        nodes.append(GraphNode(id=topic_id, kind=NodeKind.TOPIC, text=_title(group, said, spread)))
         edges += [
             GraphEdge(source=topic_id, target=event.id, relation=Relation.CONTAINS)
             for event in group
@@ -298,31 +334,43 @@ async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], 
     return nodes, edges
 
 
-def _title(group: Sequence[Event], spread: Counter[str], total: int) -> str:
-    """Return the words that most set a group of events apart, in their commonest form."""
-    inside = Counter(term for event in group for term in set(_words(event)))
+def _title(
+    group: Sequence[Event], said: Mapping[str, Mapping[str, str]], spread: Counter[str]
+) -> str:
+    """Return the words that most set a group of events apart, in their commonest form.
+
+    `said` has the words of each event by their index terms, `spread` the events of each.
+    """
+    inside = Counter(term for event in group for term in said[event.id])
     forms: dict[str, Counter[str]] = {}
     for event in group:
-        for term, form in _words(event).items():
+        for term, form in said[event.id].items():
             forms.setdefault(term, Counter())[form] += 1
-    weight = {term: count * math.log((total + 1) / spread[term]) for term, count in inside.items()}
+    total = len(said) + 1
+    weight = {term: count * math.log(total / spread[term]) for term, count in inside.items()}
     best = sorted(weight, key=lambda term: (-weight[term], term))[:_TITLE_WORDS]
     words = [min(forms[term], key=lambda form: (-forms[term][form], form)) for term in best]
     return ", ".join(words) or group[0].summary[:40]
 
 
-def _words(event: Event) -> dict[str, str]:
+def _words(event: Event, names: Container[str]) -> dict[str, str]:
     """Return the words of an event as written, by their index terms.
 
-    Names of people and function words are left out.
+    Names of people, function words and chatter are left out.
     """
-    names = {term for name in event.people for term in tokenize(name)}
-    pairs = ((tokenize(word), word) for word in _WORD.findall(event.summary.casefold()))
+    words = (_plain(word) for word in _WORD.findall(event.summary.casefold()))
+    pairs = ((tokenize(word), word) for word in words if len(word) >= _SHORTEST_WORD)
     return {
         terms[0]: word
         for terms, word in pairs
         if len(terms) == 1 and terms[0] not in names and word not in _CHATTER
     }
+
+
+def _plain(word: str) -> str:
+    """Return a word without a genitive's ending; "" for a contraction such as `don't`."""
+    base, mark, ending = word.replace("’", "'").partition("'")
+    return base if not mark or ending == "s" else ""
 
 
 # -- writing ---------------------------------------------------------------------------

@@ -7,17 +7,26 @@ that names the turn and the fix, before anything is written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from pydantic import ValidationError
 
-from memagent.core.answers import MAX_QUESTION_CHARS, Question
+from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Question
 from memagent.core.errors import InputError, fault_in
-from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, content_id
+from memagent.core.recipes import Recipe
+from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
 
-Said = Session | str | Sequence[Turn | Mapping[str, Any]]
-"""Input to remember: a session, one utterance, or a list of turns or chat messages."""
+Said = Session | str | Mapping[str, Any] | Sequence[Any]
+"""Input to remember: a session, one utterance, one message, or a list of messages.
+
+A message is a `Turn`, a chat message (its `content` a text or OpenAI content parts), or
+a message of LangChain.
+"""
+When = datetime | str
+"""A moment, or an ISO date such as `2024-05-01`."""
+_TYPES = {"human": "user", "ai": "assistant"}
+"""Names of roles by the types of LangChain's messages, where they differ."""
 _TRUST = {
     "user": Trust.USER,
     "assistant": Trust.ASSISTANT,
@@ -26,22 +35,18 @@ _TRUST = {
 }
 
 
-def as_session(
-    what: Said, *, at: datetime | None, session_id: str | None, now: datetime
-) -> Session:
+def as_session(what: Said, *, at: When | None, session_id: str | None, now: datetime) -> Session:
     """Return a caller's input as a session, dated `at` or else now.
 
-    Raises `InputError` naming the turn that cannot be used.
+    Messages that only call tools are left out. Raises `InputError` naming the turn that
+    cannot be used.
     """
     if isinstance(what, Session):
         return what
-    moment = now if at is None else at
-    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(
-            f"`at` is a {type(at).__name__}; "
-            "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC)"
-        )
-    messages = _listed(what)
+    moment = now if at is None else as_moment(at, name="at")
+    messages = [message for message in _listed(what) if not _only_calls(message)]
+    if not messages:
+        raise InputError("there are no turns to remember")
     name = session_id or content_id("ses", moment.isoformat(), *map(str, messages))
     turns = tuple(_turn(turn, f"{name}:{at}", at) for at, turn in enumerate(messages, 1))
     try:
@@ -50,43 +55,132 @@ def as_session(
         raise InputError(f"session {name!r} cannot be stored: {fault_in(exc)}") from exc
 
 
-def as_question(asked: Question | str) -> Question:
-    """Return a text as a question. Raises `InputError` if it is empty or too long."""
-    if isinstance(asked, Question):
+def as_question(
+    asked: Question | str,
+    *,
+    k: int | None = None,
+    as_of: AsOf | When | None = None,
+    recipe: Recipe | str | None = None,
+) -> Question:
+    """Return a text as a question; what is given replaces the question's own.
+
+    A moment or ISO date as `as_of` means what had been said by then, the whole day
+    included. Raises `InputError` for an empty or too long text, and for wrong options.
+    """
+    if isinstance(asked, str):
+        if not asked.strip():
+            raise InputError("the question is empty")
+        if len(asked) > MAX_QUESTION_CHARS:
+            raise InputError(
+                f"the question has {len(asked):,} characters; "
+                f"ask with at most {MAX_QUESTION_CHARS:,}"
+            )
+        asked = Question(text=asked)
+    if as_of is not None and not isinstance(as_of, AsOf):
+        as_of = AsOf(said=as_moment(as_of, name="as_of", end=True))
+    given = {"k": k, "as_of": as_of, "recipe": recipe}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
         return asked
-    if not asked.strip():
-        raise InputError("the question is empty")
-    if len(asked) > MAX_QUESTION_CHARS:
-        raise InputError(
-            f"the question has {len(asked):,} characters; ask with at most {MAX_QUESTION_CHARS:,}"
-        )
-    return Question(text=asked)
+    try:
+        return Question.model_validate({**dict(asked), **given})
+    except ValidationError as exc:
+        raise InputError(f"the question cannot be asked: {fault_in(exc)}") from exc
+
+
+def as_moment(given: When, *, name: str, end: bool = False) -> datetime:
+    """Return a datetime or an ISO date as a moment in UTC; with `end` a day's last one.
+
+    Raises `InputError` that names the argument.
+    """
+    if isinstance(given, datetime):
+        return given
+    if isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        text = given.strip()
+        try:
+            moment = as_utc(datetime.fromisoformat(text))
+        except ValueError:
+            raise InputError(
+                f"`{name}` is {given[:40]!r}, which is no ISO date; "
+                "write '2024-05-01' or '2024-05-01T13:56'"
+            ) from None
+        whole_day = end and len(text) <= len("2024-05-01")
+        return moment + timedelta(days=1, microseconds=-1) if whole_day else moment
+    raise InputError(
+        f"`{name}` is a {type(given).__name__}; "
+        "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC), or '2024-03-04'"
+    )
 
 
 def _listed(what: object) -> Sequence[object]:
     if isinstance(what, str):
         return [{"role": "user", "content": what}]
+    if isinstance(what, Mapping | Turn) or _fields(what):
+        return [cast("object", what)]
     if not isinstance(what, Sequence) or isinstance(what, bytes):
         raise InputError(
             f"a {type(what).__name__} cannot be remembered; "
             "give a text, a Session, or a list of turns or chat messages"
         )
-    if not what:
-        raise InputError("there are no turns to remember")
     return cast("Sequence[object]", what)
+
+
+def _fields(message: object) -> Mapping[str, Any] | None:
+    """Return the fields of a chat message, or of a message of LangChain; None of others."""
+    if isinstance(message, Mapping):
+        return cast("Mapping[str, Any]", message)
+    kind, content = getattr(message, "type", None), getattr(message, "content", None)
+    if not isinstance(kind, str) or not isinstance(content, str | list):
+        return None
+    return {
+        "role": getattr(message, "role", None) or _TYPES.get(kind, kind),
+        "name": getattr(message, "name", None),
+        "content": cast("object", content),
+        "tool_calls": getattr(message, "tool_calls", None),
+    }
+
+
+def _only_calls(message: object) -> bool:
+    """Whether an assistant's message calls tools and says nothing."""
+    fields = None if isinstance(message, Turn) else _fields(message)
+    return bool(fields and fields.get("tool_calls") and not fields.get("content"))
+
+
+def _text_of(content: object) -> str | None:
+    """Return a message's text: the parts of a list, with a placeholder for each picture."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    texts = [_part_text(part) for part in cast("list[object]", content)]
+    return "\n".join(text for text in texts if text.strip())
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    fields = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {}
+    if isinstance(text := fields.get("text"), str):
+        return text
+    kind = str(fields.get("type") or "")
+    if "image" not in kind:
+        return ""
+    picture = fields.get("image_url")
+    told = cast("Mapping[str, Any]", picture) if isinstance(picture, Mapping) else {}
+    names = ("alt", "alt_text", "caption")
+    alt = next((value for where in (fields, told) for n in names if (value := where.get(n))), "")
+    return f"[image: {alt}]" if alt else "[image]"
 
 
 def _turn(message: object, turn_id: str, number: int) -> Turn:
     if isinstance(message, Turn):
         return message
-    if not isinstance(message, Mapping):
+    fields = _fields(message)
+    if fields is None:
         raise InputError(
             f"turn {number} is a {type(message).__name__}; give a Turn or a chat message "
             "such as {'role': 'user', 'content': 'Hello'}"
         )
-    fields = cast("Mapping[str, Any]", message)
-    text = fields.get("content", fields.get("text"))
-    if not isinstance(text, str) or not text.strip():
+    text = _text_of(fields.get("content", fields.get("text")))
+    if text is None or not text.strip():
         raise InputError(
             f"turn {number} has no text: give it as `content`, a string that is not empty"
         )

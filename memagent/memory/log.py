@@ -34,6 +34,7 @@ from memagent.core.snapshot import (
     JournalRow,
     SessionStored,
     StatsDelta,
+    TurnsAdded,
 )
 from memagent.events.rules import checked_delta
 from memagent.protocols import Clock, Journal
@@ -182,7 +183,8 @@ class MemoryLog:
     async def store_session(self, session: Session) -> bool:
         """Journal a session's raw turns; False when the same session is stored already.
 
-        Raises `InputError` on a clash of ids.
+        Of a stored session that begins with the same turns, only the further ones are
+        journalled. Raises `InputError` on a clash of ids.
         """
         return await self.append(lambda state: _session_entry(state, session)) is not None
 
@@ -301,20 +303,29 @@ class MemoryLog:
             )
 
 
-def _session_entry(state: BankState, session: Session) -> SessionStored | None:
+def _session_entry(state: BankState, session: Session) -> SessionStored | TurnsAdded | None:
     known = state.sessions.get(session.id)
-    if known == session:
-        return None
-    if known is not None:
+    if known is None:
+        _refuse_taken(state, session.id, session.turns)
+        return SessionStored(session=session)
+    size = len(known.turns)
+    if (known.at, known.turns) != (session.at, session.turns[:size]):
         raise InputError(
             f"session {session.id!r} is stored already with other content; "
             f"give the new one another id (it has {len(session.turns)} turns, "
-            f"the stored one {len(known.turns)})"
+            f"the stored one {size})"
         )
-    for turn in session.turns:
+    if len(session.turns) == size:
+        return None
+    _refuse_taken(state, session.id, session.turns[size:])
+    return TurnsAdded(session_id=session.id, turns=session.turns[size:])
+
+
+def _refuse_taken(state: BankState, session_id: str, turns: Sequence[Turn]) -> None:
+    """Raise `InputError` for a turn id that a stored turn has."""
+    for turn in turns:
         if turn.id in state.turns:
             raise InputError(
-                f"turn id {turn.id!r} of session {session.id!r} is taken by session "
+                f"turn id {turn.id!r} of session {session_id!r} is taken by session "
                 f"{state.turns[turn.id][0]!r}; turn ids must be unique"
             )
-    return SessionStored(session=session)

@@ -55,6 +55,10 @@ class QuestionView(Record):
     """The time it names, if any."""
     ahead: bool = False
     """Whether it asks about something to come."""
+    names: tuple[Text, ...] = ()
+    """Index terms of the names in it, those of known speakers left out ("Lisbon")."""
+    owned: tuple[Text, ...] = ()
+    """Index terms of a thing that it says somebody has ("Anna's dog")."""
 
 
 def read_question(
@@ -73,6 +77,7 @@ def read_question(
     for mention in reversed(times):
         left = f"{left[: mention.start]} {left[mention.end :]}"
     spans = [mention.span for mention in times]
+    strangers = {term for name in people if name in known for term in _stems(name)}
     return QuestionView(
         kind=kind,
         period=_period(text, kind),
@@ -82,7 +87,28 @@ def read_question(
         ),
         span=spans[0] if spans else None,
         ahead=bool(_AHEAD.search(text)),
+        names=tuple(
+            dict.fromkeys(
+                term
+                for match in _PROPER.finditer(left)
+                if folded(match[1]) not in _NOT_PEOPLE
+                for term in tokenize(match[1])
+                if term not in strangers
+            )
+        ),
+        owned=_owned(left),
     )
+
+
+def _owned(text: str) -> tuple[str, ...]:
+    """Return the terms of "dog" in "Anna's old dog"; () when nobody owns anything."""
+    match = _OWNED.search(text)
+    if match is None:
+        return ()
+    words = match[1].split()
+    stop = next((at for at, word in enumerate(words) if word.lower() in _ENDS), len(words))
+    terms = [term for word in words[:stop][-1:] for term in tokenize(word) if term not in _POSING]
+    return tuple(terms)
 
 
 def content_terms(
@@ -117,7 +143,7 @@ _HOW_LONG = re.compile(
     r"\bhow\s+long\b(?!\s+ago)|\bhow\s+many\s+(?:days|weeks|weekends|months|years|hours|minutes)\b",
     re.I,
 )
-_HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often)\b|\bwhat\s+number\b", re.I)
+_HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often|old|tall|far)\b|\bwhat\s+number\b", re.I)
 _WHO = re.compile(r"^\s*(?:with\s+|to\s+|from\s+|by\s+|for\s+)?(?:who|whom|whose)\b", re.I)
 _WHERE = re.compile(
     r"^\s*(?:(?:from|to|in|at)\s+)?"
@@ -149,6 +175,15 @@ _SUBJECT = re.compile(
     rf"\b(?i:{_AUXILIARY})\s+({_NAME})((?:\s*,\s*{_NAME})*)"
     rf"(?:,?\s+and\s+(?:(?:his|her|their)\b|({_NAME})))?"
     rf"|\b({_NAME})(?:['’]s?\b|['’](?=\s))"
+)
+_PROPER = re.compile(r"(?<=[^.!?\s])\s+[\"“']?([A-Z][\w’'-]*\w)")
+_OWNED = re.compile(
+    r"(?:\b[A-Z][\w-]*(?:['’]s|s['’])|\b(?i:my|his|her|their|your|our))\s+((?:[\w-]+\s*){1,4})"
+)
+_ENDS = frozenset(
+    "is are was were do does did has have had will would can could go went called named like and "
+    "or in on at to of for from with by about when where that who get got start started live work "
+    "now most".split()
 )
 _POSSESSIVE = re.compile(r"['’]s?$")
 _NOT_PEOPLE = frozenset(

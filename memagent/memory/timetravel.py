@@ -266,7 +266,9 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
             for key in _differing(state.done, target.done)
         ),
         sessions=tuple(
-            session for key, session in target.sessions.items() if key not in state.sessions
+            session
+            for key, session in target.sessions.items()
+            if key not in state.sessions or len(session.turns) > len(state.sessions[key].turns)
         ),
     )
 

@@ -75,6 +75,10 @@ class Axes:
     """Each x at which a dashed line stands."""
     ring: float | None = None
     """The x whose dots get a ring."""
+    format_x: Callable[[float], str] = number
+    """The text of an x."""
+    places: Sequence[float] = ()
+    """Each x with a label below the axis; () for round numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,16 +146,16 @@ def column_chart(
         return Chart(title=title, note=note)
     ys = [y for _, *parts in rows for y in (parts if grouped else (sum(parts),))]
     frame = _Frame.around([0.0, float(len(rows))], [0.0, *ys], axes)
-    room, every = frame.x(0.9) - frame.x(0.0), -(-len(rows) // 8)
+    room, every = frame.x(0.9) - frame.x(0.0), _label_step([axes.format_x(x) for x, *_ in rows])
     thick = min(22.0, room / len(names)) if grouped else room
     marks = [frame.levels(axes), _text(RIGHT, HEIGHT - 4, axes.across, "end")]
     for place, (x, *parts) in enumerate(rows):
         middle, base = frame.x(place + 0.5), 0.0
         left = middle - (thick * len(names) if grouped else thick) / 2
         if place % every == 0:
-            marks.append(_text(middle, BOTTOM + 17, number(x), "middle"))
+            marks.append(_text(middle, BOTTOM + 17, axes.format_x(x), "middle"))
         for name, tone, part in zip(names, count(), parts, strict=False):
-            words = f"{name}, {axes.across} {number(x)}: {axes.format_y(part)}"
+            words = f"{name}, {axes.across} {axes.format_x(x)}: {axes.format_y(part)}"
             if part:
                 marks.append(_column(frame, words, tone, (left, thick), (base, base + part)))
             left, base = (left + thick, base) if grouped else (left, base + part)
@@ -176,7 +180,7 @@ def dot_chart(
         return Chart(title=title, note=note)
     edge = 1.08 * max(1.0, *(abs(value) for x, y, _ in dots for value in (x, y)))
     frame = _Frame(0.0, 1.0, 0.0, axes.high or 1.0) if axes else _Frame(-edge, edge, -edge, edge)
-    marks = [frame.levels(axes or Axes()), frame.steps()]
+    marks = [frame.levels(axes or Axes()), frame.steps(axes or Axes())]
     if axes is None:
         zero = frame.y(0.0)
         marks += [frame.border(0.0), _tag("line", "border", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)]
@@ -250,6 +254,12 @@ def thinned(rows: Sequence[Row], *, most: int = _MOST_POINTS) -> Sequence[Row]:
     return [tuple(map(fmean, zip(*part, strict=True))) for part in parts]
 
 
+def _label_step(labels: Sequence[str]) -> int:
+    """Return how many columns apart labels stand so that they do not touch."""
+    widest = 6.4 * max(map(len, labels)) + 8
+    return max(-(-len(labels) // 8), math.ceil(len(labels) * widest / (RIGHT - LEFT)))
+
+
 # -- places and marks ------------------------------------------------------------------
 
 
@@ -280,7 +290,7 @@ class _Frame:
     def axes(self, axes: Axes) -> str:
         borders = "".join(map(self.border, (x for x in axes.borders if self.x0 < x < self.x1)))
         unit = _text(RIGHT, HEIGHT - 4, axes.across, "end")
-        return self.levels(axes) + self.steps(whole=True) + unit + borders
+        return self.levels(axes) + self.steps(axes, whole=True) + unit + borders
 
     def levels(self, axes: Axes) -> str:
         places = [(self.y(value), axes.format_y(value)) for value in ticks(self.y0, self.y1)]
@@ -290,11 +300,12 @@ class _Frame:
             for y, words in places
         ) + _tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
 
-    def steps(self, *, whole: bool = False) -> str:
-        values = [x for x in ticks(self.x0, self.x1) if not whole or x == round(x)]
+    def steps(self, axes: Axes, *, whole: bool = False) -> str:
+        round_values = (x for x in ticks(self.x0, self.x1) if not whole or x == round(x))
+        values = list(axes.places) or list(round_values)
         return "".join(
             _tag("line", "mark", x1=self.x(x), x2=self.x(x), y1=BOTTOM, y2=BOTTOM + 4)
-            + _text(self.x(x), BOTTOM + 17, number(x), "middle")
+            + _text(self.x(x), BOTTOM + 17, axes.format_x(x), "middle")
             for x in values
         )
 
@@ -325,7 +336,7 @@ def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
     """Draw the line, and a dot for each point where points are few."""
     marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
     for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
-        words = _title(f"{curve.name}, {axes.across} {number(x)}: {axes.format_y(y)}")
+        words = _title(f"{curve.name}, {axes.across} {axes.format_x(x)}: {axes.format_y(y)}")
         css, radius = (" ring", 4.5) if x == axes.ring else ("", 2.6)
         places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
         marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
@@ -340,11 +351,12 @@ def _column(frame: _Frame, words: str, tone: int, x: Point, y: Point) -> str:
 
 
 def _curve_words(curve: Curve, axes: Axes) -> str:
-    format_y, (x0, y0), (x1, y1) = axes.format_y, curve.points[0], curve.points[-1]
+    format_x, format_y = axes.format_x, axes.format_y
+    (x0, y0), (x1, y1) = curve.points[0], curve.points[-1]
     if x0 == x1:
-        return f"{curve.name}: {format_y(y0)} at {axes.across} {number(x0)}"
+        return f"{curve.name}: {format_y(y0)} at {axes.across} {format_x(x0)}"
     values = [y for _, y in curve.points]
-    ends = f"{format_y(y0)} at {axes.across} {number(x0)}, {format_y(y1)} at {number(x1)}"
+    ends = f"{format_y(y0)} at {axes.across} {format_x(x0)}, {format_y(y1)} at {format_x(x1)}"
     return f"{curve.name}: {ends}, between {format_y(min(values))} and {format_y(max(values))}"
 
 

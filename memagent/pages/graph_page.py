@@ -21,6 +21,7 @@ from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode
 from memagent.core.records import NodeKind, Relation
 from memagent.pages.document import asset, digest_of
 from memagent.pages.layout import force_layout, time_layout
+from memagent.pages.titles import title_of
 
 SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
 """The scripts that draw a graph, in the order of loading; the page needs its data before."""
@@ -107,6 +108,7 @@ def _node(node: GraphNode, turns: dict[str, int], places: list[float]) -> dict[s
         "id": node.id,
         "kind": node.kind.value,
         "text": node.text,
+        "title": title_of(node.text) if node.kind is NodeKind.EVENT else "",
         "state": node.state.value,
         "people": node.people,
         "aliases": node.aliases,

@@ -26,6 +26,7 @@ from memagent.core.snapshot import (
     Restored,
     SessionStored,
     StatsDelta,
+    TurnsAdded,
 )
 from memagent.pages.word_diff import Piece, word_diff
 from memagent.state.fold import BankState
@@ -137,8 +138,11 @@ def describe_entry(row: JournalRow, state: BankState) -> EntryView:
     view = partial(EntryView, seq=row.seq, recorded_at=row.recorded_at)
     match row.entry:
         case SessionStored(session=session):
-            kind, title = _session_title(session)
+            kind, title = _turns_title(session.turns, "Session stored")
             return view(kind=kind, title=title, session_id=session.id, turns=session.turns)
+        case TurnsAdded(session_id=session_id, turns=turns):
+            kind, title = _turns_title(turns, "Turns added")
+            return view(kind=kind, title=title, session_id=session_id, turns=turns)
         case Commit() as commit:
             kind, title = _commit_title(commit)
             return view(
@@ -203,6 +207,8 @@ def is_about(row: JournalRow, session_id: str) -> bool:
     match row.entry:
         case SessionStored(session=session):
             return session.id == session_id
+        case TurnsAdded(session_id=grown):
+            return grown == session_id
         case Commit(source=source):
             return source.session_id == session_id
         case GraphDelta(session_id=named):
@@ -234,11 +240,13 @@ def op_text(op: MemoryOp | None) -> str:
 # -- pieces ----------------------------------------------------------------------------
 
 
-def _session_title(session: Session) -> tuple[Kind, str]:
-    speakers = [turn.speaker for turn in session.turns if not turn.recalled]
-    if any(turn.recalled for turn in session.turns):
+def _turns_title(turns: Sequence[Turn], what: str) -> tuple[Kind, str]:
+    speakers = [turn.speaker for turn in turns if not turn.recalled]
+    if not speakers:
+        return "chat", "A message was answered"
+    if len(speakers) < len(turns):
         return "chat", f"A question was answered for {_listed(speakers)}"
-    return "session", f"Session stored: {_count(session.turns, 'turn')} by {_listed(speakers)}"
+    return "session", f"{what}: {_count(turns, 'turn')} by {_listed(speakers)}"
 
 
 def _commit_title(commit: Commit) -> tuple[Kind, str]:

@@ -11,7 +11,8 @@ import re
 from memagent.core.ops import Parsed, ParseStatus
 from memagent.core.records import Record, Text
 from memagent.replies.entries import flat_text, ids_at, unreadable
-from memagent.replies.tolerant_json import extract_json
+from memagent.replies.json_answer import extract_json
+from memagent.replies.reasoning import outside_reasoning
 
 _ANSWER_KEYS = ("answer", "text", "response")
 _CITATION_KEYS = ("citations", "selected", "sources", "evidence")
@@ -54,7 +55,9 @@ def parse_answer(text: str) -> Parsed[AnswerDraft]:
     )
     if reply.status is ParseStatus.EMPTY:
         return Parsed(status=reply.status)
-    plain = text.rpartition("</think>")[2].strip()
+    if reply.problem:
+        return unreadable(text, reply.problem, reply=reply)
+    plain = outside_reasoning(text).text if reply.status is not ParseStatus.STRICT else text.strip()
     entry = reply.value
     if isinstance(entry, dict) and (
         plain[:1] in ("{", "`") or "answer" in entry or "abstain" in entry
@@ -62,14 +65,15 @@ def parse_answer(text: str) -> Parsed[AnswerDraft]:
         key = next((key for key in _ANSWER_KEYS if key in entry), None)
         abstain = entry.get("abstain") is True
         if key is None and not abstain:
-            return unreadable(text, "the reply has no answer")
+            return unreadable(text, "the reply has no answer", reply=reply)
         draft = _draft(flat_text(entry[key]) if key else "", ids_at(entry, _CITATION_KEYS), abstain)
         draft = draft.model_copy(update={"sessions": ids_at(entry, _SESSION_KEYS)})
-        return Parsed(status=reply.status, values=(draft,))
+        return Parsed(status=reply.status, values=(draft,), repairs=reply.repairs)
     if plain[:1] == "{":
         return unreadable(text, "the reply is neither JSON nor plain text")
     start = max((match.end() for match in _ANSWER_LINE.finditer(plain)), default=0)
-    return Parsed(status=ParseStatus.REPAIRED, values=(_draft(plain[start:], (), False),))
+    draft = _draft(plain[start:], (), False)
+    return Parsed(status=ParseStatus.REPAIRED, values=(draft,), repairs=reply.repairs)
 
 
 def _draft(text: str, citations: tuple[str, ...], abstain: bool) -> AnswerDraft:

@@ -13,13 +13,14 @@ counts the facts shown, from 0:
 `sources` may stand beside or instead of `fact`; `version`, `reason`, `subject`, `kind`,
 `tags` and `metadata` are optional. Spellings of other memory systems are understood
 (`event` for `op`, `NONE` for `NOOP`, `memory` for `text`). Where one fact is shown, it
-is the default.
+is the default. An UPDATE or DELETE is taken only from a clear reply; one that names two
+ops, ids or texts is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Parsed, RejectReason, Update
@@ -71,19 +72,23 @@ def parse_ops(
         return _read_op(entry, facts, fact_is_text)
 
     return parse_entries(
-        text, _LIST_KEYS, read, is_entry=lambda value: any(key in value for key in _OP_KEYS)
+        text,
+        _LIST_KEYS,
+        read,
+        is_entry=lambda value: any(key in value for key in _OP_KEYS),
+        destroys=lambda op: isinstance(op, Update | Delete),
     )
 
 
 def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryOp:
-    name = next(filter(None, (_op_name(entry.get(key)) for key in _OP_KEYS)), None)
+    name = _only("ops", filter(None, (_op_name(entry.get(key)) for key in _OP_KEYS)))
     if name is None:
         raise Unfit(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
     fact = _fact_of(entry, facts)
     reason = string_at(entry, "reason", "why") or ""
     if name == "ADD":
         return _read_add(entry, fact, facts, reason)
-    target = plain_id(value_at(entry, _ID_KEYS))
+    target = _only("ids", filter(None, (plain_id(entry.get(key)) for key in _ID_KEYS))) or ""
     if name == "NOOP":
         return Noop(id=target or None, fact=fact, reason=reason)
     if not target:
@@ -92,7 +97,8 @@ def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryO
     version = index_of(entry.get("version"))
     if name == "DELETE":
         return Delete(id=target, version=version, source_turn_ids=sources, reason=reason)
-    text = string_at(entry, *_TEXT_KEYS) or (fact.text if fact and fact_is_text else None)
+    text = _only("texts", filter(None, (string_at(entry, key) for key in _TEXT_KEYS)))
+    text = text or (fact.text if fact and fact_is_text else None)
     return Update(
         id=target,
         version=version,
@@ -132,6 +138,14 @@ def _read_add(entry: Entry, fact: Fact | None, facts: Sequence[Fact], reason: st
             "metadata": metadata if isinstance(metadata, dict) else {},
         }
     )
+
+
+def _only(what: str, values: Iterable[str]) -> str | None:
+    """Return the one value; None without any. Raises `Unfit` when several differ."""
+    named = list(dict.fromkeys(values))
+    if len(named) > 1:
+        raise Unfit(RejectReason.AMBIGUOUS, f"the entry names {len(named)} {what}")
+    return named[0] if named else None
 
 
 def _op_name(value: JsonValue) -> str | None:

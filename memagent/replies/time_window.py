@@ -14,7 +14,8 @@ from datetime import datetime
 from memagent.core.ops import Parsed, ParseStatus, RejectReason
 from memagent.core.records import Granularity, TimeSpan
 from memagent.replies.entries import unreadable, value_at
-from memagent.replies.tolerant_json import JsonValue, extract_json
+from memagent.replies.json_answer import extract_json
+from memagent.replies.tolerant_json import JsonValue
 from memagent.timex.resolve import resolve_time
 
 _FROM = ("from", "start")

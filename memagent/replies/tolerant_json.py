@@ -1,11 +1,9 @@
-"""The JSON value in a model's text, found in time linear in the text.
+"""Nearly valid JSON, read in one forward pass.
 
-The ways are tried in order and the first that works wins: the whole text as strict JSON; a fenced
-block; a balanced object or array inside prose (or several objects one after another,
-read as a list); a tolerant reading of the first thing that looks like JSON. The
-tolerant reader forgives what models get wrong: missing or trailing commas, other
-quotes, bare words, comments, raw line breaks, unescaped quotes inside a string, wrong
-or missing closing brackets.
+Forgiven is what models get wrong: missing or trailing commas, other quotes, bare words,
+comments, raw line breaks, unescaped quotes inside a string, wrong or missing closing
+brackets. Each repair is named, so that a reader can tell a change of spelling from a
+guess.
 
 Invariants: never raises; the reading position only moves forward, so no input makes it
 slow; equal texts give equal values. The surprise: what is cut off is dropped, never
@@ -17,32 +15,22 @@ brackets and little nesting, their running time passes two seconds.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
-from memagent.core.ops import ParseStatus
+from memagent.core.ops import Repair
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
-MAX_TEXT_CHARS: Final = 200_000
-"""Longest text that is searched for JSON."""
-MAX_REPAIR_CHARS: Final = 16_384
-"""Longest text, from its first bracket on, that is read tolerantly."""
 MAX_DEPTH: Final = 32
 """Deepest nesting that is read tolerantly."""
 
-_MAX_SPANS = 128
-_FENCE = "```"
-_BRACKETS = re.compile(r'["\\{}\[\]]')
-_LIKELY_START = re.compile("""\\{\\s*["'\u201c}A-Za-z_/]|\\[\\s*[\\[{"'\u201c\\]/]""")
-_BETWEEN_LINES = re.compile(r"[\s,;]*")
 _SKIP = re.compile(r"\s+")
 _BARE_KEY = re.compile("""[^,:{}\\[\\]"'\u201c\n]+""")
 _BARE_VALUE = re.compile(r"""[^,{}\[\]"\n]+""")
+_SIMPLE_WORD = re.compile(r"[\w.:+#-]+")
 _NUMBER = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,4})?")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _OPEN = "[\"'\u201c]"
@@ -69,145 +57,56 @@ _WORDS: dict[str, JsonValue] = {
 }
 
 
+class JsonObject(dict[str, JsonValue]):
+    """A JSON object that knows whether its text gave one key more than once."""
+
+    __slots__ = ("repeats",)
+
+    def __init__(self, pairs: Iterable[tuple[str, JsonValue]] = (), *, repeats: bool) -> None:
+        super().__init__(pairs)
+        self.repeats = repeats
+
+
+def repeats_key(value: JsonValue) -> bool:
+    """Tell whether the value is an object whose text gave one key more than once."""
+    return isinstance(value, JsonObject) and value.repeats
+
+
 @dataclass(frozen=True, slots=True)
-class Extracted:
-    """The object or array found in a text; `value` is None when the status is FAILED or EMPTY."""
+class TolerantRead:
+    """A value read tolerantly; None when it is nested too deeply."""
 
-    status: ParseStatus
-    value: JsonValue = None
-
-
-def extract_json(text: str, *, wanted: Callable[[JsonValue], bool] | None = None) -> Extracted:
-    """Find the JSON object or array in `text`.
-
-    The status is STRICT when it is the whole text and REPAIRED when it had to be found
-    or mended. `wanted` says which of several values is meant; without it, or when none fits, the
-    first counts. A reasoning block that ends in `</think>` is skipped unless the whole
-    text is JSON. Bare numbers, strings and words are FAILED; blank text is EMPTY.
-    """
-    text = text.strip().removeprefix("\ufeff")
-    if not text:
-        return Extracted(ParseStatus.EMPTY)
-    if len(text) > MAX_TEXT_CHARS:
-        return Extracted(ParseStatus.FAILED)
-    whole = _strict(text)
-    if whole is not None:
-        return Extracted(ParseStatus.STRICT, whole)
-    text = text.rpartition("</think>")[2]
-    values = list(_values_in_prose(text))
-    chosen = next((value for value in values if wanted is not None and wanted(value)), None)
-    if chosen is None and (not values or wanted is not None):
-        mended = _mended(text)
-        if mended is not None and (wanted is None or wanted(mended) or not values):
-            chosen = mended
-    if chosen is None and not values:
-        return Extracted(ParseStatus.FAILED)
-    return Extracted(ParseStatus.REPAIRED, values[0] if chosen is None else chosen)
+    value: JsonValue
+    end: int
+    """Characters read."""
+    repairs: frozenset[Repair]
 
 
-def _strict(text: str) -> JsonValue:
-    """Parse a text that is one object or array; None when it is neither."""
-    text = text.strip()
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        value = cast(JsonValue, json.loads(text, parse_constant=_no_constant))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, (dict, list)) else None
-
-
-def _no_constant(_: str) -> None:
-    """NaN and the infinities are not JSON; they read as null."""
-
-
-def _values_in_prose(text: str) -> Iterator[JsonValue]:
-    """Yield the strict values inside fences, then those in balanced brackets, in order.
-
-    Objects written one after another with nothing between them are one list.
-    """
-    spans = list(islice(_balanced_spans(text), _MAX_SPANS))
-    values = [_strict(text[start:end]) for start, end in spans]
-    objects = len(values) > 1 and all(isinstance(value, dict) for value in values)
-    if objects and _only_spans(text, spans):
-        values = [values]
-    fenced = [_strict(block) for block in _fenced(text)]
-    yield from (value for value in (*fenced, *values) if value is not None)
-
-
-def _fenced(text: str) -> list[str]:
-    """Return the text between fences, without the language tag of the opening line.
-
-    An unclosed last fence counts.
-    """
-    blocks = text.split(_FENCE, 2 * _MAX_SPANS)[1::2]
-    return [re.sub(r"^[A-Za-z0-9]{0,12}\s", "", block, count=1) for block in blocks]
-
-
-def _balanced_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield outermost bracketed spans.
-
-    Inside a span, brackets in double-quoted strings do not count.
-    """
-    depth, start, in_string, skip = 0, 0, False, -1
-    for match in _BRACKETS.finditer(text):
-        char, at = match[0], match.start()
-        if at == skip:
-            continue
-        if in_string:
-            if char == "\\":
-                skip = at + 1
-            elif char == '"':
-                in_string = False
-        elif char in "{[":
-            start = at if depth == 0 else start
-            depth += 1
-        elif char in "}]" and depth:
-            depth -= 1
-            if depth == 0:
-                yield start, at + 1
-        elif char == '"':
-            in_string = depth > 0
-
-
-def _only_spans(text: str, spans: list[tuple[int, int]]) -> bool:
-    """Tell whether only blanks and separators stand outside the spans."""
-    at = 0
-    for start, end in [*spans, (len(text), len(text))]:
-        blank = _BETWEEN_LINES.match(text, at, start)
-        if blank is None or blank.end() != start:
-            return False
-        at = end
-    return True
-
-
-def _mended(text: str) -> JsonValue:
-    """Read the first thing that looks like JSON tolerantly, fenced blocks first.
-
-    None when there is none.
-    """
-    for block in [*_fenced(text), text]:
-        start = _LIKELY_START.search(block)
-        if start is not None:
-            body = block[start.start() :]
-            return _Tolerant(body).read() if len(body) <= MAX_REPAIR_CHARS else None
-    return None
+def read_tolerantly(text: str) -> TolerantRead:
+    """Read the value at the start of `text`, which opens with a bracket."""
+    reader = _Tolerant(text)
+    value = reader.read()
+    return TolerantRead(value, reader.at, frozenset(reader.repairs))
 
 
 @dataclass(slots=True)
 class _Frame:
     """An open object or array; `key` is an object's key that still waits for its value."""
 
-    value: dict[str, JsonValue] | list[JsonValue]
+    value: JsonObject | list[JsonValue]
     key: str | None = None
 
-    def put(self, value: JsonValue) -> None:
-        """Take a value; in an object without a waiting key it is dropped."""
+    def put(self, value: JsonValue) -> bool:
+        """Take a value and return whether it fits; in an object it needs a waiting key."""
         if isinstance(self.value, list):
             self.value.append(value)
-        elif self.key is not None:
-            self.value[self.key] = value
-            self.key = None
+            return True
+        if self.key is None:
+            return False
+        self.value.repeats |= self.key in self.value
+        self.value[self.key] = value
+        self.key = None
+        return True
 
 
 @dataclass(slots=True)
@@ -217,6 +116,7 @@ class _Tolerant:
     text: str
     at: int = 0
     stack: list[_Frame] = field(default_factory=list[_Frame])
+    repairs: set[Repair] = field(default_factory=lambda: {Repair.SPELLING})
 
     def read(self) -> JsonValue:
         """Return the value, or None when it is nested too deeply.
@@ -229,13 +129,7 @@ class _Tolerant:
             if char in "{[":
                 if len(self.stack) >= MAX_DEPTH:
                     return None
-                value: dict[str, JsonValue] | list[JsonValue] = {} if char == "{" else []
-                if self.stack:
-                    self.stack[-1].put(value)
-                else:
-                    root = value
-                self.stack.append(_Frame(value))
-                self.at += 1
+                root = self._open(char, root)
             elif char in "}]":
                 self.at += 1
                 self._close(dict if char == "}" else list)
@@ -244,12 +138,42 @@ class _Tolerant:
             elif char in ",:":
                 self.at += 1
                 if char == ",":
-                    self.stack[-1].key = None
+                    self._end_member(self.stack[-1])
             elif char in _CLOSER:
                 self._quoted(char)
             else:
                 self._bare()
+        if self.stack:
+            self.repairs.add(self._missing_end())
         return root
+
+    def _open(self, bracket: str, root: JsonValue) -> JsonValue:
+        """Open a container; return the outermost value."""
+        value: JsonObject | list[JsonValue] = JsonObject(repeats=False) if bracket == "{" else []
+        if self.stack:
+            self._put(value)
+        self.stack.append(_Frame(value))
+        self.at += 1
+        return value if root is None else root
+
+    def _put(self, value: JsonValue) -> None:
+        if not self.stack[-1].put(value):
+            self.repairs.add(Repair.GUESS)
+
+    def _end_member(self, frame: _Frame) -> None:
+        """Drop a key that got no value."""
+        if frame.key is not None:
+            frame.key = None
+            self.repairs.add(Repair.GUESS)
+
+    def _missing_end(self) -> Repair:
+        """Name what is missing at the end of the text.
+
+        Only the outermost object's bracket, or some of what it holds.
+        """
+        (outer, *inner) = self.stack
+        whole = not inner and isinstance(outer.value, dict) and outer.key is None
+        return Repair.BRACKET if whole and outer.value else Repair.CUT_OFF
 
     def _skip_blank(self) -> bool:
         """Move past blanks and comments; return whether anything is left."""
@@ -274,9 +198,15 @@ class _Tolerant:
 
         A bracket that closes nothing is ignored.
         """
-        if any(isinstance(frame.value, kind) for frame in self.stack):
-            while not isinstance(self.stack.pop().value, kind):
-                pass
+        if not any(isinstance(frame.value, kind) for frame in self.stack):
+            self.repairs.add(Repair.BRACKET)
+            return
+        while True:
+            frame = self.stack.pop()
+            self._end_member(frame)
+            if isinstance(frame.value, kind):
+                return
+            self.repairs.add(Repair.BRACKET)
 
     def _bare(self) -> None:
         """Read an unquoted key, literal, number or word.
@@ -288,12 +218,19 @@ class _Tolerant:
         match = (_BARE_KEY if expects_key else _BARE_VALUE).match(self.text, self.at)
         if match is None:
             self.at += 1
+            self.repairs.add(Repair.GUESS)
             return
         self.at, word = match.end(), match[0].partition("//")[0].strip()
-        if expects_key:
-            frame.key = word if self.text.startswith(":", self.at) else None
-        elif self.at < len(self.text):
-            frame.put(_word_value(word))
+        if not _SIMPLE_WORD.fullmatch(word):
+            self.repairs.add(Repair.GUESS)
+        if self.at == len(self.text):
+            self.repairs.add(Repair.CUT_OFF)
+        elif not expects_key:
+            self._put(_word_value(word))
+        elif self.text.startswith(":", self.at):
+            frame.key = word
+        else:
+            self.repairs.add(Repair.GUESS)
 
     def _quoted(self, quote: str) -> None:
         """Read a quoted key or value.
@@ -307,6 +244,7 @@ class _Tolerant:
             match = _CLOSER[quote].search(self.text, mark)
             if match is None:
                 self.at = len(self.text)
+                self.repairs.add(Repair.CUT_OFF)
                 return
             at = match.start()
             if match[0] == "\\":
@@ -317,15 +255,17 @@ class _Tolerant:
             if isinstance(frame.value, dict) and self.text.startswith(":", self._following(at)):
                 # A value swallowed the next key: what the value was is unknown, so only
                 # the key is kept.
+                self.repairs.add(Repair.GUESS)
                 expects_key, start = True, start if mark == start else mark
                 break
+            self.repairs.add(Repair.GUESS)
             mark = at + 1
         self.at = at + 1
         body = _unescaped(self.text[start:at])
         if expects_key:
             frame.key = body
         else:
-            frame.put(body)
+            self._put(body)
 
     def _following(self, at: int) -> int:
         """Return the position of the first character after `at` that is not blank."""

@@ -176,7 +176,7 @@ class Scoring:
         if not len(view) or not len(self._terms):
             return _NOTHING
         if field not in self._bm25:
-            idf, mean = self._idf(field)
+            idf, mean = self.idf(field)
             self._bm25[field] = [self._bm25_of(part, field, idf, mean) for part in view.pieces]
         places: list[Ints] = []
         raw: list[Floats] = []
@@ -214,7 +214,7 @@ class Scoring:
 
         `unknown` terms, in no document, count as the rarest.
         """
-        idf = self._idf(field)[0] if len(self._view) and len(self._terms) else []
+        idf = self.idf(field)[0] if len(self._view) and len(self._terms) else []
         return (self._k1_b[0] + 1.0) * (
             sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5)
         )
@@ -226,7 +226,7 @@ class Scoring:
             known[id(part)] = passing(part, where)
         return known[id(part)]
 
-    def _idf(self, field: int) -> tuple[list[float], float]:
+    def idf(self, field: int) -> tuple[list[float], float]:
         """Return the weight of each term, and the mean length of a document."""
         field = OWN if self._same else field
         known = self._idfs.get(field)

@@ -21,7 +21,6 @@ from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
 from memagent.service.routes import (
-    exchange,
     graph,
     memories,
     openai,
@@ -95,7 +94,6 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         yield
     finally:
         await app.state.mcp.close()
-        await exchange.all_stored()
         await service.stop()
         service.close()
 

@@ -30,6 +30,7 @@ from memagent.core.snapshot import (
     Roots,
     SessionStored,
     StatsDelta,
+    TurnsAdded,
     add_hash,
     item_hash,
     ordinal_hash,
@@ -53,6 +54,8 @@ class BankState:
     sessions: HashTrieMap[str, Session] = HashTrieMap()
     turns: HashTrieMap[str, tuple[str, int]] = HashTrieMap()
     """Turn id to (session id, position)."""
+    threads: HashTrieMap[str, tuple[str, ...]] = HashTrieMap()
+    """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
     ordinals: HashTrieMap[str, int] = HashTrieMap()
@@ -121,6 +124,8 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return _after_commit(state, entry, seq)
         case SessionStored():
             return replace(_with_session(state, entry.session), seq=seq)
+        case TurnsAdded():
+            return replace(_with_turns(state, entry), seq=seq)
         case GraphDelta():
             return replace(state, graph=state.graph.apply(entry), seq=seq)
         case StatsDelta():
@@ -153,11 +158,27 @@ def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
     return _with_stats(_with_effects(state, entry, done, seq), entry.stats)
 
 
-def _with_session(state: BankState, session: Session) -> BankState:
-    turns = state.turns
-    for at, turn in enumerate(session.turns):
+def _with_session(state: BankState, session: Session, *, first: int = 0) -> BankState:
+    """Store a session whose turns from `first` on are new."""
+    turns, threads, thread = state.turns, state.threads, session.thread
+    for at, turn in enumerate(session.turns[first:], first):
         turns = turns.insert(turn.id, (session.id, at))
-    return replace(state, sessions=state.sessions.insert(session.id, session), turns=turns)
+    if thread is not None and session.id not in state.sessions:
+        threads = threads.insert(thread, (*threads.get(thread, ()), session.id))
+    sessions = state.sessions.insert(session.id, session)
+    return replace(state, sessions=sessions, turns=turns, threads=threads)
+
+
+def _with_turns(state: BankState, entry: TurnsAdded) -> BankState:
+    session = state.sessions[entry.session_id]
+    size = len(session.turns)
+    grown = session.model_copy(
+        update={
+            "turns": (*session.turns, *entry.turns),
+            "grown_at": (*session.grown_at, size),
+        }
+    )
+    return _with_session(state, grown, first=size)
 
 
 def _with_effects(

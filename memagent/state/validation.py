@@ -12,14 +12,12 @@ Invariants: every proposal is either accepted or rejected with a reason; at most
 write an item (a NOOP writes nothing and claims nothing); evidence of lower trust never
 updates or deletes an item of higher trust; accepted ops are normalised: sources each
 once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
-them, versions filled in. The surprise: citing a trusted turn does not launder an
-untrusted one. When a tool's or a stranger's turn in the chunk says more of a new text
-than the cited turns do, the text counts as derived from that turn too.
+them, versions filled in. `evidence` says how far cited turns are trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -34,20 +32,11 @@ from memagent.core.ops import (
     RejectReason,
     Update,
 )
-from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
+from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, lowest_trust
+from memagent.state.evidence import NO_IDS, Evidence, Refused
 from memagent.state.fold import folded
-from memagent.state.tokens import tokenize
 
 _SYSTEM_KEYS = frozenset({"id", "trust", "version"})
-_NO_IDS: frozenset[str] = frozenset()
-
-
-class _Refused(Exception):
-    """An op that may not be carried out."""
-
-    def __init__(self, reason: RejectReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason, self.detail = reason, detail
 
 
 def validate_ops(
@@ -56,7 +45,7 @@ def validate_ops(
     visible: Mapping[str, MemoryItem],
     limits: OpLimits,
     chunk: Chunk | None = None,
-    existing_ids: Container[str] = _NO_IDS,
+    existing_ids: Container[str] = NO_IDS,
     actor_trust: Trust = Trust.USER,
 ) -> OpBatch:
     """Sort proposals into accepted and rejected ones, each in order.
@@ -67,113 +56,20 @@ def validate_ops(
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
     one that does not exist.
     """
-    validator = _Validator(visible, limits, _Source(chunk, actor_trust), existing_ids)
+    validator = _Validator(visible, limits, Evidence(chunk, actor_trust, visible), existing_ids)
     accepted: list[MemoryOp] = []
     rejected: list[Rejected] = []
     for op in proposed:
         try:
             if len(accepted) >= limits.max_ops:
-                raise _Refused(
+                raise Refused(
                     RejectReason.TOO_MANY_OPS,
                     f"at most {limits.max_ops} ops are taken from one batch",
                 )
             accepted.append(validator.checked(op))
-        except _Refused as refused:
+        except Refused as refused:
             rejected.append(Rejected(reason=refused.reason, detail=refused.detail, op=op))
     return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected))
-
-
-class _Source:
-    """The chunk that ops rest on, asked about the turns they cite."""
-
-    def __init__(self, chunk: Chunk | None, actor_trust: Trust) -> None:
-        self.chunk = chunk
-        self.actor_trust = actor_trust
-        self.turns: dict[str, Turn] = {turn.id: turn for turn in chunk.turns} if chunk else {}
-
-    def cited(
-        self, ids: Iterable[str], *, older: Container[str] = _NO_IDS, speaker: str | None = None
-    ) -> tuple[str, ...]:
-        """Return the cited turns, each once and in the chunk's order.
-
-        When none is cited and only one can be meant, it is that one. `older` are turns
-        of earlier chunks that an item rests on already: they may be named and are left
-        out.
-        """
-        if self.chunk is None:
-            return tuple(dict.fromkeys(ids))
-        named = dict.fromkeys(
-            turn_id for turn_id in ids if turn_id in self.turns or turn_id not in older
-        )
-        foreign = [turn_id for turn_id in named if turn_id not in self.turns]
-        if foreign:
-            raise _Refused(
-                RejectReason.FOREIGN_TURN,
-                f"turn {foreign[0]!r} is not part of chunk {self.chunk.id!r}",
-            )
-        if not named:
-            able = [
-                turn.id
-                for turn in self.chunk.turns
-                if speaker is None or folded(turn.speaker) == folded(speaker)
-            ]
-            return (able[0],) if len(able) == 1 else ()
-        return tuple(turn_id for turn_id in self.chunk.turn_ids if turn_id in named)
-
-    def require(self, ids: Sequence[str], limits: OpLimits) -> None:
-        """Refuse an op that rests on no turn where turns are required."""
-        if self.chunk is not None and limits.require_sources and not ids:
-            raise _Refused(
-                RejectReason.FOREIGN_TURN,
-                "cites no turn of the chunk, and more than one could be meant",
-            )
-
-    def speaker(self, stated: str | None, ids: Sequence[str]) -> str | None:
-        """Return the speaker of the cited turns, in the chunk's spelling."""
-        if self.chunk is None:
-            return stated
-        spoken = list(dict.fromkeys(self.turns[turn_id].speaker for turn_id in ids))
-        known = spoken or list(dict.fromkeys(turn.speaker for turn in self.chunk.turns))
-        if stated is None:
-            return spoken[0] if len(spoken) == 1 else None
-        match = next((name for name in known if folded(name) == folded(stated)), None)
-        if match is None:
-            raise _Refused(
-                RejectReason.FOREIGN_SPEAKER,
-                f"{stated!r} did not say the cited turns; {', '.join(map(repr, known))} did",
-            )
-        return match
-
-    def said_at(self, ids: Sequence[str], stated: datetime | None) -> datetime | None:
-        """Return the latest date among the cited turns."""
-        if self.chunk is None:
-            return stated
-        dates = [self.turns[turn_id].at or self.chunk.at for turn_id in ids]
-        return max(filter(None, dates), default=stated)
-
-    def trust(self, ids: Sequence[str], *, text: str, known: str = "", target: str = "") -> Trust:
-        """Return the trust in the evidence for `text`.
-
-        It is the lowest of the cited turns, or of the chunk when none is cited. Turns
-        of tools and strangers count too when they say more of the text than the cited
-        turns and `known` together, or when they name the item `target` by its id.
-        """
-        if self.chunk is None:
-            return self.actor_trust
-        cited = [self.turns[turn_id] for turn_id in ids] or list(self.chunk.turns)
-        level = lowest_trust(turn.trust for turn in cited)
-        floor = max(level.rank, Trust.ASSISTANT.rank)
-        suspects = [turn for turn in self.chunk.turns if turn.trust.rank > floor]
-        if not suspects:
-            return level
-        terms = set(tokenize(text))
-        backed = len(terms & set(tokenize(" ".join((known, *(turn.said for turn in cited))))))
-        behind = (
-            turn.trust
-            for turn in suspects
-            if len(terms & set(tokenize(turn.said))) > backed or (target and target in turn.said)
-        )
-        return lowest_trust((level, *behind))
 
 
 def restates(fact: Fact, item: Fact | MemoryItem) -> bool:
@@ -212,9 +108,10 @@ class _Validator:
 
     visible: Mapping[str, MemoryItem]
     limits: OpLimits
-    source: _Source
+    source: Evidence
     existing_ids: Container[str]
     claimed: set[str] = field(default_factory=set[str])
+    deletions: int = 0
     texts: dict[str, list[_Statement]] = field(default_factory=dict[str, list[_Statement]])
 
     def __post_init__(self) -> None:
@@ -223,9 +120,9 @@ class _Validator:
                 self._note(item.text, _Statement(item_id, item.speaker, item.valid))
 
     def checked(self, op: MemoryOp) -> MemoryOp:
-        """Return the op, normalised. Raises `_Refused`."""
+        """Return the op, normalised. Raises `Refused`."""
         if op.op not in self.limits.allow:
-            raise _Refused(RejectReason.UNKNOWN_OP, f"this design does not use {op.op}")
+            raise Refused(RejectReason.UNKNOWN_OP, f"this design does not use {op.op}")
         match op:
             case Add():
                 return self._add(op)
@@ -244,7 +141,7 @@ class _Validator:
         reserved = [key for key in (*op.metadata, *op.tags) if key.startswith("_")]
         reserved += [key for key in op.metadata if key in _SYSTEM_KEYS]
         if reserved:
-            raise _Refused(
+            raise Refused(
                 RejectReason.SYSTEM_METADATA,
                 f"{reserved[0]!r} is kept by the system and cannot be set",
             )
@@ -254,7 +151,7 @@ class _Validator:
         self.source.require(sources, self.limits)
         statement = _Statement(op.id or "", self.source.speaker(fact.speaker, sources), fact.valid)
         self._refuse_repeat(text, statement)
-        evidence = self.source.trust(sources, text=text)
+        evidence = self.source.trust_of_addition(fact.model_copy(update={"text": text}), sources)
         own = self.source.chunk is None or fact.trust.rank > Trust.USER.rank
         fact = fact.model_copy(
             update={
@@ -276,14 +173,12 @@ class _Validator:
         named = [turn_id for turn_id in op.source_turn_ids if turn_id not in item.source_turn_ids]
         same_time = op.valid is None or _bounds(op.valid) == _bounds(item.valid)
         if text == item.text and same_time and not named:
-            raise _Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
+            raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
         sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
         self.source.require(sources, self.limits)
         statement = _Statement(op.id, item.speaker, op.valid or item.valid)
         self._refuse_repeat(text, statement)
-        self._check_trust(
-            item, self.source.trust(sources, text=text, known=item.text, target=op.id)
-        )
+        self._check_trust(item, self.source.trust_of_change(item, op, sources))
         self._claim(item, op.id)
         self._note(text, statement)
         return op.model_copy(
@@ -292,9 +187,15 @@ class _Validator:
 
     def _delete(self, op: Delete) -> Delete:
         item = self._target(op)
+        if self.source.chunk is not None and self.deletions >= self.limits.max_deletes:
+            raise Refused(
+                RejectReason.TOO_MANY_OPS,
+                f"at most {self.limits.max_deletes} items are deleted by one chunk",
+            )
         sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
-        self._check_trust(item, self.source.trust(sources, text=item.text, target=op.id))
+        self._check_trust(item, self.source.trust_of_change(item, op, sources))
         self._claim(item, op.id)
+        self.deletions += 1
         return op.model_copy(update={"version": item.version, "source_turn_ids": sources})
 
     def _visible_item(self, item_id: str) -> MemoryItem:
@@ -302,17 +203,17 @@ class _Validator:
         if item is not None and item.active:
             return item
         if item is None and item_id in self.existing_ids:
-            raise _Refused(RejectReason.NOT_SHOWN, f"{item_id} was not shown to the proposer")
-        raise _Refused(RejectReason.UNKNOWN_ID, f"no item {item_id} is in memory")
+            raise Refused(RejectReason.NOT_SHOWN, f"{item_id} was not shown to the proposer")
+        raise Refused(RejectReason.UNKNOWN_ID, f"no item {item_id} is in memory")
 
     def _target(self, op: Update | Delete) -> MemoryItem:
         item = self._visible_item(op.id)
         if op.id in self.claimed:
-            raise _Refused(
+            raise Refused(
                 RejectReason.DUPLICATE_TARGET, f"an earlier op of this batch changes {op.id}"
             )
         if op.version is not None and op.version != item.version:
-            raise _Refused(
+            raise Refused(
                 RejectReason.STALE_VERSION,
                 f"{op.id} was shown at version {item.version}, the op says {op.version}",
             )
@@ -320,16 +221,16 @@ class _Validator:
 
     def _check_new_id(self, item_id: str) -> None:
         if not self.limits.allow_explicit_ids:
-            raise _Refused(RejectReason.ID_NOT_ALLOWED, "ids of new items are given by the system")
+            raise Refused(RejectReason.ID_NOT_ALLOWED, "ids of new items are given by the system")
         if item_id in self.claimed or item_id in self.visible or item_id in self.existing_ids:
-            raise _Refused(RejectReason.DUPLICATE_TARGET, f"{item_id} exists already")
+            raise Refused(RejectReason.DUPLICATE_TARGET, f"{item_id} exists already")
 
     def _checked_text(self, text: str) -> str:
         text = text.strip()
         if not text:
-            raise _Refused(RejectReason.EMPTY_TEXT, "the text is empty")
+            raise Refused(RejectReason.EMPTY_TEXT, "the text is empty")
         if len(text) > self.limits.max_text_chars:
-            raise _Refused(
+            raise Refused(
                 RejectReason.TEXT_TOO_LONG,
                 f"{len(text)} characters; at most {self.limits.max_text_chars} are allowed",
             )
@@ -337,7 +238,7 @@ class _Validator:
 
     def _check_trust(self, item: MemoryItem, evidence: Trust) -> None:
         if evidence.rank > item.trust.rank:
-            raise _Refused(
+            raise Refused(
                 RejectReason.LOW_TRUST,
                 f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
             )
@@ -345,7 +246,7 @@ class _Validator:
     def _refuse_repeat(self, text: str, statement: _Statement) -> None:
         for other in self.texts.get(folded(text), ()):
             if (other.id != statement.id or not statement.id) and other.repeats(statement):
-                raise _Refused(
+                raise Refused(
                     RejectReason.DUPLICATE_TEXT,
                     f"{other.id or 'an earlier op of this batch'} says the same",
                 )

@@ -92,7 +92,9 @@ async def _play(design: MemoryDesign, model: ChatModel) -> tuple[AsyncAgent, lis
     agent = AsyncAgent(
         design=design, model=model, bank=MemoryBank(embedder=HashEmbedder(dim=64))
     ).at(EMPTY)
-    return agent, [await agent.remember(session) for session in small_conversation()]
+    return agent, [
+        await agent.remember(session, on_error="keep") for session in small_conversation()
+    ]
 
 
 async def _check_audit(

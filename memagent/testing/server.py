@@ -200,7 +200,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if not self.path.rstrip("/").endswith("/chat/completions"):
+        if not self.path.rstrip("/").endswith(("/chat/completions", "/embeddings")):
             self._send(404, _error("no such path"))
             return
         try:

@@ -248,6 +248,7 @@ def test_a_wrong_settings_file_is_told_by_name(folder: Path) -> None:
         (["import", "chat.txt"], "is not empty"),
         (["export", "chat.txt"], "--force replaces it"),
         (["export", "no/such/folder.jsonl"], "No such file"),
+        (["export", "-o", "chat.txt"], "--force replaces it"),
         (["ingest", "none.txt"], "there is no such file"),
         (["ask", "x", "--design", "memory_r2"], "needs a language model"),
         (["search", "x", "--embedder", "hashing"], "memagent reembed"),

@@ -235,18 +235,25 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(
 
 def test_chat_answers_from_what_was_just_said_and_takes_commands(folder: Path) -> None:
     said = (
-        "I adopted a turtle called Bolt.\nWhat is my turtle called?\n"
-        "/undo\n/nope\n/quit\nnever read\n"
+        "I adopted a turtle called Bolt.\nWhat is my turtle called?\nHe eats lettuce.\n"
+        "/why\n/memories\n/undo\n/nope\n/quit\nnever read\n"
     )
     lines = [
         json.loads(line)
         for line in run("chat", "--path", "store.db", "--json", says=said).stdout.splitlines()
     ]
-    assert [next(iter(line)) for line in lines] == ["answer", "answer", "undone", "error"]
+    kinds = ["answer", "answer", "answer", "why", "memories", "undone", "error"]
+    assert [next(iter(line)) for line in lines] == kinds
+    assert [item["text"] for item in lines[4]["memories"]] == [
+        "I adopted a turtle called Bolt.",
+        "He eats lettuce.",
+    ]
     assert "Bolt" in lines[1]["answer"]["text"] and lines[1]["answer"]["citations"]
     held = got(run("list", "--path", "store.db", "--json"))
     assert [item["text"] for item in held] == ["I adopted a turtle called Bolt."]
     forgotten = run("chat", "--path", "store.db", says=f"/forget {held[0]['id'][:12]}\n\n")
+    told = run("chat", "--path", "other.db", says="I adopted a turtle.\nWhat did I adopt?\n")
+    assert "No language model is set" in told.stdout and "[1] user" in told.stdout
     assert "forgotten: I adopted a turtle" in forgotten.stdout and texts("--path", "store.db") == []
 
 

@@ -32,6 +32,7 @@ VARYING = {
     r"\b20(?:2[5-9]|[3-9]\d)-\d\d-\d\d(?: \d\d:\d\d)?": "TODAY",
     r"[\d.,]+ s, [\d.,]+ turns/s": "RATE",
     r'"(?:seconds|turns_per_s)": [\d.]+': "RATE",
+    r"\bchat-[0-9a-f]{12}": "THREAD",
     r"process \d+": "process",
     r"\d+\.\d{3,}": "FIGURE",
 }

@@ -17,7 +17,7 @@ LIMITS = {"file": 400, "class": 250, "function": 60, "parameters": 6}
 EXCEPTIONS = {
     "parameters": {
         "memagent/agent.py Agent.__init__",
-        "memagent/build/store.py open_agent",
+        "memagent/agent_parts.py AgentParts.__init__",
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.search",
         "memagent/memory/bank.py MemoryBank.__init__",

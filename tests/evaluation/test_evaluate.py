@@ -4,6 +4,7 @@ never mixes two configurations.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -21,15 +22,23 @@ from benchmark_files import TYPES, write_locomo, write_longmemeval
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from environments.datasets.locomo import LoCoMo
 from environments.evaluate import VERBS, app
-from environments.evaluation.arms import TURN_ARMS, default_arms
+from environments.evaluation.arms import (
+    TURN_ARMS,
+    ArmContext,
+    default_arms,
+    open_arm,
+    shelf_for,
+)
 from environments.evaluation.config import EvalConfig, prompts_of, settings_digest
 from environments.evaluation.figures import Report, report_of
 from environments.evaluation.progress import Progress
 from environments.evaluation.score_files import read_score, write_score
+from environments.play.rollout import play
 from environments.records import Probe, ProbeAnswer, ProbeScore, Score
 from environments.rewards.scoring import Scoring
-from memagent.build import AgentSettings
+from memagent.build import AgentSettings, open_store
 from memagent.core.answers import Answer, Hit
 from memagent.core.records import MemoryItem
 from memagent.core.snapshot import EMPTY
@@ -572,3 +581,21 @@ def test_real_locomo_ranks_better_than_nothing_and_worse_than_the_oracle(
     found = report("locomo", locomo_dir, "--out", tmp_path / "run", *words)
     recall = {arm.arm: arm.overall["recall@10"].value or 0.0 for arm in found.arms}
     assert 0.0 == recall["empty"] < 0.6 < recall["bm25_window"] < recall["oracle"] == 1.0
+
+
+def test_hits_of_turn_arms_carry_the_cosine_that_answerers_decide_by(tmp_path: Path) -> None:
+    (episode, _) = list(LoCoMo(write_locomo(tmp_path / "data")).episodes())
+
+    async def answers() -> list[Answer]:
+        store = open_store(path=":memory:", embedder="static")
+        shelf = shelf_for(episode, store, second=None, context_tokens=1_000)
+        played = []
+        for arm in ("oracle", "bm25"):
+            agent = open_arm(arm, ArmContext(store=store, shelf=shelf), None)
+            played += [one.answer for one in (await play(agent, episode)).answers]
+        store.close()
+        return [answer for answer in played if answer is not None]
+
+    hits = [hit for answer in asyncio.run(answers()) for hit in answer.hits]
+    assert hits and all(-1.0 <= hit.why.arms["dense"] <= 1.0 for hit in hits)
+    assert max(hit.why.arms["dense"] for hit in hits) > 0.4

@@ -1,9 +1,8 @@
-"""What the pages about integrations show runs, and so do their examples."""
+"""The examples of the pages about integrations run."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS_MCP = pytest.mark.skipif(
     importlib.util.find_spec("mcp") is None, reason='needs pip install "memagent[mcp]"'
 )
@@ -28,16 +26,6 @@ def run(script: Path, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.parametrize(
-    "name", ["langgraph.md", pytest.param("mcp.md", marks=NEEDS_MCP), "mem0.md"]
-)
-def test_python_blocks_run(name: str, tmp_path: Path) -> None:
-    blocks = BLOCK.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
-    script = tmp_path / "blocks.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    assert blocks and run(script, tmp_path).strip()
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,11 @@ from memagent.core.errors import (
     ContextOverflow,
     ModelAuthError,
     ModelError,
+    ModelNotFound,
     ModelRateLimited,
     ModelTimeout,
     ModelUnavailable,
+    QuotaExhausted,
 )
 from memagent.core.exchange import (
     Delta,
@@ -228,7 +230,8 @@ def test_an_empty_or_malformed_text_is_an_answer() -> None:
     assert answer([Reply(text="")]).text == ""
     assert answer(['{"facts": [tru'], ask(schema=SCHEMA)).text == '{"facts": [tru'
     assert answer([Reply(text="cut of", finish="length")]).finish is FinishReason.LENGTH
-    assert answer([Reply(text="", finish="content_filter")]).finish is FinishReason.CONTENT_FILTER
+    cut = answer([Reply(text="half", finish="content_filter")])
+    assert (cut.text, cut.finish) == ("half", FinishReason.CONTENT_FILTER)
 
 
 def test_tokens_a_server_does_not_count_are_estimated_without_a_price() -> None:
@@ -380,7 +383,7 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.rate_limited(retry_after_s=1.5), ModelRateLimited, True),
     (
         Reply(status=429, error="You exceeded your quota", error_code="insufficient_quota"),
-        ModelRateLimited,
+        QuotaExhausted,
         False,
     ),
     (Reply.failing(500), ModelUnavailable, True),
@@ -392,7 +395,7 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.failing(401), ModelAuthError, False),
     (Reply.failing(403), ModelAuthError, False),
     (Reply.failing(400), ModelError, False),
-    (Reply.failing(404), ModelError, False),
+    (Reply.failing(404), ModelNotFound, False),
     (Reply.failing(422), ModelError, False),
     (
         Reply(

@@ -37,11 +37,14 @@ def test_pages_load_nothing_from_elsewhere() -> None:
     with serving() as running, running.http() as http:
         page = http.get("/docs")
         assert page.status_code == 200 and "/v1/memories/batch" in page.text
-        assert (
-            re.findall(r"(?:src|href)=[\"'](?!/|#)", page.text) == [] and "<script" not in page.text
-        )
+        assert re.findall(r"(?:src|href)=[\"'](?!/|#)", page.text) == []
+        assert re.findall(r"<script.*?>", page.text) == [
+            '<script type="module" src="/docs/try.js">'
+        ]
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", page.text)
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert http.get("/docs/style.css").headers["content-type"].startswith("text/css")
+        assert http.get("/docs/try.js").headers["content-type"].startswith("text/javascript")
         assert (
             http.get("/openapi.json").json()["paths"].keys()
             == create_app().openapi()["paths"].keys()

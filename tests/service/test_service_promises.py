@@ -94,7 +94,8 @@ async def test_sixteen_at_once_have_one_effect(
             for row in rows
             if row["entry"].get("source", {}).get("actor") != "agent"
         ]
-        assert len(kinds) == (1 if "snapshots" in path else 2), kinds
+        chat = "chat" in path  # the message, then the reply
+        assert len(kinds) == (1 if "snapshots" in path else 3 if chat else 2), kinds
 
 
 async def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:

@@ -167,7 +167,7 @@ async def test_a_model_that_fails_is_an_error_on_its_span_and_on_those_above(ret
         async with open_agent(
             path=":memory:", embedder="hashing", model=used, design="memory_r2"
         ) as agent:
-            assert (await agent.remember(SESSION)).failed_chunks
+            assert (await agent.remember(SESSION, on_error="keep")).failed_chunks
             await agent.memory.add("the lamp is in room 7")
             with pytest.raises(ModelError):
                 await agent.ask("Where is the lamp?")

@@ -517,13 +517,13 @@ def one_fact(request: ModelRequest) -> str:
     if request.role is Role.ANSWERER:
         return json.dumps({"answer": None, "citations": []})
     name = request.step.session_id or ""
-    turn = re.search(r'[^\s"<>\[\]]*:1\b', request.messages[-1].content)
+    turn = re.search(r'([^\s"<>\[\]]*:1)\b([^\n]*)', request.messages[-1].content)
     return json.dumps(
         {
             "facts": [
                 {
-                    "text": f"Something happened in {name}",
-                    "source": turn.group() if turn else f"{name}:1",
+                    "text": f"In {name}: {turn.group(2) if turn else ''}",
+                    "source": turn.group(1) if turn else f"{name}:1",
                 }
             ]
         }
@@ -546,8 +546,7 @@ class Gate:
 def test_chat_answers_before_it_remembers_and_flush_waits(tmp_path: Path) -> None:
     gate = Gate()
     with open_agent(tmp_path / "m.db", model=gate.model, design="add_only") as agent:
-        answer = agent.chat("I adopted a cat named Miso")
-        assert answer.abstained
+        agent.chat("I adopted a cat named Miso")
         assert agent.memory.get_all() == []
         assert [session.turns[0].text for session in agent.memory.sessions()] == [
             "I adopted a cat named Miso"

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from environments.evaluate import app
 from environments.evaluation.figures import Report
+from environments.evaluation.html_report import html_report
 
-ARMS = ("verbatim", "bm25", "empty", "oracle")
+ARMS = ("oracle", "verbatim", "bm25", "empty")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,48 @@ def test_best_values_are_marked(browser: Any, run: tuple[Path, Report]) -> None:
             "cells => cells.map(one => one.className)"
         )
         assert (marked[ARMS.index("empty")], by_arm["empty"]) == ("", 1.0)
+
+
+def test_tiles_show_the_best_arm_that_does_not_know_the_answers(
+    browser: Any, run: tuple[Path, Report]
+) -> None:
+    file, report = run
+    with opened(browser, file) as tab:
+        tiles = tab.page.locator(".tile").all_inner_texts()
+    for tile, name in zip(tiles[-2:], ("recall@", "f1"), strict=True):
+        figure = next(key for key in tile.split("\n")[1].split(", ")[:1] if key.startswith(name))
+        figures = {arm.arm: arm.overall[figure].value or 0.0 for arm in report.arms}
+        best = max(figures[arm] for arm in ARMS[1:])
+        value, words = tile.split("\n")
+        arm = words.rpartition("best: ")[2]
+        assert arm != "oracle" and figures[arm] == best and value == f"{best:.3f}"
+
+
+def test_an_oracle_alone_is_the_best_there_is(run: tuple[Path, Report]) -> None:
+    _, report = run
+    alone = report.model_copy(update={"arms": report.arms[:1]})
+    assert "best: oracle" in html_report(alone)
+
+
+def test_wide_tables_scroll_within_their_box_on_a_phone(
+    browser: Any, run: tuple[Path, Report]
+) -> None:
+    with opened(browser, run[0], width=390) as tab:
+        boxes = tab.page.locator(".wide")
+        wider = [at for at in range(boxes.count()) if scrolled(boxes.nth(at)) > 0]
+        assert len(wider) >= 4 and overflow(tab.page) <= 0
+        first = boxes.nth(wider[0])
+        name = first.locator("tbody th").first
+        before = name.bounding_box()["x"]
+        first.evaluate("box => { box.scrollLeft = 300; }")
+        assert first.evaluate("box => box.scrollLeft") == 300
+        assert abs(name.bounding_box()["x"] - before) <= 20
+        assert overflow(tab.page) <= 0
+
+
+def scrolled(box: Any) -> int:
+    """Pixels of a box that its width hides."""
+    return box.evaluate("box => box.scrollWidth - box.clientWidth")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

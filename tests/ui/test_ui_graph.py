@@ -15,6 +15,7 @@ from ui_kit import Stock, chromium, stocked, tab_on
 from ui_pages import links, words
 
 from memagent.core.records import Relation
+from memagent.pages.titles import title_of
 from memagent.service.ui.graph import _RELATIONS  # pyright: ignore[reportPrivateUsage]
 
 HOSTILE = (
@@ -44,9 +45,9 @@ def http(stock: Stock) -> Iterator[httpx.Client]:
         yield client
 
 
-def drawing(page: Any, stock: Stock, user: str | None = None) -> None:
-    """The page with its graph drawn."""
-    page.goto(stock.of("/ui/graph", user))
+def drawing(page: Any, stock: Stock, user: str | None = None, query: str = "?most=0") -> None:
+    """The page with its graph drawn, whole where the query does not say otherwise."""
+    page.goto(stock.of(f"/ui/graph{query}", user))
     page.wait_for_selector("#graph-app[data-ready]")
 
 
@@ -75,6 +76,87 @@ def test_the_canvas_draws_the_graph_that_rest_gives_in_both_layouts(
         assert f"{whole[0]} nodes, {whole[1]} edges" in tab.page.inner_text("#status")
         tab.page.click("label:has(#hidden)")
         assert drawn(tab.page)[0] < whole[0]
+
+
+def crowd(stock: Stock) -> None:
+    """Forty memories of one user: one about Lisbon, all others about Oslo."""
+    with stock.served.http() as http:
+        http.params = {"user_id": "crowd"}
+        for number in range(40):
+            place = "Lisbon" if number == 7 else "Oslo"
+            body = {"id": f"m{number:02}", "text": f"Ana saw tram {number} in {place}"}
+            assert http.post("/v1/memories", json=body).status_code in (200, 201, 409)
+
+
+def test_a_drawing_begins_with_the_best_connected_and_grows_on_demand(
+    browser: Any, stock: Stock
+) -> None:
+    crowd(stock)
+    with stock.served.http() as http:
+        http.params = {"user_id": "crowd"}
+        graph = http.get("/v1/graph").json()
+        total = len(graph["nodes"])
+        first, more, everything = (
+            http.get("/ui/graph/data", params={"most": most}).json() for most in (30, 35, 0)
+        )
+        assert [len(part["nodes"]) for part in (first, more, everything)] == [30, 35, total]
+        assert len(first["edges"]) > 0
+        edges = graph["edges"] if "edges" in graph else graph["links"]
+        degree = {node["id"]: 0 for node in graph["nodes"]}
+        for edge in edges:
+            degree[edge["source"]] += 1
+            degree[edge["target"]] += 1
+        drawn_ids = {node["id"] for node in first["nodes"]}
+        left = [degree[node_id] for node_id in degree if node_id not in drawn_ids]
+        assert min(degree[node_id] for node_id in drawn_ids) >= max(left)
+        around = http.get("/ui/graph/data", params={"around": "m07"}).json()
+        near = {node["id"] for node in around["nodes"]}
+        ends = [{edge["source"], edge["target"]} for edge in edges]
+        assert near == {"m07"}.union(*(pair for pair in ends if "m07" in pair))
+        assert http.get("/ui/graph/data", params={"around": "nobody"}).json()["edges"] == []
+    with tab_on(browser, stock.url) as tab:
+        drawing(tab.page, stock, "crowd", "")
+        assert drawn(tab.page)[0] == 30
+        assert "Best connected of" in tab.page.inner_text(".drawn")
+        tab.page.fill("#search", "lisbon")
+        tab.page.get_by_role("link", name="Search every node").click()
+        tab.page.get_by_role("link", name="Ana saw tram 7 in Lisbon").click()
+        tab.page.get_by_role("link", name="Draw what is tied to it").click()
+        tab.page.wait_for_selector("#graph-app[data-ready]")
+        assert drawn(tab.page)[0] == len(near)
+        tab.page.get_by_role("link", name="Back to the best connected").click()
+        tab.page.get_by_role("link", name="all", exact=True).click()
+        tab.page.wait_for_selector("#graph-app[data-ready]")
+        assert drawn(tab.page)[0] == total
+
+
+def test_an_event_has_a_title_line_above_its_text(http: httpx.Client) -> None:
+    events = http.get("/v1/events").json()["items"]
+    event = next(event for event in events if "\n" in event["summary"])
+    title = title_of(event["summary"])
+    assert title != event["summary"] and len(title) <= 90
+    page = http.get("/ui/graph/node", params={"id": event["id"]})
+    heading = re.findall(r"<h1>(.*?)</h1>", page.text, re.DOTALL)[0]
+    assert words(heading) == title
+    for path in ("/ui/graph/list", "/ui/graph/timeline"):
+        found = re.findall(r"<a .*?</a>", http.get(path, params={"kind": "event"}).text)
+        assert title in [words(link) for link in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("", ""),
+        ("Ana moved to Oslo", "Ana moved to Oslo"),
+        ("Ana: Hey Ben! How are you?\nBen: I sold my boat today.", "Ben: I sold my boat today."),
+        ("Ana: Thanks, Ben!\nBen: Sure.", "Ana: Thanks, Ben!"),
+        ("Was it 10:30? The train left at 10:30 sharp.", "The train left at 10:30 sharp."),
+        ("a" * 200, "a" * 89 + "…"),
+        ("Ana: " + "word " * 40, "Ana: " + "word " * 16 + "…"),
+    ],
+)
+def test_a_title_is_the_first_sentence_that_states_something(text: str, title: str) -> None:
+    assert title_of(text) == title
 
 
 def test_the_drawing_follows_the_theme_of_the_page(browser: Any, stock: Stock) -> None:
@@ -136,7 +218,8 @@ def test_without_script_the_page_leads_to_the_list_and_the_timeline(
         page.select_option("#kind", "event")
         page.click("text=Find")
         page.click(".table .main-link")
-        assert "bolt" in page.inner_text(".lead-text").lower() and page.inner_text("h1") == "Event"
+        assert "bolt" in page.inner_text("h1").lower()
+        assert page.inner_text(".page-head p") == "Event"
         page.click("text=In its session >> nth=0")
         assert page.inner_text("h1") == "Session"
     finally:
@@ -227,7 +310,7 @@ def test_stored_text_stays_text_in_every_view(browser: Any, stock: Stock) -> Non
             )
             assert (
                 tab.page.locator("#panel").evaluate(
-                    "it => it.querySelectorAll('script, img, iframe, a').length"
+                    "it => it.querySelectorAll('script, img, iframe, a:not([href^=\"/ui/graph?\"])').length"
                 )
                 == 0
             )

@@ -18,8 +18,8 @@ from ui_kit import SCHEMES, Stock, axe_faults, chromium, stocked, tab_on
 from memagent.client.wire import JobKind, JobState
 from memagent.core.records import Scope
 from memagent.pages.word_diff import word_diff
+from memagent.service.ui import PAGES
 from memagent.service.ui.frame import POLICY
-from memagent.service.ui.pages import PAGES
 
 pytestmark = pytest.mark.timeout(400)
 NOT_PAGES = {
@@ -124,10 +124,10 @@ def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(
     context = browser.new_context(java_script_enabled=False, base_url=stock.url)
     page = context.new_page()
     try:
-        page.goto(stock.of("/ui", "ben"))
+        page.goto(stock.of("/ui/memories", "ben"))
         page.get_by_role("searchbox").fill("Where does Ana live?")
         page.keyboard.press("Enter")
-        page.wait_for_url("**/ui/memories?**")
+        page.wait_for_url("**q=Where**")
         assert "user_id=ben" in page.url
         page.get_by_text("Why").first.click()
         assert page.get_by_text("Found by").first.is_visible()
@@ -168,7 +168,7 @@ def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(
 def test_keys_alone_lead_from_search_to_a_saved_edit(browser: Any, stock: Stock) -> None:
     with tab_on(browser, stock.url) as tab:
         page, keys = tab.page, tab.page.keyboard
-        page.goto(stock.of("/ui"))
+        page.goto(stock.of("/ui/memories"))
         keys.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to content"
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
@@ -177,7 +177,7 @@ def test_keys_alone_lead_from_search_to_a_saved_edit(browser: Any, stock: Stock)
         keys.press("/")
         keys.type("sourdough bread")
         keys.press("Enter")
-        page.wait_for_url("**/ui/memories?**")
+        page.wait_for_url("**q=sourdough**")
         _tab_to(page, "Ben bakes sourdough bread on Sundays")
         keys.press("Enter")
         page.wait_for_url("**/ui/memories/bread?**")

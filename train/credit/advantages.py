@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, Literal
 
-from train.credit.groups import Branch, CreditGroup, check_group
+from train.credit.groups import Branch, CreditGroup, check_group, is_flat
 from train.errors import TrainFault
 
 Balance = Literal["rows", "branches"]
@@ -46,7 +46,7 @@ class Credit:
     advantages: Mapping[str, float]
     groups: Mapping[Branch, int] = field(default_factory=dict[Branch, int])
     flat: Mapping[Branch, int] = field(default_factory=dict[Branch, int])
-    """Groups without variance in their rewards: their advantages are zero."""
+    """Groups whose rewards are alike, within the tolerance: their advantages are zero."""
     unscored: int = 0
     """Members that had no reward."""
     spread: Mapping[Branch, float] = field(default_factory=dict[Branch, float])
@@ -58,9 +58,21 @@ class Credit:
 
 
 def group_zscore(rewards_G: Sequence[float]) -> list[float]:
-    """Return (r - mean) / (std + 1e-6) with the population's standard deviation (GRPO)."""
-    mean, spread = fmean(rewards_G), _std(rewards_G)
-    return [(reward - mean) / (spread + EPS) for reward in rewards_G]
+    """Return (r - mean) / (std + 1e-6) with the unbiased standard deviation.
+
+    It divides by G - 1, as Memory-R2 and TRL do. Zeros for fewer than two rewards.
+    """
+    return _zscore(rewards_G, _std(rewards_G))
+
+
+def population_zscore(rewards_G: Sequence[float]) -> list[float]:
+    """Return (r - mean) / (std + 1e-6) with the standard deviation that divides by G.
+
+    Its advantages are larger by sqrt(G / (G - 1)): 1.22 in groups of 3, 1.03 in groups of
+    16, so that small local groups weigh more.
+    """
+    count = len(rewards_G)
+    return _zscore(rewards_G, _std(rewards_G) * ((count - 1) / max(1, count)) ** 0.5)
 
 
 def group_mean(rewards_G: Sequence[float]) -> list[float]:
@@ -90,17 +102,23 @@ class _BranchCredit:
     shares: dict[str, float] = field(default_factory=dict[str, float])
     """Advantages by response id."""
 
-    def add(self, group: CreditGroup, estimator: Estimator, select: MemberFilter | None) -> None:
+    def add(
+        self,
+        group: CreditGroup,
+        estimator: Estimator,
+        select: MemberFilter | None,
+        tolerance: float,
+    ) -> None:
         """Credit the members of one group.
 
         Raises `TrainFault` when a response stands in two groups of the branch.
         """
         rewards_G = group.rewards_G
-        spread = _std(rewards_G)
+        flat = is_flat(group, tolerance=tolerance)
         self.groups += 1
-        self.flat += spread == 0.0
-        self.spreads.append(spread)
-        advantages_G = list(estimator(rewards_G)) if spread else [0.0] * len(rewards_G)
+        self.flat += flat
+        self.spreads.append(_std(rewards_G))
+        advantages_G = [0.0] * len(rewards_G) if flat else list(estimator(rewards_G))
         scored = [member for member in group.members if member.reward is not None]
         for place in select(advantages_G) if select else range(len(scored)):
             for response_id in scored[place].response_ids:
@@ -119,6 +137,7 @@ def logo_advantages(
     estimator: Estimator = group_zscore,
     balance: Balance = "rows",
     select: MemberFilter | None = None,
+    tolerance: float = 0.0,
 ) -> Credit:
     """Compute one advantage for each response.
 
@@ -126,15 +145,19 @@ def logo_advantages(
     With `balance="rows"` an update over all rows averages over rows. With "branches"
     each branch's rows are scaled so that this average equals mean(global) +
     local_weight * mean(local) + mean(answer). `select` names the members of a group
-    whose responses are credited; None credits all. Raises `TrainFault` for a group that
-    must not be compared.
+    whose responses are credited; None credits all. A group whose rewards lie within
+    `tolerance` of each other is flat: standardising would make a full advantage of a
+    difference that means nothing. Raises `TrainFault` for a group that must not be
+    compared.
     """
     if local_weight < 0:
         raise TrainFault(f"local_weight must not be negative; it is {local_weight}")
     branches: dict[Branch, _BranchCredit] = {}
     for group in groups:
         check_group(group)
-        branches.setdefault(group.key.branch, _BranchCredit()).add(group, estimator, select)
+        branches.setdefault(group.key.branch, _BranchCredit()).add(
+            group, estimator, select, tolerance
+        )
     rows = len({response_id for credit in branches.values() for response_id in credit.shares})
     total: dict[str, float] = {}
     for branch, credit in branches.items():
@@ -153,12 +176,17 @@ def logo_advantages(
     )
 
 
-def _std(rewards_G: Sequence[float]) -> float:
-    """Return the population's standard deviation.
+def _zscore(rewards_G: Sequence[float], spread: float) -> list[float]:
+    mean = fmean(rewards_G) if rewards_G else 0.0
+    return [(reward - mean) / (spread + EPS) for reward in rewards_G]
 
-    It is exactly 0 for equal rewards, which rounding would miss.
+
+def _std(rewards_G: Sequence[float]) -> float:
+    """Return the unbiased standard deviation.
+
+    It is exactly 0 for equal rewards, which rounding would miss, and for fewer than two.
     """
     if len(rewards_G) < 2 or all(reward == rewards_G[0] for reward in rewards_G):
         return 0.0
     mean = fmean(rewards_G)
-    return (sum((reward - mean) ** 2 for reward in rewards_G) / len(rewards_G)) ** 0.5
+    return (sum((reward - mean) ** 2 for reward in rewards_G) / (len(rewards_G) - 1)) ** 0.5

@@ -82,9 +82,13 @@ def check_group(group: CreditGroup) -> None:
         )
 
 
-def is_flat(group: CreditGroup) -> bool:
-    """Tell whether the rewards of a group are all alike, or fewer than two."""
-    return len(set(group.rewards_G)) < 2
+def is_flat(group: CreditGroup, *, tolerance: float = 0.0) -> bool:
+    """Tell whether the rewards of a group are all alike, or fewer than two.
+
+    Rewards are alike when the largest and the least differ by `tolerance` at most.
+    """
+    rewards_G = group.rewards_G
+    return len(rewards_G) < 2 or max(rewards_G) - min(rewards_G) <= tolerance
 
 
 def planned_rows(groups: Sequence[CreditGroup]) -> int:

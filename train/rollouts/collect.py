@@ -3,7 +3,8 @@
 Every rollout and every rerun is a coroutine of the real agent (`play`,
 `replay_session`) with its own view of the policy. Anchors are drawn first; when the
 anchor's rollout comes to its session, the reruns start from the memory it has at that
-moment and run beside it, so they widen batches instead of adding rounds. Nothing here
+moment and run beside it, so they widen batches instead of adding rounds. A session that
+nothing can be asked about is never rerun: its reruns would earn nothing. Nothing here
 scores: a collected group holds trajectories, traces and token traces.
 """
 
@@ -26,6 +27,7 @@ from memagent.protocols import ChatModel
 from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
 from train.rollouts.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
+from train.rollouts.questions import AskedAfter, as_played, is_due
 from train.sampling.policy import Call, PolicyModel
 
 T = TypeVar("T")
@@ -122,6 +124,8 @@ class Collector:
     """Reward variance of sessions in earlier steps, for anchor selectors."""
     history: SuccessHistory = field(default_factory=SuccessHistory)
     """Success of sessions and questions in earlier steps, for allocators."""
+    asked_after: AskedAfter = as_played
+    """Gives the questions by which reruns of a session are compared."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
         """Play all episodes at once and return one group for each.
@@ -167,6 +171,11 @@ class Collector:
             selector=plan.selector,
             spread=self.spread,
         )
+        anchors = {
+            place: member
+            for place, member in anchors.items()
+            if is_due(self.asked_after(episode, place), place)
+        }
         counts = self._rerun_counts(episode, step, sorted(anchors))
         begun: dict[int, tuple[MemorySnapshot, list[asyncio.Task[Rerun]]]] = {}
 

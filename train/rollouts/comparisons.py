@@ -72,9 +72,9 @@ class Comparison:
             if not manager or any(member.response_ids for member in group.members)
         ]
 
-    def teaches(self, roles: Collection[Role]) -> bool:
+    def teaches(self, roles: Collection[Role], *, tolerance: float = 0.0) -> bool:
         """Tell whether any trained role has a group with different rewards."""
-        return not all(is_flat(group) for group in self.groups(roles))
+        return not all(is_flat(group, tolerance=tolerance) for group in self.groups(roles))
 
     def _group(self, role: Role) -> CreditGroup:
         members = tuple(

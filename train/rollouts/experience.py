@@ -161,6 +161,7 @@ def credit_groups(
         estimator=plan.estimator,
         balance=plan.balance,
         select=plan.select,
+        tolerance=plan.flat_tolerance,
     )
     echo = plan.echo(groups, f"{seed}/echo") if plan.echo else frozenset[str]()
     advantages = dict(credit.advantages)
@@ -172,7 +173,7 @@ def credit_groups(
         kept = echo | {
             response_id
             for group in groups
-            if not is_flat(group)
+            if not is_flat(group, tolerance=plan.flat_tolerance)
             for member in group.members
             for response_id in member.response_ids
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from train.credit.advantages import Credit
@@ -12,6 +12,19 @@ from train.rollouts.collect import RolloutGroup
 from train.rollouts.comparisons import Comparison
 from train.sampling.batcher import BatchStats
 from train.sampling.policy import Call
+
+_COUNTS = frozenset(
+    {
+        "rollouts/failed",
+        "rollouts/reruns",
+        "tokens/completion",
+        "tokens/reruns_unscored",
+        "rows/real",
+        "rows/counted",
+        "rows/padded",
+    }
+)
+"""Figures that processes add up; those of groups are told by their names."""
 
 
 def step_figures(
@@ -24,6 +37,7 @@ def step_figures(
     """Return the figures of a step by name."""
     return (
         _rewards(comparisons, groups)
+        | _reruns(comparisons)
         | _groups(credit)
         | _ops(rollouts)
         | {
@@ -43,6 +57,23 @@ def step_figures(
             "tokens/cut": fmean([call.response.finish == "length" for call in calls] or [0.0]),
         }
     )
+
+
+def joined_figures(processes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the figures of a step on all processes from those of each.
+
+    Counts are added up; shares, means and seconds are averaged over the processes that
+    have them.
+    """
+    names = dict.fromkeys(name for figures in processes for name in figures)
+    joined: dict[str, float] = {}
+    for name in names:
+        values = [figures[name] for figures in processes if name in figures]
+        counted = name in _COUNTS or (
+            name.startswith("groups/") and not name.endswith(("_flat", "_spread"))
+        )
+        joined[name] = sum(values) if counted else fmean(values)
+    return joined
 
 
 def batch_figures(before: BatchStats, after: BatchStats) -> dict[str, float]:
@@ -70,6 +101,21 @@ def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -
     for group in groups:
         values.setdefault(f"reward/{group.key.branch}", []).extend(group.rewards_G)
     return {name: fmean(amounts) for name, amounts in values.items() if amounts}
+
+
+def _reruns(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Return the tokens of local groups none of whose runs earned a reward."""
+    unscored = [
+        run
+        for comparison in comparisons
+        if comparison.branch == "local" and not comparison.rewards_G
+        for run in comparison.runs
+    ]
+    return {
+        "tokens/reruns_unscored": float(
+            sum(call.response.usage.completion_tokens for run in unscored for call in run.calls)
+        )
+    }
 
 
 def _groups(credit: Credit) -> dict[str, float]:

@@ -40,15 +40,19 @@ class CreditPlan:
     reward: Weighted = field(default_factory=memory_r2_reward)
     questions: int | None = None
     """Questions a session, drawn alike for the whole group; None for all."""
-    rehearsal: int = 4
+    rehearsal: int = 8
     """Earlier questions asked after a local rerun."""
     local_weight: float = 1.0
     estimator: Estimator = group_zscore
     balance: Balance = "rows"
+    flat_tolerance: float = 0.0
+    """Largest difference of the rewards of a group that counts as none."""
     anchor_in_group: bool = True
     """Whether the anchor's own run is a member of its local group."""
     roles: frozenset[Role] = MANAGER_ROLES
     """Roles that are trained."""
+    answer_terms: Sequence[tuple[Term, float]] = ()
+    """Terms of the reward of an answer with their weights, besides its worth."""
     answer_members: int = 8
     """Answers a question when the answerer is trained."""
     answer_questions: int = 4
@@ -98,6 +102,27 @@ class Grading:
         reward = weighted(outcome_of(episode, memory, scores=scores, reports=reports))
         parts = {name: amount for name, amount in reward.parts.items() if amount is not None}
         return replace(run, reward=reward.total, parts=parts)
+
+    def grade_answer(
+        self, run: GradedRun, episode: Episode, memory: MemorySnapshot, score: ProbeScore
+    ) -> GradedRun:
+        """Return the run of one answer with its reward and the parts of that reward.
+
+        It is the answer's worth plus the weighted terms. A term that does not apply to
+        the question counts as 0. An answer without a worth has no reward.
+        """
+        worth = score.reward
+        if worth is None:
+            return run
+        more = self.plan.episode_terms
+        terms = [*self.plan.answer_terms, *(more(episode) if more is not None else ())]
+        outcome = outcome_of(episode, memory, scores=(score,))
+        amounts = [(term.name, term(outcome), weight) for term, weight in terms]
+        parts = {"worth": worth} | {
+            name: amount for name, amount, _ in amounts if amount is not None
+        }
+        reward = worth + sum(weight * (amount or 0.0) for _, amount, weight in amounts)
+        return replace(run, reward=reward, parts=parts)
 
     def controlled(self, runs: Sequence[GradedRun], key: str) -> list[GradedRun]:
         """Return the runs, in the control with draws in [0, 1] for their rewards."""

@@ -23,7 +23,6 @@ from environments.rewards.questions import (
     SessionQuestions,
     drawn,
     episode_questions,
-    questions_for,
     terminal_probes,
 )
 from memagent.core.exchange import Role
@@ -31,6 +30,7 @@ from memagent.core.snapshot import MemorySnapshot
 from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
 from train.rollouts.comparisons import MANAGER_ROLES, Comparison, GradedRun
 from train.rollouts.grading import Grading
+from train.rollouts.questions import Asked, local_questions
 from train.sampling.policy import Call
 
 T = TypeVar("T")
@@ -59,14 +59,18 @@ async def refilled(
 
     `run` runs some of the spare ones; as many are run at a time as are missing.
     """
-    roles = grading.plan.roles
+    plan = grading.plan
     comparisons = list(planned)
-    missing = sum(not comparison.teaches(roles) for comparison in planned)
+
+    def teaching(some: Sequence[Comparison]) -> int:
+        return sum(each.teaches(plan.roles, tolerance=plan.flat_tolerance) for each in some)
+
+    missing = len(planned) - teaching(planned)
     while missing and spare:
         chosen, spare = spare[:missing], spare[missing:]
         fresh = [replace(comparison, refill=True) for comparison in await run(chosen)]
         comparisons += fresh
-        missing -= sum(comparison.teaches(roles) for comparison in fresh)
+        missing -= teaching(fresh)
     return comparisons
 
 
@@ -159,7 +163,7 @@ def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
             for member, rollout in enumerate(group.rollouts)
             if len(rollout.trajectory.traces) > place
         ]
-        if place not in rerun and members and _questions(grading, group, place).due:
+        if place not in rerun and members and _questions(grading, group, place)[1].due:
             spare.append((place, draws.choice(members)))
     draws.shuffle(spare)
     return spare
@@ -176,11 +180,13 @@ async def _fresh_comparison(
     return await _local_comparison(grading, group, local)
 
 
-def _questions(grading: Grading, group: RolloutGroup, place: int) -> SessionQuestions:
-    plan = grading.plan
-    return questions_for(
-        (group.key, place), group.episode, place, own=plan.questions, rehearsal=plan.rehearsal
+def _questions(grading: Grading, group: RolloutGroup, place: int) -> tuple[Asked, SessionQuestions]:
+    """Return the episode as it is asked after a session, and the questions drawn."""
+    plan, asked = grading.plan, grading.collector.asked_after(group.episode, place)
+    questions = local_questions(
+        group.key, asked, place, own=plan.questions, rehearsal=plan.rehearsal
     )
+    return asked, questions
 
 
 async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalRuns) -> Comparison:
@@ -223,10 +229,10 @@ async def _graded_after(
 
     A run that failed, or of which nothing was asked, has no reward.
     """
-    questions = _questions(grading, group, local.session)
+    asked, questions = _questions(grading, group, local.session)
     answered = await score_group(
-        grading.answerer(f"score/{group.key}/s{local.session}"),
-        group.episode,
+        asked.answering or grading.answerer(f"score/{group.key}/s{local.session}"),
+        asked.episode,
         [trace.after for trace, _ in runs if trace is not None],
         questions.after,
         scoring=grading.scoring,
@@ -240,7 +246,7 @@ async def _graded_after(
         earned = next(scores)
         if after_credit(questions, earned) is None:
             return run
-        return grading.grade(run, group.episode, trace.after, earned, (trace.report,))
+        return grading.grade(run, asked.episode, trace.after, earned, (trace.report,))
 
     return [graded(trace, calls) for trace, calls in runs]
 
@@ -333,6 +339,8 @@ async def _graded_answers(
     )
     scores = grading.scoring.score_answers(group.episode, answers)
     return [
-        GradedRun(calls=tuple(view.calls), start=memory.digest, reward=score.reward)
+        grading.grade_answer(
+            GradedRun(calls=tuple(view.calls), start=memory.digest), group.episode, memory, score
+        )
         for view, score in zip(views, scores, strict=True)
     ]

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -38,6 +39,20 @@ def episodes_of_batch(batch: int, *, seed: int, episodes: int, size: int) -> lis
     return order[within * size : (within + 1) * size]
 
 
+def episodes_of_step(
+    number: int, *, args: LoGoGRPOConfig, accelerator: Accelerator, episodes: int, share: int
+) -> list[int]:
+    """Return the places of the `share` episodes that this process plays in a step."""
+    micro = (args.steps_per_generation or 1) * args.num_iterations
+    places = episodes_of_batch(
+        number // max(1, micro // args.gradient_accumulation_steps),
+        seed=args.seed,
+        episodes=episodes,
+        size=share * accelerator.num_processes,
+    )
+    return places[share * accelerator.process_index :][:share]
+
+
 def batch_of_step(
     step: Step,
     *,
@@ -66,6 +81,26 @@ def batch_of_step(
     total = sum(counted for _, counted in everyone)
     share = size * len(everyone) / max(1, total)
     return build_rows(rows, size=size, pad_id=pad_id, counted=step.rows, share=share)
+
+
+def update_figures(
+    step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float
+) -> dict[str, float]:
+    """Return the figures of a step with those of its rows and its seconds.
+
+    `began` and `packed` are readings of `perf_counter` before the step was gathered and
+    when its rows had been built.
+    """
+    return dict(step.metrics) | {
+        "rows/real": float(batch.rows),
+        "rows/counted": float(batch.counted),
+        "rows/padded": float(batch.prompt_ids.size(0)),
+        "time/generation": generation_s,
+        "time/agent": step.seconds["rollout"] + step.seconds["score"] - generation_s,
+        "time/credit": step.seconds["credit"],
+        "time/logps": perf_counter() - packed,
+        "time/experience": packed - began,
+    }
 
 
 def trace_step(folder: Path, step: Step, *, number: int, figures: Mapping[str, float]) -> None:

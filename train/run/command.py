@@ -62,7 +62,8 @@ def run(
     Prints the stages and the test as JSON.
     """
     settings = load_run(config)
-    check_folder(settings, resume=resume)
+    if os.environ.get("RANK", "0") == "0":  # the others would see the folder that the first took
+        check_folder(settings, resume=resume)
     _need_libraries()
     if dry_run:
         from train.run.preview import lines_of, preview

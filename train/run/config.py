@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from accelerate import PartialState
+from accelerate.utils.environment import parse_flag_from_env
 from trl.trainer.grpo_config import GRPOConfig
 
 from memagent.core.errors import ConfigError
@@ -19,6 +21,10 @@ ROLE_SETS = {
     "both": MANAGER_ROLES | {Role.ANSWERER},
 }
 """Roles by the name under which they are trained."""
+_WHOLE_DISTRIBUTION = (
+    "1: tokens that sampling cuts off would be trained on from another distribution than they "
+    "were drawn from"
+)
 CONTROLS = ("", "random_reward", "shuffled_advantage")
 """Replacements of the credit, to see what a run does without it."""
 
@@ -70,6 +76,13 @@ class LoGoGRPOConfig(GRPOConfig):
     max_completion_length: int | None = field(
         default=512, metadata={"help": "Most tokens of one reply."}
     )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "Bound of the ratio of trainer and sampler, with vLLM or `constrained`: by "
+            "token or sequence, cut or dropped."
+        },
+    )
     remove_unused_columns: bool | None = field(
         default=False, metadata={"help": "Rows name their episode."}
     )
@@ -83,7 +96,10 @@ class LoGoGRPOConfig(GRPOConfig):
         metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."},
     )
     local_probability: float = field(
-        default=0.5, metadata={"help": "Chance that a session is rerun; 0 for plain GRPO."}
+        default=0.5,
+        metadata={
+            "help": "Chance that a session is rerun, if it can be asked about; 0 for plain GRPO."
+        },
     )
     reruns: int = field(default=4, metadata={"help": "Local reruns a chosen session (m)."})
     local_weight: float = field(default=1.0, metadata={"help": "Weight of local advantages."})
@@ -94,7 +110,19 @@ class LoGoGRPOConfig(GRPOConfig):
         default="rows", metadata={"help": "'rows', or 'branches': each branch's mean weighs alike."}
     )
     estimator: str = field(
-        default="zscore", metadata={"help": "Advantage estimator: a name of memagent.techniques."}
+        default="zscore",
+        metadata={
+            "help": "Advantage estimator: a name of memagent.techniques, or a path "
+            "`package.module:attribute`; zscore divides by the unbiased standard deviation, "
+            "`train.credit.advantages:population_zscore` by the population's."
+        },
+    )
+    flat_tolerance: float = field(
+        default=0.01,
+        metadata={
+            "help": "Rewards of a group that differ by this at most count as alike; a token more "
+            "or less of memory is such a difference."
+        },
     )
     anchor_selector: str = field(
         default="uniform",
@@ -105,7 +133,7 @@ class LoGoGRPOConfig(GRPOConfig):
         default=None, metadata={"help": "Questions a session; all by default."}
     )
     rehearsal: int = field(
-        default=4, metadata={"help": "Earlier questions asked after a local rerun."}
+        default=8, metadata={"help": "Earlier questions asked after a local rerun."}
     )
     compression: float = field(
         default=0.3, metadata={"help": "Weight of the memory's excess length."}
@@ -171,6 +199,13 @@ class LoGoGRPOConfig(GRPOConfig):
     batch_width: int = field(
         default=64, metadata={"help": "Most rows of one generation batch of the sampler."}
     )
+    micro_batch_tokens: int = field(
+        default=8_192,
+        metadata={
+            "help": "Most tokens of one forward and backward pass, padding counted; longer "
+            "conversations make more passes, not larger ones."
+        },
+    )
     constrained: bool = field(
         default=False, metadata={"help": "Hold replies to their JSON Schema."}
     )
@@ -180,6 +215,7 @@ class LoGoGRPOConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        _check_sharding(self)
         super().__post_init__()
         n = self.num_generations or 1
         rows = self.per_device_train_batch_size * (self.steps_per_generation or 1)
@@ -198,6 +234,20 @@ class LoGoGRPOConfig(GRPOConfig):
                 "0 for all, or at least 2",
             ),
             "echo_weight": (self.echo_weight >= 0, "at least 0"),
+            "top_p": (self.top_p == 1.0, _WHOLE_DISTRIBUTION),
+            "top_k": (not self.top_k, _WHOLE_DISTRIBUTION.replace("1:", "0:")),
+            "min_p": (not self.min_p, _WHOLE_DISTRIBUTION.replace("1:", "left out:")),
+            "repetition_penalty": (self.repetition_penalty == 1.0, _WHOLE_DISTRIBUTION),
+            "flat_tolerance": (self.flat_tolerance >= 0, "at least 0"),
+            "micro_batch_tokens": (self.micro_batch_tokens >= 1, "at least 1"),
+            "top_entropy_quantile": (
+                self.top_entropy_quantile == 1.0,
+                "1: a quantile over a whole batch does not go with micro-batches by tokens",
+            ),
+            "use_adaptive_entropy": (
+                not self.use_adaptive_entropy,
+                "false: its controller looks at a whole batch, not at micro-batches by tokens",
+            ),
             "gradient_gate": (
                 self.gradient_gate == 0
                 or (self.gradient_gate > 0 and self.num_iterations > 1 and not every_pass),
@@ -241,6 +291,46 @@ class LoGoGRPOConfig(GRPOConfig):
             )
 
     @property
+    def corrects_sampler(self) -> bool:
+        """Whether rows weigh by the ratio of the trainer's probability and the sampler's."""
+        differs = self.use_vllm or self.constrained
+        return differs and self.vllm_importance_sampling_correction
+
+    @property
     def trained_roles(self) -> frozenset[Role]:
         """The roles behind `roles`."""
         return ROLE_SETS[self.roles]
+
+
+def check_share(args: LoGoGRPOConfig, episodes: int, *, processes: int | None = None) -> None:
+    """Check that there are as many episodes as a step plays on all processes.
+
+    `processes` is the number of those running unless it is given. Raises `ConfigError`
+    naming the numbers.
+    """
+    share = (args.per_device_train_batch_size * (args.steps_per_generation or 1)) // (
+        args.num_generations or 1
+    )
+    processes = processes or PartialState().num_processes
+    if share * processes > episodes:
+        raise ConfigError(
+            f"environment.episodes: a step plays {share * processes} episodes "
+            f"({share} on each of {processes} processes), and there are {episodes}; start fewer "
+            "processes, give more episodes, or lower per_device_train_batch_size * "
+            "steps_per_generation"
+        )
+
+
+def _check_sharding(args: LoGoGRPOConfig) -> None:
+    """Refuse DeepSpeed and FSDP, which need the same passes on every process."""
+    sharding = {
+        "DeepSpeed": args.deepspeed or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"),
+        "FSDP": args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"),
+    }
+    for name, used in sharding.items():
+        if used:
+            raise ConfigError(
+                f"{name} is not supported: processes play different conversations, so they make "
+                "different numbers of forward passes, and split weights or gradients would "
+                "wait for ever. Use one process or DDP, with [model.lora] for large models"
+            )

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from environments.demonstrations.ideal import Demonstration, lines_of
 from environments.worlds.language.vocabulary import tiny_vocabulary
+from train.ranks import on_main
 from train.run.settings import RunSettings
 from train.run.task import demonstrate
 from train.run.warmup import WarmUpPlan, warm_up
@@ -26,31 +28,29 @@ Say = Callable[[str], None]
 """Takes a line of progress."""
 
 
-def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> tuple[Any, Any]:
-    """Return the (model, tokenizer) that training begins with.
+def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> None:
+    """Make the model and tokenizer that training begins with in `folder/init`.
 
-    They are kept in `folder/init` for next time.
+    Nothing is done when they are there. Processes that train together warm up together.
     """
     init = folder / "init"
-    if (init / "config.json").is_file():
-        return _load(init)
+    if on_main((init / "config.json").is_file):
+        return
     shown = (
         asyncio.run(demonstrate(settings)) if settings.warmup or settings.model.path is None else []
     )
     if settings.model.path is not None:
-        model, tokenizer = _load(settings.model.path)
+        model, tokenizer = _load(settings.model.path, warmed_up=settings.warmup is not None)
     else:
         model, tokenizer = new_model(settings, shown)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     say(f"model with {parameters:,} parameters and {len(tokenizer):,} tokens")
     if settings.warmup is None:
-        save_model(model, tokenizer, init)
+        on_main(lambda: save_model(model, tokenizer, init))
     else:
         say(f"warm start on {len(shown):,} demonstrations")
         figures = warm_up(model, tokenizer, shown, folder=init, plan=_warmup_plan(settings))
         say(f"warm start: loss {figures['loss']:.3f}, token accuracy {figures['accuracy']:.3f}")
-    model.config.name_or_path = str(init)  # where TRL finds the reference
-    return model, tokenizer
 
 
 def new_model(
@@ -70,8 +70,10 @@ def new_model(
     return model, tokenizer
 
 
-def _load(source: Path | str) -> tuple[Any, Any]:
-    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
+def _load(source: str, *, warmed_up: bool) -> tuple[Any, Any]:
+    """Return the model in its own precision, or in fp32 when all its weights learn."""
+    dtype = torch.float32 if warmed_up else "auto"
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
     return model, AutoTokenizer.from_pretrained(source)
 
 

@@ -8,15 +8,23 @@ Everything a run leaves lies in its folder:
 A run that was stopped goes on with `resume=True`: finished stages are skipped, an
 unfinished one continues from its last checkpoint, and lines written after that
 checkpoint are removed, since its steps will happen again.
+
+Several processes run this together: the main one writes, decides what lies in the
+folder and tells the others; all of them play, train and validate.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+
+from train.ranks import on_main
+from train.run.config import check_share
 from train.run.evaluation import Evaluation
 from train.run.logs import versions
 from train.run.models import Say, first_model
@@ -34,9 +42,12 @@ def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) 
     folder = Path(settings.folder)
     numbers = range(len(settings.stage))
     for number in numbers:  # errors now, not after the warm start
-        stage_config(settings, settings.stage[number], stage_folder(settings, number))
-    claim(settings, resume=resume)
-    _write(folder / "versions.json", versions())
+        args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
+        check_share(args, settings.environment.episodes)
+    if not PartialState().is_main_process:
+        say = _silent
+    on_main(partial(claim, settings, resume=resume))
+    on_main(lambda: _write(folder / "versions.json", versions()))
     first_model(settings, folder, say=say)
     stages = [_stage_record(settings, number, resume=resume, say=say) for number in numbers]
     summary = {
@@ -45,19 +56,28 @@ def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) 
         "test": _test(settings, say=say),
     }
     chosen = max(numbers, key=lambda number: stages[number]["best"])
-    if (folder / "best").is_dir():
-        shutil.rmtree(folder / "best")
-    shutil.copytree(stage_folder(settings, chosen) / "best", folder / "best")
-    _write(folder / "summary.json", summary)
+
+    def conclude() -> None:
+        if (folder / "best").is_dir():
+            shutil.rmtree(folder / "best")
+        shutil.copytree(stage_folder(settings, chosen) / "best", folder / "best")
+        _write(folder / "summary.json", summary)
+
+    on_main(conclude)
     return summary
 
 
 def _stage_record(settings: RunSettings, number: int, *, resume: bool, say: Say) -> dict[str, Any]:
     """Return the record of a stage, which is trained unless it has ended already."""
     ended = stage_folder(settings, number) / "ended.json"
-    if not ended.is_file():
-        _write(ended, train_stage(settings, number, resume=resume, say=say))
-    return json.loads(ended.read_text(encoding="utf-8"))
+    if not on_main(ended.is_file):
+        record = train_stage(settings, number, resume=resume, say=say)
+        on_main(lambda: _write(ended, record))
+    return on_main(lambda: json.loads(ended.read_text(encoding="utf-8")))
+
+
+def _silent(_: str) -> None:
+    """Say nothing: the main process says it."""
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

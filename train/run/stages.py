@@ -13,6 +13,7 @@ import torch
 
 from environments.play.rollout import MemoryAgent
 from memagent.core.errors import ConfigError
+from train.ranks import on_main
 from train.rollouts.collect import Collector
 from train.rollouts.experience import Experience
 from train.run.config import LoGoGRPOConfig
@@ -27,6 +28,7 @@ from train.run.warmup import bf16_works
 from train.sampling.checkpoints import last_checkpoint, load_for_training
 from train.sampling.policy import PolicyModel
 
+DAY_S = 86_400
 TRACKERS = frozenset({"wandb", "trackio"})
 """Names that `report_to` may hold besides TensorBoard; each is an extra."""
 
@@ -37,18 +39,16 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     With `resume` it goes on from the stage's last checkpoint, if there is one.
     """
     stage, home = settings.stage[number], stage_folder(settings, number)
-    home.mkdir(parents=True, exist_ok=True)
+    on_main(lambda: home.mkdir(parents=True, exist_ok=True))
     task = TrainingTask.of(settings, sessions=stage.sessions)
     trainer = _trainer_of(settings, number, task)
     quiet(trainer)
-    checkpoint = last_checkpoint(home) if resume else None
+    checkpoint = on_main(lambda: last_checkpoint(home)) if resume else None
     if checkpoint:
         say(f"{home.name} goes on from {checkpoint.name}")
-    progress = Progress.restored(
-        home,
-        int(checkpoint.name.rpartition("-")[2]) if checkpoint else None,
-        measure=settings.validation.measure,
-    )
+    reached = int(checkpoint.name.rpartition("-")[2]) if checkpoint else None
+    measure = settings.validation.measure
+    progress = on_main(lambda: Progress.restored(home, reached, measure=measure))
     validation = Validation(
         task=task, stage=stage, folder=home, trainer=trainer, progress=progress, say=say
     )
@@ -56,8 +56,8 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     trainer.add_callback(LogFile(path=home / "log.jsonl"))
     trainer.add_callback(StepLines(say=say, name=home.name, steps=stage.steps))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if settings.validation.test_last and trainer.accelerator.is_main_process:
-        save_policy(trainer, home / "last", figures={})
+    if settings.validation.test_last:
+        on_main(lambda: save_policy(trainer, home / "last", figures={}))
     return {
         "sessions": stage.sessions,
         "steps": trainer.state.global_step,
@@ -100,6 +100,7 @@ def experience_of(
             policy=policy,
             plan=rollout_plan(args),
             episode_model=task.episode_model(split="train"),
+            asked_after=task.asked_after(split="train"),
         ),
         plan=credit_plan(args),
         answering=answering,
@@ -124,6 +125,7 @@ def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOCon
         "bf16": bf16_works(),
         "use_cpu": not torch.cuda.is_available(),
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "ddp_timeout": DAY_S,  # the others wait while the main process works
     } | settings.trainer
     if stage.roles:
         values["roles"] = stage.roles

@@ -23,13 +23,17 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.records import Scope
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
+from train.ranks import joined, shared
 from train.rollouts.collect import EpisodeModel, policy_only
+from train.rollouts.questions import Asked, AskedAfter, as_played
 from train.run.config import ROLE_SETS
 from train.run.evaluation import Evaluation, evaluate_policy
 from train.run.settings import RunSettings
 from train.sampling.policy import PolicyModel
 from train.sync import run_sync
 
+_ASKED = 512
+"""Sessions whose questions are kept, over all episodes."""
 _FIRST_DEMONSTRATION = 10_000
 """Index of the first demonstrated episode, far beyond those of training."""
 
@@ -81,7 +85,10 @@ class TrainingTask:
             )
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
-            Scope(user_id="train"), model=_SilentModel(), design=settings.agent.design
+            Scope(user_id="train"),
+            model=_SilentModel(),
+            design=settings.agent.design,
+            keep_unreadable=True,
         )
         return cls(settings=settings, env=env, agent=agent, sessions=sessions)
 
@@ -100,10 +107,36 @@ class TrainingTask:
 
     def answering(self, episodes: Sequence[Episode], *, split: str) -> MemoryAgent | None:
         """Return the agent that answers when memories are scored; None for the policy."""
-        if self.settings.agent.answering == "policy" or not isinstance(self.env, Synthetic):
+        if not isinstance(self.env, Synthetic):
             return None
-        reader = WorldReader(base=self.agent, language=NoteLanguage(self.env.lexicon(split)))  # type: ignore[arg-type]
-        return reader.knowing(*(self._truth(self.env, episode) for episode in episodes))
+        env, reader = self.env, self._reader(self.env, split)
+        if reader is None:
+            return None
+        return reader.knowing(*(self._truth(env, episode) for episode in episodes))
+
+    def asked_after(self, *, split: str) -> AskedAfter:
+        """Return the maker of questions about what held right after a session.
+
+        A synthetic world knows it; in others an episode has its own questions only.
+        """
+        if not isinstance(self.env, Synthetic):
+            return as_played
+        env, asks = self.env, self.settings.environment.asks
+        reader = self._reader(env, split)
+        known: dict[tuple[str, int], Asked] = {}
+
+        def asked_after(episode: Episode, place: int) -> Asked:
+            if (episode.id, place) not in known:
+                asked, truth = env.after(episode, place + 1)
+                if len(known) >= _ASKED:
+                    known.clear()
+                known[episode.id, place] = Asked(
+                    episode=select_asks(asked, truth, asks),
+                    answering=None if reader is None else reader.knowing(truth),
+                )
+            return known[episode.id, place]
+
+        return asked_after
 
     def episode_model(self, *, split: str) -> EpisodeModel:
         """Return the maker of an episode's model.
@@ -124,9 +157,13 @@ class TrainingTask:
         return oracle_listens
 
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
-        """Play the episodes of a split with the policy, helped and judged as the settings say."""
-        episodes = self.episodes(split, count, skip=skip)
-        return run_sync(
+        """Play the episodes of a split with the policy, helped and judged as the settings say.
+
+        Processes that train together play a share each and all get the whole.
+        """
+        every = self.episodes(split, count, skip=skip)
+        episodes = shared(every)
+        played = run_sync(
             evaluate_policy(
                 policy,
                 self.agent,
@@ -136,6 +173,13 @@ class TrainingTask:
                 episode_model=self.episode_model(split=split),
             )
         )
+        return Evaluation(episodes=tuple(joined(played.episodes, count=len(every))))
+
+    def _reader(self, env: Synthetic, split: str) -> WorldReader | None:
+        """Return a reader that knows no world yet; None where the policy answers."""
+        if self.settings.agent.answering == "policy":
+            return None
+        return WorldReader(base=self.agent, language=NoteLanguage(env.lexicon(split)))  # type: ignore[arg-type]
 
     def _truth(self, env: Synthetic, episode: Episode) -> Truth:
         if episode.id not in self.truths:

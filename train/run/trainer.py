@@ -9,8 +9,11 @@ many (prompt, completion, advantage) rows as there were model calls. Optimizer, 
 distributed training, checkpoints and logs stay TRL's. What is *not* changed: the loss
 (unless `echo_weight` adds to it), the clip, the KL.
 
-Besides, `_get_per_token_logps_and_entropies` lets every row be read by the adapter that
-spoke it, when roles have adapters of their own.
+Besides, `compute_loss` cuts a slice of rows into micro-batches of one adapter within a
+budget of tokens. The adapter stays active through the backward pass, since gradient
+checkpointing runs the forward pass again there. Processes run different numbers of
+micro-batches, so gradients are averaged once before an optimizer step and never by
+hooks.
 
 Shapes: B rows, P prompt, C completion.
 """
@@ -20,31 +23,33 @@ Shapes: B rows, P prompt, C completion.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from datasets import Dataset
-from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
+from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
-from memagent.core.exchange import Role, Sampling
+from memagent.core.exchange import Role
+from train.credit.micro_batches import MicroBatch, loss_of_slice, merged, micro_batches
 from train.credit.rows import RowBatch
 from train.errors import TrainFault
+from train.ranks import Alone, average_gradients, gathered
 from train.rollouts.experience import Experience, Step
-from train.run.batches import batch_of_step, episodes_of_batch, trace_step
-from train.run.config import LoGoGRPOConfig
-from train.sampling.adapters import reading
+from train.rollouts.figures import joined_figures
+from train.run.batches import batch_of_step, episodes_of_step, trace_step, update_figures
+from train.run.config import LoGoGRPOConfig, check_share
 from train.sampling.checkpoints import load_state, save_state
-from train.sampling.constrained import schema_masks
-from train.sampling.generation import Engine, TransformersEngine
+from train.sampling.mismatch import correct_sampler
 from train.sampling.policy import PolicyModel
-from train.sampling.vllm_engine import open_vllm
+from train.sampling.row_reader import RowReader
+from train.sampling.trained_policy import policy_of
 from train.sync import run_sync
 from train.techniques.echo import echo_loss
 from train.techniques.gradient_gate import GateCallback, GradientGate
@@ -59,8 +64,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
     """
 
     _tag_names = ["memagent", "logo-grpo"]
-    _row_adapters: torch.Tensor | None = None
-    """Adapters (B,) that read the rows of the present forward pass."""
 
     def __init__(
         self,
@@ -75,15 +78,10 @@ class LoGoGRPOTrainer(GRPOTrainer):
     ) -> None:
         """Set TRL's trainer up; `options` go to it (callbacks, optimizers, peft_config).
 
-        Raises `TrainFault` without episodes.
+        Raises `ConfigError` with fewer episodes than a step plays.
         """
-        if not episodes:
-            raise TrainFault("there is no episode to train on")
+        check_share(args, len(episodes))
         self._episodes = list(episodes)
-        rows = [
-            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
-            for place, episode in enumerate(self._episodes)
-        ]
         # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
         # the reference; ours is the model without adapters.
         hidden: dict[str, Any] = {"use_vllm": False}
@@ -94,19 +92,30 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 model=model,
                 reward_funcs=_no_reward,
                 args=args,
-                train_dataset=Dataset.from_list(rows),
+                train_dataset=_rows_of(self._episodes),
                 processing_class=processing_class,
                 **options,
             )
         self.args: LoGoGRPOConfig
+        # TRL's loss multiplies by the ratio of trainer and sampler where it thinks of vLLM.
+        self.use_vllm = args.corrects_sampler
         self.beta = args.beta
         self.adapters = dict(adapters or {})
         """The adapter of each role; empty when all share the parameters."""
         self._adapter_names = sorted(set(self.adapters.values()))
-        self.policy = _policy_of(self)
+        self._reader = RowReader(
+            read=self._get_per_token_logps_and_entropies,
+            model=self.accelerator.unwrap_model(self.model),
+            start=self.ref_model,
+            adapters=self._adapter_names,
+            tokens=args.micro_batch_tokens,
+        )
+        self.policy = policy_of(self)
         self.experience = experience(self.policy)
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""
+        self.last_tokens = 0
+        """Tokens that all processes generated in that step."""
         self._gate: GateCallback | None = None
         if args.gradient_gate:
             self._gate = GateCallback(GradientGate(k=args.gradient_gate))
@@ -120,8 +129,16 @@ class LoGoGRPOTrainer(GRPOTrainer):
         began = perf_counter()
         number = self.state.global_step
         self.policy.version = number
+        self.policy.sync()
         generated_s = self.policy.generation_s
-        episodes = self._episodes_of_step(len(inputs) // (self.num_generations or 1))
+        places = episodes_of_step(
+            number,
+            args=self.args,
+            accelerator=self.accelerator,
+            episodes=len(self._episodes),
+            share=len(inputs) // (self.num_generations or 1),
+        )
+        episodes = [self._episodes[place] for place in places]
         step = run_sync(self.experience.gather(episodes, step=number))
         self.last_step = step
         batch = batch_of_step(
@@ -137,18 +154,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self._report(step, batch, generation_s=generation_s, began=began, packed=packed)
         return output
 
-    def _episodes_of_step(self, share: int) -> list[Episode]:
-        """Return the episodes that this process plays, `share` of those of all processes."""
-        micro = (self.args.steps_per_generation or 1) * self.num_iterations
-        places = episodes_of_batch(
-            self.state.global_step // max(1, micro // self.args.gradient_accumulation_steps),
-            seed=self.args.seed,
-            episodes=len(self._episodes),
-            size=share * self.accelerator.num_processes,
-        )
-        mine = places[share * self.accelerator.process_index :][:share]
-        return [self._episodes[place] for place in mine]
-
     def _with_logps(self, batch: RowBatch) -> dict[str, Any]:
         """Return the input of TRL's loss.
 
@@ -163,52 +168,66 @@ class LoGoGRPOTrainer(GRPOTrainer):
             output["echo"] = batch.echo.to(device)
         if len(self._adapter_names) > 1:
             output["adapters"] = batch.adapters.to(device)
-        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
-        mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-        keep = output["completion_ids"].size(1)
         every = (self.args.steps_per_generation or 1) * self.num_iterations
-        chunk = max(1, ids.size(0) // (self.args.steps_per_generation or 1))
         with (
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-            self._reading(output.get("adapters")),
         ):
-            if self.args.gradient_accumulation_steps % every:
-                output["old_per_token_logps"] = self._get_per_token_logps_and_entropies(
-                    self.model, ids, mask, keep, batch_size=chunk
-                )[0]
+            if self.use_vllm or self.args.gradient_accumulation_steps % every:
+                output["old_per_token_logps"] = self._reader.policy(output)
+                figures = correct_sampler(output, batch.sampled_logps.to(device), self.args)
+                for name, value in joined_figures(gathered(figures)).items():
+                    self._metrics["train"][name].append(value)
             if self.beta != 0.0:
-                output["ref_per_token_logps"] = self._reference_logps(ids, mask, keep, chunk)
+                output["ref_per_token_logps"] = self._reader.reference(output)
         return output
-
-    def _reference_logps(
-        self, ids: torch.Tensor, mask: torch.Tensor, keep: int, chunk: int
-    ) -> torch.Tensor:
-        """Return (B, C) log-probabilities of the reference.
-
-        It is a copy of the model, or the model without its adapters.
-        """
-        whole = self._get_per_token_logps_and_entropies
-        if self.ref_model is not None:
-            return whole(self.ref_model, ids, mask, keep, batch_size=chunk)[0]
-        bare = self.accelerator.unwrap_model(self.model)
-        with bare.disable_adapter(), self._reading(None):
-            return whole(self.model, ids, mask, keep, batch_size=chunk)[0]
 
     # -- loss --------------------------------------------------------------------------
 
-    @contextmanager
-    def _reading(self, adapters: torch.Tensor | None) -> Generator[None]:
-        """Let rows be read by these adapters (B,) while the context is open."""
-        before, self._row_adapters = self._row_adapters, adapters
-        try:
-            yield
-        finally:
-            self._row_adapters = before
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return the loss of a slice after the backward passes of all but its last part.
+
+        The caller makes the last one.
+        """
+        if not self.model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        bare = self.accelerator.unwrap_model(model)
+
+        def loss_of(part: MicroBatch) -> tuple[torch.Tensor, dict[str, list[float]]]:
+            noted: dict[str, list[float]] = defaultdict(list)
+            alone = {"_metrics": {"train": noted}, "accelerator": Alone(self.accelerator)}
+            with _changed(self, alone):
+                return self._part_loss(bare, part), noted
+
+        loss, figures = loss_of_slice(
+            micro_batches(inputs, tokens=self.args.micro_batch_tokens),
+            loss_of,
+            backward=self.accelerator.backward,
+            device=self.accelerator.device,
+        )
+        for name, value in merged([each for rank in gathered(figures) for each in rank]).items():
+            self._metrics["train"][name].append(self.entropy_coef if "coef" in name else value)
+        return loss
+
+    def _part_loss(self, bare: Any, part: MicroBatch) -> torch.Tensor:
+        """Return a micro-batch's part of the slice's loss, read by the rows' adapter.
+
+        TRL means the loss over rows and the entropy over tokens, so each has its share.
+        """
+        if len(self._adapter_names) > 1:
+            bare.set_adapter(self._adapter_names[part.adapter])
+        coefficient = self.entropy_coef * part.token_share / part.row_share
+        with _changed(self, {"entropy_coef": coefficient}):
+            return self._compute_loss(bare, part.inputs) * part.row_share
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        with self._reading(inputs.get("adapters")):
-            loss = super()._compute_loss(model, inputs)
+        loss = super()._compute_loss(model, inputs)
         if self._seen is not None:
             (logps, entropies), self._seen = self._seen, None
             repeated = echo_loss(logps, entropies, inputs["completion_mask"], inputs["echo"])
@@ -219,36 +238,24 @@ class LoGoGRPOTrainer(GRPOTrainer):
         return loss
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Train on one micro-batch as TRL does.
+        """Train on one slice as TRL does, and average gradients before an optimizer step.
 
-        The gradient gate is shown the gradients that an optimizer step is about to
-        apply.
+        The gradient gate is shown the gradients that the step is about to apply.
         """
         per_pass = self.args.steps_per_generation or 1
         in_batch = self._step % (per_pass * self.num_iterations)
-        loss = super().training_step(model, inputs, num_items_in_batch)
+        with self._reader.adapter_kept():
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.sync_gradients:
+            average_gradients(self.accelerator.unwrap_model(model))
         if self._gate is not None and self.accelerator.sync_gradients:
             self._gate.look(self.accelerator.unwrap_model(model), first_use=in_batch < per_pass)
             self._metrics["train"]["gate/norm"].append(self._gate.norm)
             self._metrics["train"]["gate/refused"].append(float(self._gate.gate.refused))
         return loss
 
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
-    ) -> Any:
-        whole = super()._get_per_token_logps_and_entropies
-        adapters = self._row_adapters
-        if adapters is None or model is self.ref_model:
-            output = whole(model, input_ids, attention_mask, logits_to_keep, **options)
-        else:
-            output = reading(
-                self.accelerator.unwrap_model(model),
-                self._adapter_names,
-                adapters,
-                lambda rows: whole(
-                    model, input_ids[rows], attention_mask[rows], logits_to_keep, **options
-                ),
-            )
+    def _get_per_token_logps_and_entropies(self, *values: Any, **options: Any) -> Any:
+        output = super()._get_per_token_logps_and_entropies(*values, **options)
         if self.args.echo_weight and output[1] is not None and torch.is_grad_enabled():
             self._seen = output[0], output[1]
         return output
@@ -258,19 +265,12 @@ class LoGoGRPOTrainer(GRPOTrainer):
     def _report(
         self, step: Step, batch: RowBatch, *, generation_s: float, began: float, packed: float
     ) -> None:
-        figures = dict(step.metrics) | {
-            "rows/real": float(batch.rows),
-            "rows/counted": float(batch.counted),
-            "rows/padded": float(batch.prompt_ids.size(0)),
-            "time/generation": generation_s,
-            "time/agent": step.seconds["rollout"] + step.seconds["score"] - generation_s,
-            "time/credit": step.seconds["credit"],
-            "time/logps": perf_counter() - packed,
-            "time/experience": packed - began,
-        }
+        figures = update_figures(step, batch, generation_s=generation_s, began=began, packed=packed)
+        figures = joined_figures(gathered(figures))
         for name, value in figures.items():
             self._metrics["train"][name].append(value)
-        self.state.num_input_tokens_seen += int(step.metrics.get("tokens/completion", 0))
+        self.last_tokens = int(figures.get("tokens/completion", 0))
+        self.state.num_input_tokens_seen += self.last_tokens
         if self.args.trace and self.accelerator.is_main_process:
             folder = Path(self.args.output_dir or ".")
             trace_step(folder, step, number=self.state.global_step, figures=figures)
@@ -287,64 +287,33 @@ class LoGoGRPOTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        states = gathered({name: part.state() for name, part in self._stateful().items()})
         if self.accelerator.is_main_process and folder.is_dir():
-            self._save_experience(folder)
+            self._save_experience(folder, states)
 
-    def _save_experience(self, folder: Path) -> None:
+    def _save_experience(self, folder: Path, states: Sequence[Mapping[str, Any]]) -> None:
         """Write the state of the experience last: a checkpoint that has it is complete."""
-        save_state(folder, self._stateful())
+        save_state(folder, states)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        state = load_state(Path(resume_from_checkpoint))
+        state = load_state(Path(resume_from_checkpoint), process=self.accelerator.process_index)
+        loaded = self.model if model is None else model
+        trained = [each for each in loaded.parameters() if each.requires_grad]
         super()._load_from_checkpoint(resume_from_checkpoint, model)
+        for each in trained:  # PEFT freezes adapters that are not active when it loads them
+            each.requires_grad_(True)
         for name, part in self._stateful().items():
             if name in state:
                 part.load(state[name])
 
 
-def _policy_of(trainer: LoGoGRPOTrainer) -> PolicyModel:
-    """Return the policy over this process's model, or over vLLM."""
-    args = trainer.args
-    context_tokens = getattr(trainer.model.config, "max_position_embeddings", None)
-    return PolicyModel(
-        _engine_of(trainer, context_tokens),
-        trainer.processing_class,
-        sampling=Sampling(
-            temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_completion_length
-        ),
-        context_tokens=context_tokens,
-        width=args.batch_width,
-        seed=args.seed,
-        adapters=trainer.adapters,
-        constrained=args.constrained,
-    )
-
-
-def _engine_of(trainer: LoGoGRPOTrainer, context_tokens: int | None) -> Engine:
-    tokenizer: Any = trainer.processing_class
-    if trainer.args.use_vllm:
-        return open_vllm(trainer, eos_ids=[tokenizer.eos_token_id], context_tokens=context_tokens)
-    return TransformersEngine(
-        trainer.model,
-        eos_ids=[tokenizer.eos_token_id],
-        pad_id=tokenizer.pad_token_id,
-        unwrapped=partial(_unwrapped, trainer),
-        autocast=trainer.accelerator.autocast,
-        masks=schema_masks(tokenizer) if trainer.args.constrained else None,
-    )
-
-
-def _unwrapped(trainer: LoGoGRPOTrainer) -> AbstractContextManager[Any]:
-    """Return the bare model for sampling.
-
-    Its gradient checkpointing is off, since it would switch the cache off.
-    """
-    if not hasattr(trainer, "model_wrapped"):
-        return nullcontext(trainer.model)
-    return unwrap_model_for_generation(
-        trainer.model_wrapped,
-        trainer.accelerator,
-        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+def _rows_of(episodes: Sequence[Episode]) -> Dataset:
+    """Return the rows that stand for episodes in TRL's data loader."""
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
+            for place, episode in enumerate(episodes)
+        ]
     )
 
 

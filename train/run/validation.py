@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from train.ranks import on_main
 from train.report.traces import keep_lines, lines_of_file
 from train.rollouts.experience import Step
 from train.run.evaluation import Evaluation
@@ -68,7 +69,8 @@ class Progress:
 class Validation(TrainerCallback):
     """Validates every few steps, keeps the best model, and ends the stage.
 
-    A stage ends by its gate, its patience or its tokens.
+    A stage ends by its gate, its patience or its tokens. All processes play a share of
+    the episodes and see the same figures, so they all decide alike.
     """
 
     task: TrainingTask
@@ -102,7 +104,7 @@ class Validation(TrainerCallback):
         """Validate when it is time; end the stage when its tokens are spent."""
         step = self.trainer.last_step
         if step is not None and step is not self._counted:
-            self.progress.tokens += int(step.metrics.get("tokens/completion", 0))
+            self.progress.tokens += self.trainer.last_tokens
             self._counted = step
         spent = self.stage.tokens is not None and self.progress.tokens >= self.stage.tokens
         if state.global_step % self.task.settings.validation.every == 0 or spent:
@@ -113,13 +115,13 @@ class Validation(TrainerCallback):
     def validate(self, state: Any, control: Any) -> None:
         """Play the validation episodes, record them, and keep or end what follows from them."""
         settings = self.task.settings.validation
+        self.trainer.policy.sync()
         evaluation = self.task.evaluate(self.trainer.policy, "validation", settings.episodes)
-        if not self.trainer.accelerator.is_main_process:
-            return
         figures = evaluation.figures
-        self._record(evaluation, state.global_step)
+        if self.trainer.accelerator.is_main_process:
+            self._record(evaluation, state.global_step)
         if self.progress.take(figures.get(settings.measure, 0.0)):
-            save_policy(self.trainer, self.folder / "best", figures=figures)
+            on_main(lambda: save_policy(self.trainer, self.folder / "best", figures=figures))
         patience = self.stage.patience
         lost_patience = patience is not None and self.progress.waited >= patience
         if self.stage.gate.passed(figures) or lost_patience:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
@@ -26,6 +27,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from environments.demonstrations.ideal import Demonstration
 from memagent.core.exchange import Role
 from train.errors import TrainFault
+from train.ranks import on_main
 from train.run.logs import quiet
 from train.sampling.small_models import save_model
 
@@ -181,7 +183,7 @@ def warm_up(
         lr_scheduler_type="cosine",
         adam_beta2=0.98,
         warmup_steps=0.05,
-        per_device_train_batch_size=plan.batch_rows,
+        per_device_train_batch_size=max(1, plan.batch_rows // PartialState().num_processes),
         max_length=plan.max_tokens,
         assistant_only_loss=True,
         seed=plan.seed,
@@ -216,7 +218,8 @@ def warm_up(
         / max(1, len(last)),
         "demonstrations": float(len(demonstrations)),
     }
-    save_model(trainer.model, tokenizer, folder, note={"warm_up": figures})
+    bare = trainer.accelerator.unwrap_model(trainer.model)
+    on_main(lambda: save_model(bare, tokenizer, folder, note={"warm_up": figures}))
     return figures
 
 

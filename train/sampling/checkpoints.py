@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -16,15 +16,6 @@ from train.errors import TrainFault
 from train.sampling.constrained import schema_masks
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
-
-
-class Stateful(Protocol):
-    """A part of the experience whose state a checkpoint keeps."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as plain values."""
-        ...
-
 
 NOTE = "memagent.json"
 """File in which a folder describes itself: adapters of roles, decoding, figures."""
@@ -131,25 +122,26 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def save_state(folder: Path, parts: Mapping[str, Stateful]) -> None:
-    """Write the states of the parts by name, at once."""
+def save_state(folder: Path, processes: Sequence[Mapping[str, Any]]) -> None:
+    """Write the states of each process, by name of the part, at once."""
     fresh = folder / f"{STATE_FILE}.part"
-    states = {name: part.state() for name, part in parts.items()}
-    fresh.write_text(json.dumps(states), encoding="utf-8")
+    fresh.write_text(json.dumps({"processes": processes}), encoding="utf-8")
     fresh.replace(folder / STATE_FILE)
 
 
-def load_state(folder: Path) -> dict[str, Any]:
-    """Return the states that `save_state` wrote.
+def load_state(folder: Path, *, process: int = 0) -> dict[str, Any]:
+    """Return the states of a process that `save_state` wrote.
 
-    Raises `TrainFault` for a checkpoint that was cut off while it was saved.
+    A process beyond those of the run gets the states of the first. Raises `TrainFault`
+    for a checkpoint that was cut off while it was saved.
     """
     path = folder / STATE_FILE
     if not path.is_file():
         raise TrainFault(
             f"{folder} has no {STATE_FILE}: it was not saved to its end, go on from an earlier one"
         )
-    return json.loads(path.read_text(encoding="utf-8"))
+    states = json.loads(path.read_text(encoding="utf-8"))["processes"]
+    return states[process if process < len(states) else 0]
 
 
 def save_adapters(model: Any, folder: Path) -> None:
@@ -170,13 +162,14 @@ def load_for_training(
     They come from `source`, a stage's best or the start, and from `base`, the start.
     With `lora` (a `LoRASettings`) the base stays as it is and adapters are trained:
     one, or one for the manager's roles and one for the answerer's; those that `source`
-    holds are taken up.
+    holds are taken up. Without it all weights are trained, in fp32: a step of 2e-6 is
+    less than bf16 can tell apart, so weights kept in bf16 would hardly move.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(base)
     if lora is None:
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
         model.config.name_or_path = str(base)  # the reference of the KL is the start
         return model, tokenizer, {}
     from peft import LoraConfig, get_peft_model

@@ -3,8 +3,9 @@
 Results carry the sampler's own ids and log-probabilities. Every row draws from its own
 stream of uniforms (Philox, seeded by the job), so its text depends on its seed and
 prompt, not on the rest of its batch (up to rounding). Log-probabilities are those of
-the temperature-scaled distribution without nucleus truncation and without grammar: the
-ones that a trainer computes anew from the same ids. Rows that end early are taken out
+the distribution that was sampled: after temperature, grammar and nucleus. A trainer that
+computes them anew from the same ids has none of the last two, and corrects for the
+difference. Rows that end early are taken out
 of the batch once half of it has ended. Rows with the same prompt read it once: rollouts
 of one episode hear the same session, and answers of a group the same question.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -67,6 +68,15 @@ class Engine(Protocol):
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         """Return one result a job, in order."""
+        ...
+
+
+@runtime_checkable
+class Synced(Protocol):
+    """An engine that holds a copy of the weights."""
+
+    def sync(self) -> None:
+        """Give it the present weights; all processes call it together."""
         ...
 
 
@@ -246,13 +256,11 @@ class _Rows:
         rows = self.live
         temperature = self._temperature[rows]
         warmth = temperature.unsqueeze(1)
-        logits = logits.float() / torch.where(warmth > 0, warmth, 1.0)
-        logps = torch.log_softmax(logits, dim=-1)
+        logits = self._constrained(logits.float() / torch.where(warmth > 0, warmth, 1.0))
         top_p = self._top_p[rows] if self._nucleus else None
-        logits = self._constrained(logits)
-        picked = _pick(logits, self._uniforms[rows, step], temperature, top_p)
+        picked, logps = _pick(logits, self._uniforms[rows, step], temperature, top_p)
         self.tokens[rows, step] = picked
-        self._logprobs[rows, step] = logps.gather(1, picked.unsqueeze(1)).squeeze(1)
+        self._logprobs[rows, step] = logps
         fresh = ~self.done[rows]
         self._lengths[rows] += fresh.long()
         self._ended[rows] |= fresh & torch.isin(picked, self._eos)
@@ -297,13 +305,14 @@ def _pick(
     uniforms: torch.Tensor,
     temperature: torch.Tensor,
     top_p: torch.Tensor | None,
-) -> torch.Tensor:
-    """Return (B,) token ids.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (B,) token ids and their log-probabilities in the distribution sampled.
 
-    They invert the cumulative distribution at a uniform draw; at temperature 0 they are
-    the most probable ones.
+    The ids invert the cumulative distribution at a uniform draw; at temperature 0 they
+    are the most probable ones.
     """
-    probs = torch.softmax(logits, dim=-1)
+    logps = torch.log_softmax(logits, dim=-1)
+    probs = logps.exp()
     if top_p is not None:
         ordered, places = probs.sort(dim=-1, descending=True)
         outside = ordered.cumsum(-1) - ordered >= top_p
@@ -318,7 +327,9 @@ def _pick(
     drawn = (
         torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
     )
-    return torch.where(temperature > 0, drawn, logits.argmax(-1))
+    picked = torch.where(temperature > 0, drawn, logits.argmax(-1)).unsqueeze(1)
+    kept = total.log() if top_p is not None else torch.zeros_like(total)
+    return picked.squeeze(1), (logps.gather(1, picked) - kept).squeeze(1)
 
 
 def _uniforms(job: Job, count: int) -> np.ndarray:
@@ -337,13 +348,20 @@ def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def using_adapter(model: Any, adapter: str) -> Generator[None]:
-    """Switch to an adapter and back.
+    """Switch to an adapter and back."""
+    with kept_adapter(model):
+        model.set_adapter(adapter)
+        yield
+
+
+@contextmanager
+def kept_adapter(model: Any) -> Generator[None]:
+    """Restore the active adapter in the end.
 
     Trainable parameters stay as they were: PEFT's own switch would freeze the others.
     """
     before = model.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    model.set_adapter(adapter)
     try:
         yield
     finally:

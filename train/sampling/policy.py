@@ -35,7 +35,7 @@ from memagent.core.exchange import (
 )
 from memagent.core.records import content_id
 from train.sampling.batcher import BatchStats, RequestBatcher
-from train.sampling.generation import Engine, Job, Sampled
+from train.sampling.generation import Engine, Job, Sampled, Synced
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """Sampling of requests and policies that say nothing else."""
@@ -96,6 +96,14 @@ class PolicyModel:
     def stats(self) -> BatchStats:
         """Counts of the batches so far."""
         return self._batcher.stats
+
+    def sync(self) -> None:
+        """Give an engine with its own copy of the weights the present ones.
+
+        All processes that train together call it together.
+        """
+        if isinstance(self._engine, Synced):
+            self._engine.sync()
 
     @contextmanager
     def participant(self) -> Generator[None]:

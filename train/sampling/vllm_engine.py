@@ -12,10 +12,10 @@ itself.
 Limits of the tests: neither vLLM nor a GPU was at hand when this was written. The
 mapping of rows to requests is tested against recordings of both calls; setting up,
 handing over weights and throughput are not. The log-probabilities are vLLM's own, after
-temperature, nucleus and grammar, and a few thousandths off the trainer's; the loss uses
-the trainer's.
+temperature, nucleus and grammar, and a few thousandths off the trainer's; the trainer
+logs the difference and weighs rows by the ratio (`train.sampling.mismatch`).
 
-    pip install "memagent[vllm]"
+    pip install "memagent[train,vllm]"      in an environment of its own: vLLM pins torch
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Protocol
+
+import torch
 
 from memagent.core.errors import ConfigError
 from train.sampling.generation import Job, Sampled
@@ -50,12 +54,15 @@ class VLLMEngine:
         eos_ids: Sequence[int],
         version: Callable[[], int] = lambda: 0,
         hand_over: Callable[[], None] = lambda: None,
+        on_device: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         """Sample through the sender.
 
         `version()` counts updates of the weights; `hand_over()` gives them to vLLM and
-        takes part in it on every process.
+        takes part in it on every process. `on_device()` chooses this process's device:
+        requests come from a worker thread, which would begin on the first one.
         """
+        self._on_device = on_device
         self._sender = sender
         self._eos_ids = frozenset(eos_ids)
         self._version = version
@@ -63,7 +70,11 @@ class VLLMEngine:
         self._synced: int | None = None
 
     def sync(self) -> None:
-        """Hand the weights over, unless vLLM has this version."""
+        """Hand the weights over, unless vLLM has this version.
+
+        All processes do so together: call it where each comes by, whether or not it has
+        something to ask.
+        """
         version = self._version()
         if version != self._synced:
             self._hand_over()
@@ -80,7 +91,8 @@ class VLLMEngine:
                 "train one adapter for all roles, or set use_vllm = false"
             )
         self.sync()
-        said = self._sender.send(jobs) if jobs else []
+        with self._on_device():
+            said = self._sender.send(jobs) if jobs else []
         return [
             Sampled(
                 completion_ids=tuple(ids),
@@ -171,6 +183,11 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
     many short calls.
     """
     args = trainer.args
+    if len(set(trainer.adapters.values())) > 1:
+        raise ConfigError(
+            "vLLM is given merged weights, so it cannot speak with an adapter a role: set "
+            "model.lora.per_role = false, or use_vllm = false"
+        )
     if args.vllm_enable_sleep_mode:
         raise ConfigError(
             "vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up "
@@ -222,8 +239,20 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         sender,
         eos_ids=eos_ids,
         version=lambda: trainer.state.global_step,
-        hand_over=generation.sync_weights,
+        hand_over=partial(hand_over, generation, trainer.accelerator),
+        on_device=partial(torch.cuda.device, trainer.accelerator.device)
+        if trainer.accelerator.device.type == "cuda"
+        else nullcontext,
     )
+
+
+def hand_over(generation: Any, accelerator: Any) -> None:
+    """Give vLLM the weights and let no process ask before it has them all.
+
+    Only the main process sends them to a server; the others would ask the old ones.
+    """
+    generation.sync_weights()
+    accelerator.wait_for_everyone()
 
 
 def _said(output: Any) -> Said:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from memagent.core.answers import Question
 from memagent.core.exchange import JsonSchema, Message, ModelResponse, Role
-from memagent.core.ops import Parsed, ParseStatus, Rejected
+from memagent.core.ops import Parsed, ParseStatus, Rejected, RejectReason, Repair
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.lines import weekday_text
 from memagent.designs.prompting import Prompt, fence, load_prompt, quoted
@@ -25,10 +25,11 @@ TEXT: Final[JsonSchema] = {"type": "string"}
 TEXT_OR_NULL: Final[JsonSchema] = {"type": ["string", "null"]}
 TEXTS: Final[JsonSchema] = {"type": "array", "items": TEXT}
 INTEGER: Final[JsonSchema] = {"type": "integer"}
+_NOTHING = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
 _ECHO_CHARS = 2_000
 _AGAIN = (
-    "That reply could not be read. Reply once more, with the JSON object described above "
-    "and nothing else."
+    "That reply could not be used. Reply once more about what is quoted above, with the "
+    "JSON object described and nothing else."
 )
 
 
@@ -64,6 +65,7 @@ class JsonReply(Generic[T]):
     parsed: Parsed[T]
     statuses: tuple[ParseStatus, ...]
     responses: tuple[ModelResponse, ...]
+    repairs: tuple[Repair, ...] = ()
 
     def proposal(self, values: Iterable[V], rejected: Iterable[Rejected] = ()) -> Proposal[V]:
         """Propose `values`; `rejected` follows the entries that could not be read."""
@@ -71,6 +73,7 @@ class JsonReply(Generic[T]):
             values=tuple(values),
             rejected=(*self.parsed.rejected, *rejected),
             parse=self.statuses,
+            repairs=self.repairs,
             responses=self.responses,
         )
 
@@ -80,21 +83,30 @@ async def ask_for_json(
 ) -> JsonReply[T]:
     """Fill the prompt with `values`, ask the model and read its reply.
 
-    Ask once more when the reply is empty or unreadable and `retry` is set. `ordinal`
-    counts this call among the role's calls for the chunk, from 0.
+    Ask once more when the reply is empty, unreadable or ambiguous and `retry` is set;
+    the first reading stands when the second reads nothing. `ordinal` counts this call
+    among the role's calls for the chunk, from 0.
     """
     role, schema, digest = json_call.role, json_call.schema, json_call.prompt.digest
     messages = json_call.prompt.messages(**values)
     first = await ctx.call(role, messages, schema=schema, call=ordinal, prompt_digest=digest)
     parsed = json_call.parse(first.text)
-    if not retry or parsed.status not in (ParseStatus.FAILED, ParseStatus.EMPTY):
-        return JsonReply(parsed, (parsed.status,), (first,))
+    if not retry or not _ask_again(parsed):
+        return JsonReply(parsed, (parsed.status,), (first,), parsed.repairs)
     if first.text.strip():
         messages = (*messages, Message(role="assistant", content=first.text[:_ECHO_CHARS]))
     messages = (*messages, Message(role="user", content=_AGAIN))
     second = await ctx.call(role, messages, schema=schema, call=ordinal + 1, prompt_digest=digest)
     reread = json_call.parse(second.text)
-    return JsonReply(reread, (parsed.status, reread.status), (first, second))
+    statuses, repairs = (parsed.status, reread.status), (*parsed.repairs, *reread.repairs)
+    better = reread if reread.status not in _NOTHING or not parsed.values else parsed
+    return JsonReply(better, statuses, (first, second), repairs)
+
+
+def _ask_again(parsed: Parsed[Any]) -> bool:
+    return parsed.status in _NOTHING or any(
+        bad.reason is RejectReason.AMBIGUOUS for bad in parsed.rejected
+    )
 
 
 async def ask_about(

@@ -22,7 +22,8 @@ for (const edge of edges) {
 }
 for (const node of nodes) {
   node.size = Math.min(node.kind === "topic" ? 17 : 14, (node.kind === "topic" ? 8 : 5) + 1.5 * Math.sqrt(node.degree));
-  node.short = shortened(node.text || node.id, 34);
+  node.title = node.title || node.text || node.id;
+  node.short = shortened(node.title, 34);
   node.words = folded([node.text, ...node.people, ...node.aliases, node.phrase || "", dateWords(node)].join("\n"));
 }
 const dated = nodes.filter((node) => node.when);

@@ -29,7 +29,7 @@ function closer(label, then) {
 }
 
 function link(node, note) {
-  const button = make("button", `link ${node.kind}${node.gone ? " gone" : ""}`, [marked(shortened(node.text || node.id, 160)), make("small", "", note)], { type: "button" });
+  const button = make("button", `link ${node.kind}${node.gone ? " gone" : ""}`, [marked(shortened(node.title, 160)), make("small", "", note)], { type: "button" });
   button.addEventListener("click", () => choose(node, true));
   return button;
 }
@@ -57,7 +57,7 @@ function listView() {
   const list = (shown.found ? shown.nodes.filter((node) => shown.found.has(node)) : shown.nodes).slice();
   if (shown.found || filter.kinds.size < 4) list.sort((a, b) => b.degree - a.degree || a.number - b.number);
   const head = make("div", "head", [make("h2", "", filter.query ? counted(list.length, "match", "matches") : counted(list.length, "node", "nodes")), closeSheet()]);
-  const rows = make("ul"), body = make("div", "body", [filter.query || list.length ? null : make("p", "hint", "Nothing passes the filters."), rows]);
+  const rows = make("ul"), body = make("div", "body", [filter.query || list.length ? null : make("p", "hint", "Nothing passes the filters."), elsewhere(), rows]);
   const add = (from) => {
     for (const node of list.slice(from, from + LISTED)) rows.append(make("li", "", [link(node, node.when ? said(node.when[0], { day: "numeric", month: "short", year: "numeric" }) : counted(node.degree, "edge", "edges"))]));
     const left = list.length - from - LISTED;
@@ -69,6 +69,11 @@ function listView() {
   };
   add(0);
   return [head, body];
+}
+
+/* Where the drawing is a part of the graph: the way to search the rest. */
+function elsewhere() {
+  return filter.query && home.dataset.list ? make("p", "hint", [make("a", "", "Search every node", { href: home.dataset.list + encodeURIComponent(filter.query) })]) : null;
 }
 
 function closeSheet() {
@@ -83,8 +88,16 @@ function nodeView(node) {
   const chips = [make("span", "chip " + node.kind, KIND[node.kind]), node.gone ? make("span", "chip gone", states[node.state]) : null];
   const back = closer("Back to the list", () => choose(null));
   const head = make("div", "head", [...chips, make("h2"), back]);
-  const body = make("div", "body", [told("p", "text" + (node.gone ? " gone" : ""), node.text || "(no text)"), facts(node), aliases(node), quotes(node), relations(node)]);
+  const body = make("div", "body", [titleOf(node), told("p", "text" + (node.gone ? " gone" : ""), node.text || "(no text)"), around(node), facts(node), aliases(node), quotes(node), relations(node)]);
   return [head, body];
+}
+
+/* The title line, where it says less than the whole text. */
+function titleOf(node) { return node.title !== node.text && node.text ? told("p", "title", node.title) : null; }
+
+/* Where the drawing is a part of the graph: the way to what is tied to the node. */
+function around(node) {
+  return home.dataset.around ? make("p", "", [make("a", "around", "Draw what is tied to it", { href: home.dataset.around + encodeURIComponent(node.id) })]) : null;
 }
 
 function facts(node) {

@@ -102,7 +102,7 @@ class JobWork:
                 # Erased since; or the worker that accepted it died before it stored it,
                 # and a repetition is about to.
                 raise JobFailed("not_found", retryable=True)
-            return await agent.remember(session)
+            return await agent.remember(session, on_error="keep")
 
     @asynccontextmanager
     async def _exclusive(self, scope: Scope, job: Job | None = None) -> AsyncGenerator[None]:

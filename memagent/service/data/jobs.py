@@ -73,6 +73,16 @@ class Jobs:
         finally:
             self._accepted[job_id] = time.monotonic()
 
+    async def accept_growth(self, scope: Scope, session: Session) -> Job:
+        """Make the job that remembers what a stored session has grown by; durable on return."""
+        kind, size = JobKind.INGEST, len(session.turns)
+        job_id = content_id("job", kind.value, scope.key, session.id, str(size))
+        try:
+            job = await self._add(job_id, scope, kind, session_id=session.id)
+            return await self._requeued(job) if job.state is JobState.FAILED else job
+        finally:
+            self._accepted[job_id] = time.monotonic()
+
     async def accept(self, scope: Scope, kind: JobKind, *, request_key: str) -> Job:
         """Start an export or erasure; a repeated request gets the job of the first."""
         job_id = content_id("job", kind.value, scope.key, request_key)

@@ -1,89 +1,89 @@
-"""An exchange with the agent: answer, then remember, and never lose what was said.
+"""A conversation with the agent: reply, then remember, and never lose what was said.
 
-The answer is made before the exchange is stored, so that it rests on what was known
-before. When the model fails, or the caller goes away, the user's words are stored all
-the same and remembered by a job.
+The message is stored, with the job that remembers it, before the model is asked; the
+reply is stored before the job begins. So a model that fails, a caller who goes away or
+a worker that dies costs no turn.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from memagent.async_agent import exchange_session
 from memagent.client.faults import problem_of
-from memagent.client.wire import JobState
-from memagent.core.answers import Answer, Question
+from memagent.core.answers import Answer, Question, Reply, ReplyDelta
 from memagent.core.errors import MemAgentError
-from memagent.core.records import Session
-from memagent.memory.bank import system_clock
+from memagent.core.exchange import Role, Sampling
+from memagent.graphs.chat_run import ChatOptions, chat_context, start_state, stream_chat
+from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.service.access import Call
 from memagent.service.problems import request_id_of
-from memagent.tracing import trace_context
 
-_STORING: set[asyncio.Task[None]] = set()
-
-
-async def store_exchange(call: Call, text: str, answer: str, *, speaker: str) -> None:
-    """Store a question and its answer durably and have a job remember them."""
-    session = exchange_session(text, Answer(text=answer), at=system_clock(), speaker=speaker)
-    await _store(call, session)
+DEFAULT_THREAD = "chat"
+"""The thread of messages that name none."""
 
 
-async def store_question(call: Call, text: str, *, speaker: str) -> None:
-    """Store what a user said that got no answer."""
-    session = exchange_session(text, Answer(text="-"), at=system_clock(), speaker=speaker)
-    await _store(call, session.model_copy(update={"turns": session.turns[:1]}))
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A message to reply to."""
+
+    text: str
+    speaker: str = "user"
+    thread: str = DEFAULT_THREAD
+    system: str | None = None
+    earlier: Sequence[Spoken] = ()
+    """Messages before it that the thread does not hold yet."""
+    sampling: Sampling | None = None
+    deliver: Callable[[Reply], None] | None = None
+    """Told of the reply right before it is stored."""
 
 
-async def _store(call: Call, session: Session) -> None:
-    job, _ = await call.service.jobs.accept_session(call.scope, session)
-    if job.state is JobState.FAILED:
-        job = job.model_copy(update={"state": JobState.QUEUED})
-    call.service.jobs.start(job, call.scope)
+async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
+    """Yield the reply to a message as the model speaks; the last piece has the `Reply`.
 
-
-@asynccontextmanager
-async def question_kept(call: Call, text: str, *, speaker: str) -> AsyncGenerator[None]:
-    """Store the question when the block ends without having answered it.
-
-    For a caller who is gone a task of its own stores it.
+    The first piece is empty and says that the message is stored.
+    A job remembers the exchange afterwards. Raises `ModelError`; the message is stored
+    and remembered then too.
     """
-    try:
-        yield
-    except MemAgentError:
-        await store_question(call, text, speaker=speaker)
-        raise
-    except BaseException:
-        storing = store_question(call, text, speaker=speaker)
-        task = asyncio.get_running_loop().create_task(storing, context=trace_context())
-        _STORING.add(task)
-        task.add_done_callback(_STORING.discard)
-        raise
+    jobs, message = call.service.jobs, Spoken(said.text, said.speaker)
+    with call.agent() as agent:
+        if said.earlier:
+            await add_to_thread(agent.bank, said.thread, said.earlier, at=agent.clock())
+        end = await store_message(agent.bank, said.thread, message, at=agent.clock())
+        job = await jobs.accept_growth(call.scope, end.session)
+        options: ChatOptions = {
+            "thread": said.thread,
+            "speaker": said.speaker,
+            "system": said.system,
+            "remember": False,
+        }
+        context = replace(chat_context(agent.context, options), deliver=said.deliver)
+        if said.sampling is not None:
+            sampling = {**context.sampling, Role.ANSWERER: said.sampling}
+            context = replace(context, sampling=sampling)
+        state = start_state(said.text, options, thread=said.thread)
+        deltas = stream_chat(state, context=context, checkpointer=None, tracing=agent.tracing)
+        try:
+            yield ReplyDelta()
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta
+        finally:
+            jobs.start(job, call.scope)
 
 
-async def all_stored() -> None:
-    """Wait until the questions of callers who went away are stored."""
-    while _STORING:
-        await asyncio.wait(set(_STORING))
-
-
-async def chat(call: Call, text: str, *, speaker: str, answers: list[Answer]) -> Answer:
-    """Answer from memory and remember the exchange.
-
-    The answer is put into `answers` before it is stored. Raises `ModelError`; the
-    question is stored then too.
-    """
-    async with question_kept(call, text, speaker=speaker):
-        with call.agent() as agent:
-            answer = await agent.ask(text)
-    answers.append(answer)
-    await store_exchange(call, text, answer.text, speaker=speaker)
-    return answer
+async def reply_to(call: Call, said: Said) -> Reply:
+    """Reply to a message and have a job remember the exchange. Raises `ModelError`."""
+    reply: Reply | None = None
+    async with aclosing(converse(call, said)) as deltas:
+        async for delta in deltas:
+            reply = delta.reply or reply
+    assert reply is not None
+    return reply
 
 
 def wants_stream(call: Call) -> bool:
@@ -97,29 +97,38 @@ def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def answer_events(
-    call: Call, question: Question, *, speaker: str | None = None
-) -> AsyncGenerator[str]:
-    """Yield the steps of an answer as they finish, then the answer, or a `problem`.
-
-    With a speaker the exchange is remembered.
-    """
-    values: dict[str, Any] = {}
-    guard = question_kept(call, question.text, speaker=speaker) if speaker is not None else None
+async def reply_events(call: Call, said: Said) -> AsyncGenerator[str]:
+    """Yield the words of a reply as `delta` events, then the `answer`, or a `problem`."""
     try:
-        async with guard or nullcontext():
-            with call.agent() as agent:
-                async for node, update in agent.stream(question):
-                    values |= update
-                    yield _event("step", f'{{"name":"{node}"}}')
-            answer: Answer = values["answer"]
-            if speaker is not None:
-                await store_exchange(call, question.text, answer.text, speaker=speaker)
+        async with aclosing(converse(call, said)) as deltas:
+            async for delta in deltas:
+                if delta.text:
+                    yield _event("delta", ReplyDelta(text=delta.text).model_dump_json())
+                if delta.reply is not None:
+                    yield _event("answer", delta.reply.model_dump_json())
+    except MemAgentError as exc:
+        yield _problem(call, exc)
+    yield _event("done", "{}")
+
+
+async def answer_events(call: Call, question: Question) -> AsyncGenerator[str]:
+    """Yield the steps of an answer as they finish, then the answer, or a `problem`."""
+    values: dict[str, Any] = {}
+    try:
+        with call.agent() as agent:
+            async for node, update in agent.stream(question):
+                values |= update
+                yield _event("step", f'{{"name":"{node}"}}')
+        answer: Answer = values["answer"]
         yield _event("answer", answer.model_dump_json())
     except MemAgentError as exc:
-        problem = problem_of(exc, request_id=request_id_of(call.request))
-        yield _event("problem", problem.model_dump_json(exclude_none=True))
+        yield _problem(call, exc)
     yield _event("done", "{}")
+
+
+def _problem(call: Call, exc: MemAgentError) -> str:
+    problem = problem_of(exc, request_id=request_id_of(call.request))
+    return _event("problem", problem.model_dump_json(exclude_none=True))
 
 
 def _event(name: str, data: str) -> str:

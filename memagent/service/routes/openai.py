@@ -1,9 +1,10 @@
 """Chat with memory in OpenAI's format, for programs that know `/v1/chat/completions`.
 
-The last user message is the question that is answered and remembered. With a language
-model, the recalled memories go before the conversation as one system message and the
-model answers, streamed as it speaks; without one, the answer quotes the best evidence.
-The memory is that of the key's user: the `user` field is accepted and names nobody.
+The endpoint runs the same conversation as `Agent.chat`: the last user message is replied
+to, streamed as the model speaks, and remembered; the messages before it are stored once.
+A thread is named by the header `X-Memagent-Thread`, or found by the messages' own
+beginning. The memory is that of the key's user: the `user` field is accepted and names
+nobody.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from memagent.async_agent import AsyncAgent
 from memagent.client.faults import problem_of
 from memagent.client.wire import ModelEntry, ModelList
+from memagent.core.answers import Reply
 from memagent.core.errors import InputError, MemAgentError
-from memagent.core.exchange import Message, ModelRequest, Role, Sampling
-from memagent.core.snapshot import Entry, SessionStored
-from memagent.llm.traced_model import traced
-from memagent.llm.wrappers import stream_of
+from memagent.core.exchange import Sampling, Usage
+from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
+from memagent.memory.threads import Spoken, continued, match_history, reply_of
 from memagent.service.access import Call, may
 from memagent.service.routes import exchange
-from memagent.service.routes.memories import context_of
+from memagent.service.routes.exchange import Said
 from memagent.service.routes.responses import EVENTS, openapi_responses, record
 from memagent.service.routes.talk import Talker
 
 router = APIRouter(tags=["openai"])
 MODEL_NAME = "memagent"
-_RECALLED = 20
-_RECALLED_TOKENS = 2_000
-_MOST_CHARS = 20_000
+ThreadName = Annotated[str | None, Header(alias="X-Memagent-Thread", min_length=1, max_length=256)]
+"""The conversation that the messages belong to; found by the messages when left out."""
 _Text = Annotated[str, Field(max_length=200_000)]
 
 
@@ -127,82 +128,78 @@ async def list_models() -> Response:
     "/v1/chat/completions",
     responses=openapi_responses(ChatCompletion, description="The answer", content=EVENTS),
 )
-async def chat_completions(body: ChatCompletionRequest, call: Talker) -> Response:
-    """Answer the last user message with what is remembered, and remember the exchange."""
-    question = next((each for each in reversed(body.messages) if each.role == "user"), None)
-    if question is None or not question.text.strip():
-        raise InputError("there is no user message with text to answer")
-    speaker = question.name or "user"
+async def chat_completions(
+    body: ChatCompletionRequest, call: Talker, thread: ThreadName = None
+) -> Response:
+    """Reply to the last user message with what is remembered, and remember the exchange.
+
+    The messages before it are stored once, however often they are sent; what they have
+    in common with a stored conversation continues it.
+    """
+    said = await _said(body, call, thread)
     if body.stream:
-        first = _completion(body, "", {})
-        return exchange.event_stream(_chunks(body, call, question.text, speaker, first))
+        first = _completion(body, None)
+        return exchange.event_stream(_chunks(call, said, first))
     responses: list[Response] = []
 
     async def work() -> Response:
-        usage: dict[str, int] = {}
-        async with exchange.question_kept(call, question.text, speaker=speaker):
-            with call.agent() as agent:
-                pieces = [piece async for piece in _answer(agent, call, body, question.text, usage)]
-        text = "".join(pieces)
-        responses.append(record(_completion(body, text, usage)))
-        await exchange.store_exchange(call, question.text, text or "-", speaker=speaker)
-        return responses[0]
+        def deliver(reply: Reply) -> None:
+            responses.append(record(_completion(body, reply)))
+
+        await exchange.reply_to(call, replace(said, deliver=deliver))
+        return responses[-1]
 
     def keep(entry: Entry) -> Response | None:
-        return responses[0] if responses and isinstance(entry, SessionStored) else None
+        stored = isinstance(entry, SessionStored | TurnsAdded)
+        return responses[-1] if responses and stored else None
 
     return await call.once(work, keep=keep)
 
 
-async def _answer(
-    agent: AsyncAgent, call: Call, body: ChatCompletionRequest, text: str, usage: dict[str, int]
-) -> AsyncGenerator[str]:
-    """Yield the answer piece by piece; `usage` is filled at its end."""
-    if not call.service.has_model:
-        yield (await agent.ask(text[:_MOST_CHARS])).text
-        return
-    hits = await agent.search(text[:_MOST_CHARS], k=_RECALLED, max_tokens=_RECALLED_TOKENS)
-    block = context_of(hits).text
-    messages = [Message(role="system", content=block)] if block else []
-    messages += [Message(role=_ROLES[each.role], content=each.text) for each in body.messages]
-    request = ModelRequest(role=Role.ANSWERER, messages=tuple(messages), sampling=body.sampling)
-    streamed = False
-    async for delta in stream_of(traced(agent.model), request):
-        if delta.text:
-            streamed = True
-            yield delta.text
-        if delta.response is not None:
-            usage |= delta.response.usage.model_dump(include={"prompt_tokens", "completion_tokens"})
-            if not streamed and delta.response.text:
-                yield delta.response.text
+async def _said(body: ChatCompletionRequest, call: Call, thread: str | None) -> Said:
+    """Return the last user message with its thread and what the thread lacks before it."""
+    spoken = [each for each in body.messages if each.role in ("user", "assistant")]
+    while spoken and spoken[-1].role != "user":
+        spoken.pop()
+    if not spoken or not spoken[-1].text.strip():
+        raise InputError("there is no user message with text to answer")
+    history = [_spoken(each) for each in spoken if each.text.strip()]
+    with call.agent() as agent:
+        state = await agent.bank.sync()
+    match = continued(state, thread, history) if thread else match_history(state, history)
+    known = [message._replace(recalled=True) for message in history[match.stored : match.known]]
+    first = max(match.stored, match.known)
+    system = [each.text for each in body.messages if each.role in ("system", "developer")]
+    return Said(
+        text=history[-1].text,
+        speaker=history[-1].speaker,
+        thread=match.thread,
+        system="\n\n".join(system) or None,
+        earlier=(*known, *history[first:-1]),
+        sampling=body.sampling,
+    )
 
 
-_ROLES: dict[str, Literal["system", "user", "assistant"]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
+def _spoken(message: ChatMessage) -> Spoken:
+    if message.role == "assistant":
+        return reply_of(message.text)
+    return Spoken(message.text, message.name or "user")
 
 
-async def _chunks(
-    body: ChatCompletionRequest, call: Call, text: str, speaker: str, first: ChatCompletion
-) -> AsyncGenerator[str]:
+async def _chunks(call: Call, said: Said, first: ChatCompletion) -> AsyncGenerator[str]:
     head = first.model_dump(include={"id", "object", "created", "model"})
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return _data(head | {"object": "chat.completion.chunk", "choices": [choice]})
 
-    pieces: list[str] = []
     try:
-        async with exchange.question_kept(call, text, speaker=speaker):
+        async with aclosing(exchange.converse(call, said)) as deltas:
+            await anext(deltas)
             yield chunk({"role": "assistant", "content": ""})
-            with call.agent() as agent:
-                async for piece in _answer(agent, call, body, text, {}):
-                    pieces.append(piece)
-                    yield chunk({"content": piece})
-            await exchange.store_exchange(call, text, "".join(pieces) or "-", speaker=speaker)
+            async for delta in deltas:
+                if delta.text:
+                    yield chunk({"content": delta.text})
         yield chunk({}, "stop")
     except MemAgentError as exc:
         problem = problem_of(exc)
@@ -215,12 +212,16 @@ def _data(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
-def _completion(body: ChatCompletionRequest, text: str, usage: dict[str, int]) -> ChatCompletion:
-    spent = {"prompt_tokens": 0, "completion_tokens": 0} | usage
+def _completion(body: ChatCompletionRequest, reply: Reply | None) -> ChatCompletion:
+    usage = reply.usage if reply is not None else Usage()
+    spent = usage.model_dump(include={"prompt_tokens", "completion_tokens"})
+    content = reply.text if reply is not None else ""
     return ChatCompletion(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         created=int(time.time()),
         model=body.model,
-        choices=[ChatChoice(message={"role": "assistant", "content": text}, finish_reason="stop")],
+        choices=[
+            ChatChoice(message={"role": "assistant", "content": content}, finish_reason="stop")
+        ],
         usage={**spent, "total_tokens": sum(spent.values())},
     )

@@ -14,14 +14,14 @@ from memagent.client.faults import ServiceError
 from memagent.client.wire import MAX_PAGE, Health, LogPage
 from memagent.core.snapshot import JournalRow
 from memagent.service.access import caller_of, service_of
-from memagent.service.routes.api_page import STYLE, api_page
+from memagent.service.routes.api_page import SCRIPT, STYLE, api_page
 from memagent.service.routes.memories import Reader
 from memagent.service.routes.responses import openapi_responses, record
 
 router = APIRouter(tags=["operations"])
 _PAGE_POLICY = (
-    "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
 
@@ -108,8 +108,8 @@ async def oplog(
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """Return the API on one page, which loads nothing but its own style sheet."""
-    page = api_page(request.app.openapi())
+    """Return the API on one page, which loads nothing but its own style sheet and script."""
+    page = api_page(request.app.openapi(), str(request.base_url).rstrip("/"))
     return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 
@@ -117,3 +117,9 @@ async def docs(request: Request) -> Response:
 async def docs_style() -> Response:
     """Return the style sheet of `/docs`."""
     return Response(STYLE, media_type="text/css")
+
+
+@router.get("/docs/try.js", include_in_schema=False)
+async def docs_script() -> Response:
+    """Return the script of `/docs`, which sends the calls that are tried."""
+    return Response(SCRIPT, media_type="text/javascript")

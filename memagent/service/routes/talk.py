@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -19,15 +20,16 @@ from memagent.client.wire import (
     NewSession,
     SessionPage,
 )
-from memagent.core.answers import Answer, Question
+from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
 from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Entry, SessionStored
+from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
 from memagent.memory.bank import system_clock
 from memagent.service.access import Call, may
 from memagent.service.hosting import Service
 from memagent.service.routes import exchange
+from memagent.service.routes.exchange import Said
 from memagent.service.routes.memories import Reader, Writer
 from memagent.service.routes.responses import (
     EVENTS,
@@ -141,22 +143,25 @@ async def ask(body: Question, call: Asker) -> Response:
 
 
 @router.post(
-    "/v1/chat", responses=openapi_responses(Answer, description="The answer", content=EVENTS)
+    "/v1/chat", responses=openapi_responses(Reply, description="The reply", content=EVENTS)
 )
 async def chat(body: ChatRequest, call: Talker) -> Response:
-    """Answer from memory and remember the exchange."""
+    """Reply to a message of a conversation and remember the exchange.
+
+    The reply comes as server-sent events, word by word, where the Accept header asks
+    for them. Messages of one `thread` belong together.
+    """
+    said = Said(text=body.text, speaker=body.speaker, thread=body.thread, system=body.system)
     if exchange.wants_stream(call):
-        question = Question(text=body.text)
-        events = exchange.answer_events(call, question, speaker=body.speaker)
-        return exchange.event_stream(events)
-    answers: list[Answer] = []
+        return exchange.event_stream(exchange.reply_events(call, said))
+    replies: list[Reply] = []
 
     async def work() -> Response:
-        answer = await exchange.chat(call, body.text, speaker=body.speaker, answers=answers)
-        return record(answer)
+        return record(await exchange.reply_to(call, replace(said, deliver=replies.append)))
 
     def keep(entry: Entry) -> Response | None:
-        return record(answers[-1]) if answers and isinstance(entry, SessionStored) else None
+        stored = isinstance(entry, SessionStored | TurnsAdded)
+        return record(replies[-1]) if replies and stored else None
 
     return await call.once(work, keep=keep)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit, Verdict
+from memagent.core.answers import Hit
 from memagent.core.records import Session, Turn
 from memagent.search.cuts import token_estimate
 
@@ -33,11 +33,17 @@ _FACTORS: Final[Mapping[str, str]] = {
     "asking": "states rather than asks",
     "length": "length",
 }
-VERDICTS: Final[Mapping[Verdict, str]] = {
-    Verdict.SUPPORTED: "Supported by what it cites",
-    Verdict.UNSUPPORTED: "Not supported: nothing that was shown is cited",
-    Verdict.ABSTAINED: "Abstained: no answer was given",
+_VERDICTS: Final[Mapping[str, tuple[str, str]]] = {
+    "supported": ("good", "The evidence below supports it."),
+    "quoted": ("warn", "This is the closest thing said; it may not answer the question."),
+    "unsupported": ("bad", "It cites nothing of what was found."),
+    "abstained": ("warn", "Nothing that was found answers it."),
 }
+
+
+def verdict_words(verdict: str) -> tuple[str, str]:
+    """Return (kind of pill, sentence) of a verdict by its value."""
+    return _VERDICTS.get(verdict, ("plain", ""))
 
 
 @dataclass(frozen=True, kw_only=True)

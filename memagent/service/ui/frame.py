@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Mapping
+import shlex
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
@@ -38,6 +39,7 @@ POLICY: Final = (
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 NAVIGATION: Final = (
+    ("ask", "/ui/ask", "Ask"),
     ("overview", "/ui", "Overview"),
     ("memories", "/ui/memories", "Memories"),
     ("graph", "/ui/graph", "Event graph"),
@@ -102,6 +104,7 @@ def page(
             csrf=viewer.csrf if viewer is not None else "",
             link=partial(link, viewer),
             memory_link=partial(memory_link, viewer),
+            first_memory_command=first_memory_command,
             note=json.loads(note) if note is not None else None,
             version=memagent.__version__,
             **values,
@@ -159,10 +162,36 @@ def memory_link(viewer: Viewer | None, memory_id: str, **query: Any) -> str:
     return link(viewer, "/ui/memories/" + quote(memory_id, safe=""), **query)
 
 
+def first_memory_command(viewer: Viewer) -> str:
+    """Return the shell command that adds a memory to the one shown."""
+    path = link(viewer, "/v1/memories")
+    lines = [
+        f"curl -X POST {shlex.quote(str(viewer.request.base_url).rstrip('/') + path)}",
+        "-H 'Content-Type: application/json'",
+        """-d '{"text": "Ana moved to Lisbon in March 2024"}'""",
+    ]
+    if not viewer.local:
+        lines.insert(1, '-H "Authorization: Bearer $MEMAGENT_API_KEY"')
+    return " \\\n  ".join(lines)
+
+
 def steps(start: int, count: int, total: int) -> tuple[int | None, int | None]:
     """Return the starts of the page before and after, of a list of `count` a page."""
     before = max(0, start - count) if start else None
     return before, start + count if start + count < total else None
+
+
+def constants(columns: Mapping[str, Iterable[object]]) -> dict[str, str]:
+    """Return (name, words) of the columns of a table that say the same in each of its rows.
+
+    A table of one row has none.
+    """
+    values = {name: [str(value) for value in column] for name, column in columns.items()}
+    return {
+        name: column[0]
+        for name, column in values.items()
+        if len(column) > 1 and len(set(column)) == 1
+    }
 
 
 def failure(request: Request, exc: MemAgentError) -> tuple[int, str]:

@@ -1,8 +1,9 @@
 """The event graph: drawn on a canvas, as a list, along time, and one node with its edges.
 
 Drawing reuses the files of the graph's own page (`memagent.pages`); its data is fetched
-once the page stands, since places are computed for it. The list, the time line and the
-page of a node need no script and no layout.
+once the page stands, since places are computed for it. It begins with the best connected
+nodes; more of them, or those around one node, come when they are asked for. The list, the
+time line and the page of a node need no script and no layout.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
 from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
+from memagent.pages.titles import title_of
 from memagent.service.routes.graph import neighbourhood
 from memagent.service.ui.explaining import quotations
-from memagent.service.ui.frame import page, page_router, steps
+from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState, folded
 
@@ -38,6 +40,11 @@ _KINDS: Final = {
     NodeKind.ITEM: ("item", "Memories"),
     NodeKind.ENTITY: ("entity", "People and things"),
 }
+FIRST_DRAWN: Final = 30
+"""Nodes that the drawing begins with."""
+_DRAWN: Final = (FIRST_DRAWN, 100, 300)
+Most = Annotated[int, Query(ge=0, le=100_000)]
+NodeId = Annotated[str, Query(max_length=300)]
 Kind = Literal["", "event", "item", "entity"]
 Start = Annotated[int, Query(ge=0, le=10_000_000)]
 _RELATIONS: Final = {
@@ -66,18 +73,33 @@ _TITLES: Final = {
 
 
 @router.get("/ui/graph")
-async def graph(viewer: Reader) -> HTMLResponse:
-    """Show the graph on a canvas."""
+async def graph(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -> HTMLResponse:
+    """Show the graph on a canvas: the best connected nodes, or those around one."""
     with viewer.agent() as agent:
         figures = await agent.memory.graph_stats()
-    return _page(viewer, "drawing", figures=figures, scripts=SCRIPTS)
+        node = agent.bank.state.graph.node(around) if around else None
+        title = title_of(_text(agent.bank.state, node)) if node is not None else around
+    total = sum(figures.nodes.values())
+    return _page(
+        viewer,
+        "drawing",
+        figures=figures,
+        scripts=SCRIPTS,
+        most=most,
+        around=around,
+        around_title=title,
+        total=total,
+        choices=[count for count in _DRAWN if count < total] + [0],
+    )
 
 
 @router.get("/ui/graph/data")
-async def data(viewer: Reader) -> Response:
-    """Return what the canvas draws, places included."""
+async def data(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -> Response:
+    """Return what the canvas draws, places included; `most` 0 is the whole graph."""
     with viewer.agent() as agent:
-        document = await graph_document(agent.bank, as_of=AsOf())
+        document = await graph_document(
+            agent.bank, as_of=AsOf(), most=most or None, around=around if most else ""
+        )
     return Response(await run_in_threadpool(_json, document), media_type="application/json")
 
 
@@ -102,11 +124,19 @@ async def listing(
     return _page(
         viewer,
         "list",
-        rows=[(node, _text(state, node), degree) for node, degree in hits[start : start + _PAGE]],
+        rows=[
+            (node, *_titled(state, node), degree) for node, degree in hits[start : start + _PAGE]
+        ],
         counts={name: counts[of] for of, (name, _) in _KINDS.items()},
         kinds=[names for of, names in _KINDS.items() if counts[of]],
         kind=kind,
         q=q,
+        same=constants(
+            {
+                "kind": [node.kind.value for node, _ in hits[start : start + _PAGE]],
+                "edges": [degree for _, degree in hits[start : start + _PAGE]],
+            }
+        ),
         total=len(hits),
         steps=steps(start, _PAGE, len(hits)),
     )
@@ -129,7 +159,7 @@ async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLRes
         viewer,
         "timeline",
         months=[
-            (month, [(moment, node, _text(state, node)) for moment, node in pairs])
+            (month, [(moment, node, *_titled(state, node)) for moment, node in pairs])
             for month, pairs in months
         ],
         kind=chosen.value,
@@ -154,7 +184,7 @@ async def node(
     node, edges = view
     near = sorted(
         (
-            (_relation(edge, outgoing), edge, other, _text(state, other))
+            (_relation(edge, outgoing), edge, other, title_of(_text(state, other)))
             for edge, outgoing, other in edges
         ),
         key=lambda row: (row[0], row[2].kind is not NodeKind.EVENT, story_key(row[2])),
@@ -165,6 +195,7 @@ async def node(
         "node",
         title=_TITLES.get(node.kind, "Topic"),
         node=node,
+        headline=title_of(_text(state, node)),
         text=_text(state, node),
         item=state.items.get(id),
         groups=[(words, list(rows)) for words, rows in groups],
@@ -201,6 +232,12 @@ def _text(state: BankState, node: Event) -> str:
     """Return an item's whole text, of other nodes the summary."""
     item = state.items.get(node.id) if node.kind is NodeKind.ITEM else None
     return item.text if item is not None else node.summary or node.id
+
+
+def _titled(state: BankState, node: Event) -> tuple[str, str]:
+    """Return a node's title, and its text."""
+    text = _text(state, node)
+    return title_of(text), text
 
 
 def _words(state: BankState, node: Event) -> str:

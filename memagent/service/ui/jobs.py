@@ -14,7 +14,7 @@ from memagent.core.errors import InputError, MemAgentError
 from memagent.core.records import Id
 from memagent.service.routes.responses import PageRequest, page_of
 from memagent.service.routes.talk import file_response, find_job
-from memagent.service.ui.frame import failure, go, page, page_router
+from memagent.service.ui.frame import constants, failure, go, page, page_router
 from memagent.service.ui.session_auth import Reader, Viewer
 
 router = page_router()
@@ -44,6 +44,7 @@ async def list_jobs(
         title="Jobs",
         active="jobs",
         jobs=listed,
+        same=constants({"tries": [job.attempts for job in listed]}),
         further=further,
         counts={each: counts[each] for each in JobState},
         state=state,

@@ -15,7 +15,15 @@ from memagent.core.errors import MemAgentError
 from memagent.core.records import MemoryItem, content_id
 from memagent.service.routes.responses import PageRequest, page_of
 from memagent.service.ui.explaining import score_share
-from memagent.service.ui.frame import failure, go, memory_link, page, page_router
+from memagent.service.ui.frame import (
+    constants,
+    failure,
+    go,
+    memory_link,
+    page,
+    page_router,
+    when,
+)
 from memagent.service.ui.session_auth import Form, Reader, Viewer
 
 router = page_router()
@@ -138,6 +146,7 @@ async def _list(
         query=query,
         hits=[(hit, score_share(hit.score, best)) for hit in hits],
         items=items,
+        same=_constants(items),
         further=further,
         total=len(everything),
         expired=expired,
@@ -145,6 +154,25 @@ async def _list(
         fault=fault,
         form=form if form is not None else Form(),
     )
+
+
+def _constants(items: Sequence[MemoryItem]) -> dict[str, str]:
+    """Return what all rows of the list have in common."""
+    return constants(
+        {
+            "about": [_about(item) for item in items],
+            "kind": [item.kind for item in items],
+            "said": [when(item.said_at) for item in items],
+            "version": [item.version for item in items],
+        }
+    )
+
+
+def _about(item: MemoryItem) -> str:
+    """Return whom a memory is about, and who said it where that is somebody else."""
+    about = item.subject or item.speaker or ""
+    speaker = item.speaker or about
+    return about if speaker == about else f"{about}, said by {speaker}"
 
 
 def _ordered(

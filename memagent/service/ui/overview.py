@@ -1,26 +1,43 @@
-"""The first page: the size of the memory, its latest changes, and what needs a look."""
+"""The first page: a question, the size of the memory, its latest changes, its charts.
+
+The charts count the whole journal once a process and keep the figures. The first view of
+a large memory does not wait for that: it shows the rest, and the next view counts.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
+from itertools import islice
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response
 
-from memagent.core.records import NodeKind
-from memagent.pages.journal_words import describe_entry
+from memagent.async_agent import AsyncAgent
+from memagent.core.records import NodeKind, Scope
+from memagent.pages.journal_figures import JournalFigures
+from memagent.pages.journal_words import EntryView, describe_entry
 from memagent.service.ui.frame import page, page_router
 from memagent.service.ui.session_auth import Reader
+from memagent.state.fold import BankState
 
 router = page_router()
-_LAST: Final = 8
-_LOOK_BACK: Final = 60
+_LAST: Final = 5
+_LOOK_BACK: Final = 16
 """Journal entries that are searched for the latest changes."""
+_COUNTED_AT_ONCE: Final = 2_000
+"""Memories up to which the first view counts the journal."""
+_COUNTING_S: Final = 2.0
+"""Seconds that one view spends on counting the journal."""
+_MOST_COUNTED: Final = 32
+"""Memories whose figures are kept, the ones looked at last."""
 
 
 @router.get("/ui")
 async def overview(viewer: Reader) -> Response:
-    """Show figures and the latest entries of the journal."""
+    """Show figures, charts and the latest entries of the journal."""
     with viewer.agent() as agent:
         state = await agent.bank.sync()
         active = sum(1 for item in state.active() if item.id not in agent.bank.expired)
@@ -33,10 +50,11 @@ async def overview(viewer: Reader) -> Response:
             ("Events and entities", nodes),
             ("Journal entries", state.seq),
         )
-        rows = [row async for row in agent.bank.rows(after=max(0, state.seq - _LOOK_BACK))]
+        latest = await _latest(agent, state)
+        counted, fresh = _figures_of(viewer.request, viewer.scope, state.seq)
+        if not fresh or len(state.items) <= _COUNTED_AT_ONCE:
+            await count_journal(agent, counted, seconds=_COUNTING_S)
         degraded = agent.bank.degraded
-    entries = (describe_entry(row, state) for row in reversed(rows))
-    latest = [entry for entry in entries if entry.kind not in ("graph", "stats")][:_LAST]
     service = viewer.service
     counts = await run_in_threadpool(service.jobs.table.counts)
     return page(
@@ -46,9 +64,48 @@ async def overview(viewer: Reader) -> Response:
         active="overview",
         figures=figures,
         latest=latest,
+        charts=counted.charts(),
+        counted=counted.seq,
+        last=state.seq,
         degraded=degraded,
         has_model=service.has_model,
         design=service.design.name,
         failed_jobs=counts["failed"] if viewer.may("admin") else 0,
-        empty=state.seq == 0,
+        empty=not state.items and not state.sessions,
     )
+
+
+async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: float) -> None:
+    """Count the rows that are new since the last call, for about this long."""
+    over = time.monotonic() + seconds
+    async for row in agent.bank.rows(after=figures.seq):
+        if row.seq > figures.seq:  # another view may have counted it meanwhile
+            figures.add(row)
+        if time.monotonic() > over:
+            return
+
+
+async def _latest(agent: AsyncAgent, state: BankState) -> list[EntryView]:
+    """Describe the latest entries that changed something a reader knows, newest first."""
+    rows = [row async for row in agent.bank.rows(after=max(0, state.seq - _LOOK_BACK))]
+    entries = (describe_entry(row, state) for row in reversed(rows))
+    return list(islice((one for one in entries if one.kind not in ("graph", "stats")), _LAST))
+
+
+def _figures_of(request: Request, scope: Scope, seq: int) -> tuple[JournalFigures, bool]:
+    """Return the figures of a memory, and whether they are new.
+
+    They are new when nobody has looked yet, or when the journal has begun anew.
+    """
+    state = request.app.state
+    kept: OrderedDict[str, JournalFigures] | None = getattr(state, "ui_figures", None)
+    if kept is None:
+        kept = state.ui_figures = OrderedDict[str, JournalFigures]()
+    figures = kept.get(scope.key)
+    fresh = figures is None or figures.seq > seq
+    if figures is None or fresh:
+        figures = kept[scope.key] = JournalFigures()
+    kept.move_to_end(scope.key)
+    while len(kept) > _MOST_COUNTED:
+        kept.popitem(last=False)
+    return figures, fresh

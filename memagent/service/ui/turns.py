@@ -1,4 +1,4 @@
-"""The turn inspector: the journal, a session turn by turn, why a memory or an answer is there.
+"""The turn inspector: the journal, a session turn by turn, why a memory is there, a search.
 
 What is shown of the past comes from the journal; what the journal does not keep is named
 as such. "What recall gives" is computed now, over the memory as it was at that entry: the
@@ -17,9 +17,9 @@ from starlette.responses import HTMLResponse
 
 from memagent.async_agent import AsyncAgent
 from memagent.client.wire import Job, JobKind
-from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
-from memagent.core.errors import MemAgentError, MemoryNotFound
-from memagent.core.recipes import RECIPES, recipe_of
+from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Hit
+from memagent.core.errors import MemoryNotFound
+from memagent.core.recipes import RECIPES
 from memagent.core.records import content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.memory.chunking import split_session
@@ -31,13 +31,12 @@ from memagent.pages.journal_words import (
     turns_of,
 )
 from memagent.service.routes.memories import context_of
-from memagent.service.ui.explaining import VERDICTS, explain_hits, quotations
-from memagent.service.ui.frame import failure, page, page_router, steps
-from memagent.service.ui.session_auth import Reader, Viewer, require_viewer
+from memagent.service.ui.explaining import explain_hits, quotations
+from memagent.service.ui.frame import constants, page, page_router, steps
+from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState
 
 router = page_router()
-Asker = Annotated[Viewer, Depends(require_viewer("chat"))]
 MOST_ROWS: Final = 20_000
 """Journal entries that are read for one session at most."""
 _AFTER: Final = 200
@@ -53,7 +52,7 @@ Name = Annotated[str, Query(min_length=1, max_length=512)]
 
 @dataclass(frozen=True, slots=True)
 class QuestionQuery:
-    """A question and the search for it, from the address or a form."""
+    """A search for a question, from the address."""
 
     text: Annotated[str, Query(max_length=MAX_QUESTION_CHARS)] = ""
     k: Annotated[int, Query(ge=1, le=200)] = 20
@@ -112,9 +111,17 @@ async def sessions(
         title="Sessions",
         active="turns",
         rows=rows,
+        same=constants({"remembered": [_progress(done, parts) for _, done, parts, _ in rows]}),
         steps=steps(start, _PAGE, len(stored)),
         total=len(stored),
     )
+
+
+def _progress(done: int, parts: int) -> str:
+    """Tell how much of a session is remembered."""
+    if not parts:
+        return "nothing to read"
+    return "all" if done >= parts else f"{done} of {parts} parts"
 
 
 @router.get("/ui/turns/session")
@@ -215,46 +222,16 @@ async def question(viewer: Reader, query: Annotated[QuestionQuery, Depends()]) -
     )
 
 
-@router.post("/ui/turns/question")
-async def ask(viewer: Asker) -> HTMLResponse:
-    """Ask the agent, and show what its answer rests on."""
-    form = viewer.form
-    recipe = form["recipe"] if form["recipe"] in RECIPES else ""
-    text = form["text"].strip()[:MAX_QUESTION_CHARS]
-    query = QuestionQuery(text=text, recipe=recipe, seq=form["seq"])
-    if not text:
-        return _show_question(viewer, query)
-    as_of = AsOf(recorded=query.recorded)
-    try:
-        answer, hits = await _answered(
-            viewer, Question(text=text, recipe=recipe_of(recipe) if recipe else None, as_of=as_of)
-        )
-    except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return _show_question(viewer, query, status=status, fault=fault)
-    taken = {hit.id for hit in answer.hits} if answer.response_ids else ()
-    cited = {citation.hit_id for citation in answer.citations}
-    return _show_question(
-        viewer,
-        query,
-        answer=answer,
-        verdict=VERDICTS[answer.verdict],
-        candidates=explain_hits(hits, taken=taken, cited=cited),
-    )
-
-
 def _show_question(viewer: Viewer, query: QuestionQuery, **values: Any) -> HTMLResponse:
-    nothing: dict[str, Any] = {"candidates": None, "block": "", "answer": None, "fault": ""}
     return page(
         viewer.request,
         "turns/question.html",
-        title="Why this was answered",
+        title="What a search finds",
         active="turns",
         query=query,
         budgets=sorted({*_BUDGETS, query.budget}),
         recipes=list(RECIPES),
-        has_model=viewer.service.has_model,
-        **(nothing | values),
+        **({"candidates": None, "block": ""} | values),
     )
 
 
@@ -305,14 +282,3 @@ async def _recalled(agent: AsyncAgent, entry: EntryView) -> list[tuple[str, list
     texts = dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE")
     before = await agent.memory.as_of(AsOf(recorded=entry.seq - 1))
     return [(text, await before.search(text, k=5)) for text in list(texts)[:_RECALLED]]
-
-
-async def _answered(viewer: Viewer, question: Question) -> tuple[Answer, list[Hit]]:
-    """Return the agent's answer, and what was retrieved for it, best first."""
-    values: dict[str, Any] = {}
-    hits: list[Hit] = []
-    with viewer.agent() as agent:
-        async for node, update in agent.stream(question):
-            values |= update
-            hits = list(update.get("hits", ())) if node == "retrieve" else hits
-    return values["answer"], hits

@@ -21,7 +21,7 @@ from postgres_kit import Postgres
 from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
-from memagent.protocols import ChatModel
+from memagent.protocols import ChatModel, Clock
 from memagent.service.app import serve_app
 from memagent.service.data.keys import SCOPES
 from memagent.service.hosting import Service
@@ -69,10 +69,12 @@ def serving(
     model: ChatModel | None = None,
     settings: ServiceSettings | None = None,
     design: str = "auto",
+    clock: Clock = system_clock,
 ) -> Generator[Served]:
     """A server in a thread of this process."""
     chosen = AgentSettings(service=settings or ServiceSettings(drain_s=2.0), design=design)
-    service = Service(open_store(chosen, path=path, embedder="hashing"), model=model)
+    store = open_store(chosen, path=path, embedder="hashing", clock=clock)
+    service = Service(store, model=model)
     config = uvicorn.Config(
         serve_app(service), log_config=None, access_log=False, lifespan="on", proxy_headers=False
     )

@@ -90,6 +90,8 @@ class Stock:
         first, last = self.snapshots[0], self.snapshots[-1]
         return [
             "/ui",
+            "/ui/ask",
+            "/ui/ask?text=What+is+the+cat+called%3F&seq=2",
             "/ui/memories",
             "/ui/memories?add=1",
             "/ui/memories?q=cat&tag=pet",

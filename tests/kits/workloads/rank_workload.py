@@ -5,13 +5,24 @@ own rows and writes the gradients it applied.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from memagent.core.exchange import Role
+
 CASES = {"unequal": (7, 2), "none on one": (5, 0), "none at all": (0, 0)}
 """Rows of each rank."""
+ADAPTER_CASES = {
+    "a role each": ("m" * 4, "a" * 5),
+    "uneven": ("ma" * 9, "a"),
+    "one role": ("", "a"),
+}
+"""Roles of each rank's rows: m for the manager, a for the answerer."""
+TOKENS = 40
+"""Of a micro-batch, so that ranks make different numbers of passes."""
 
 
 def step_of(tokenizer: Any, case: str, rank: int) -> Any:
@@ -19,6 +30,39 @@ def step_of(tokenizer: Any, case: str, rank: int) -> Any:
     from training_kit import random_step
 
     return random_step(tokenizer, rows=CASES[case][rank], seed=10 * list(CASES).index(case) + rank)
+
+
+def adapter_step_of(tokenizer: Any, case: str, rank: int) -> Any:
+    """The rows of one rank, spoken by the roles of the case."""
+    from training_kit import random_step
+
+    spoken = ADAPTER_CASES[case][rank]
+    seed = 100 + 10 * list(ADAPTER_CASES).index(case) + rank
+    step = random_step(tokenizer, rows=len(spoken), seed=seed)
+    roles = {"m": Role.MANAGER, "a": Role.ANSWERER}
+    return replace(
+        step, roles={key: roles[letter] for key, letter in zip(step.traces, spoken, strict=True)}
+    )
+
+
+def adapted_model(folder: Path) -> tuple[Any, Any, dict[Role, str]]:
+    """A tiny model with two adapters, none of them zero."""
+    import torch
+    from training_kit import saved_model, tiny_tokenizer
+
+    from train.run.settings import LoRASettings
+    from train.sampling.checkpoints import load_for_training
+
+    if not folder.exists():
+        saved_model(folder, tiny_tokenizer())
+    lora = LoRASettings(r=2, alpha=8, targets=("q_proj", "v_proj"), per_role=True)
+    model, tokenizer, adapters = load_for_training(folder, folder, lora=lora)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(torch.randn_like(parameter) * 0.3)
+    return model, tokenizer, adapters
 
 
 def main(folder: Path, rank: int) -> None:
@@ -30,7 +74,11 @@ def main(folder: Path, rank: int) -> None:
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             named = kwargs["model"].named_parameters()
             noted.update(
-                {name.removeprefix("module."): one.grad.numpy().copy() for name, one in named}
+                {
+                    name.removeprefix("module."): each.grad.numpy().copy()
+                    for name, each in named
+                    if each.grad is not None
+                }
             )
 
     tokenizer = tiny_tokenizer()
@@ -46,6 +94,17 @@ def main(folder: Path, rank: int) -> None:
         np.savez(
             folder / f"{case.replace(' ', '_')}_{rank}.npz", episodes=np.array(episodes), **noted
         )
+    for case in ADAPTER_CASES:
+        noted = {}
+        model, tokenizer, adapters = adapted_model(folder / "base")
+        args = settings(
+            folder / "run", trace=False, gradient_checkpointing=True, micro_batch_tokens=TOKENS
+        )
+        step = adapter_step_of(tokenizer, case, rank)
+        trainer = trainer_of(model, tokenizer, args, GivenSteps([step]), adapters=adapters)
+        trainer.add_callback(Note())
+        trainer.train()
+        np.savez(folder / f"{case.replace(' ', '_')}_{rank}.npz", **noted)
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ class _Notes(TrainerCallback):
         self.killed("save", at=KILLED_AT + 1)
         return self._save(*values)
 
-    def mark(self, folder: Path) -> None:
+    def mark(self, folder: Path, states: Any) -> None:
         self.killed("mark", at=KILLED_AT + 1)
-        self._mark(folder)
+        self._mark(folder, states)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         weights = _digest(tuple(one.detach() for one in kwargs["model"].parameters()))

@@ -191,7 +191,7 @@ def test_replies_differ_and_greedy_ones_are_held_too() -> None:
         jsonschema.validate(json.loads(text), OPS)
 
 
-def test_log_probabilities_are_those_of_the_model_without_the_grammar() -> None:
+def test_log_probabilities_are_those_of_the_distribution_that_the_grammar_leaves() -> None:
     tokenizer = TOKENIZERS["words"]
     model = tiny_model(tokenizer, seed=2)
     engine = TransformersEngine(
@@ -203,9 +203,16 @@ def test_log_probabilities_are_those_of_the_model_without_the_grammar() -> None:
     job = Job(key="a", prompt_ids=(5, 6, 7), max_tokens=40, seed=3, grammar=json.dumps(FACTS))
     said = engine.generate([job])[0]
     ids = torch.tensor([[*job.prompt_ids, *said.completion_ids]])
-    logps = torch.log_softmax(model(input_ids=ids).logits[0, :-1].float(), -1)
-    again = logps.gather(1, ids[0, 1:, None]).squeeze(1)[len(job.prompt_ids) - 1 :]
-    assert torch.allclose(again, torch.tensor(said.logprobs), atol=1e-5)
+    logits = model(input_ids=ids).logits[0, len(job.prompt_ids) - 1 : -1].float()
+    mask = schema_masks(tokenizer)(json.dumps(FACTS), job.max_tokens)
+    again, free = [], []
+    for place, token in enumerate(said.completion_ids):
+        allowed = logits[place].masked_fill(~mask.allowed(logits.shape[1]), -torch.inf)
+        again.append(float(torch.log_softmax(allowed, -1)[token]))
+        free.append(float(torch.log_softmax(logits[place], -1)[token]))
+        mask.accept(token)
+    assert said.logprobs == pytest.approx(again, abs=1e-4)
+    assert sum(said.logprobs) > sum(free) + 1.0  # the grammar leaves few tokens
 
 
 def test_a_schema_that_the_tokenizer_cannot_spell_is_refused() -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
 from memagent.core.exchange import Role
-from train.credit.advantages import group_mean, group_zscore, leave_one_out, logo_advantages
+from train.credit.advantages import (
+    group_mean,
+    group_zscore,
+    leave_one_out,
+    logo_advantages,
+    population_zscore,
+)
 from train.credit.groups import CreditGroup, GroupKey, Member
 from train.errors import TrainFault
 from train.rollouts.anchors import SessionSpread, by_variance, draw_anchors
@@ -41,13 +48,15 @@ def _local(
 
 
 def test_a_small_mixed_batch_gives_the_advantages_computed_by_hand() -> None:
-    # Global rewards 1, 0: +1, -1. Local rewards 0, 0, 1, the anchor g0 last: mean 1/3,
-    # std sqrt(2)/3, so -0.7071, -0.7071, 1.4142.
+    # Global rewards 1, 0: mean 1/2, unbiased std sqrt(1/2), so +0.7071, -0.7071. Local
+    # rewards 0, 0, 1, the anchor g0 last: mean 1/3, unbiased variance (1/9 + 1/9 + 4/9)/2 =
+    # 1/3, so -0.57735, -0.57735, 1.15470.
     credit = logo_advantages(
         [_global([1.0, 0.0]), _local([0.0, 0.0, 1.0], ["l0", "l1", "g0"])], local_weight=0.5
     )
     assert credit.advantages == pytest.approx(
-        {"g0": 1.0 + 0.5 * 1.41421, "g1": -1.0, "l0": -0.35355, "l1": -0.35355}, abs=1e-4
+        {"g0": 0.707107 + 0.5 * 1.154701, "g1": -0.707107, "l0": -0.288675, "l1": -0.288675},
+        abs=1e-5,
     )
     assert dict(credit.groups) == {"global": 1, "local": 1}
     assert dict(credit.flat) == {"global": 0, "local": 0}
@@ -69,10 +78,37 @@ def test_a_member_without_a_reward_is_left_out_and_the_others_are_compared() -> 
 
 
 def test_estimators_by_hand() -> None:
-    assert group_zscore([0.0, 1.0]) == pytest.approx([-1.0, 1.0], abs=1e-5)
+    # 2, 4, 9: mean 5, deviations -3, -1, 4, unbiased variance 26/2, population's 26/3.
+    assert group_zscore([2.0, 4.0, 9.0]) == pytest.approx(
+        [-3 / 13**0.5, -1 / 13**0.5, 4 / 13**0.5], abs=1e-5
+    )
+    assert population_zscore([2.0, 4.0, 9.0]) == pytest.approx(
+        [-3 / (26 / 3) ** 0.5, -1 / (26 / 3) ** 0.5, 4 / (26 / 3) ** 0.5], abs=1e-5
+    )
+    assert group_zscore([0.0, 1.0]) == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-5)
+    assert group_zscore([3.0]) == population_zscore([3.0]) == [0.0]
     assert group_mean([0.0, 1.0, 2.0]) == [-1.0, 0.0, 1.0]
     assert leave_one_out([0.0, 1.0, 2.0]) == [-1.5, 0.0, 1.5]
     assert leave_one_out([3.0]) == [0.0]
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 1.0, 0.25], [0.2, 0.9, 0.4, 0.1, 0.6]])
+def test_the_default_is_trls_advantage(rewards: list[float]) -> None:
+    """TRL's standard deviation is torch's, which divides by G - 1."""
+    earned = torch.tensor(rewards, dtype=torch.float64)
+    theirs = (earned - earned.mean()) / (earned.std() + 1e-6)
+    assert group_zscore(rewards) == pytest.approx(theirs.tolist(), abs=1e-9)
+
+
+def test_a_difference_within_the_tolerance_is_none() -> None:
+    """One token of memory, .002 of reward, earns no standardised advantage."""
+    near = _global([0.500, 0.502, 0.500, 0.500])
+    assert max(logo_advantages([near]).advantages.values()) == pytest.approx(1.5, abs=0.01)
+    credit = logo_advantages([near], tolerance=0.01)
+    assert set(credit.advantages.values()) == {0.0}
+    assert dict(credit.flat) == {"global": 1}
+    far = logo_advantages([_global([0.5, 0.52, 0.5, 0.5])], tolerance=0.01)
+    assert far.flat["global"] == 0 and max(far.advantages.values()) > 1.0
 
 
 def test_balance_by_branches_makes_each_branch_weigh_alike() -> None:
@@ -80,10 +116,10 @@ def test_balance_by_branches_makes_each_branch_weigh_alike() -> None:
     credit = logo_advantages(groups, balance="branches", local_weight=1.0)
     rows = len(credit.advantages)
     shares = {name: credit.advantages[name] / rows for name in credit.advantages}
-    # The mean over rows is mean(global) + mean(local): each global row counts 1/2, each
-    # local row 1/4.
-    assert shares["g0"] == pytest.approx(1 / 2, abs=1e-5)
-    assert shares["b"] == pytest.approx(1 / 4, abs=1e-5)
+    # The mean over rows is mean(global) + mean(local): each global row counts its
+    # advantage sqrt(1/2) by 1/2, each local row sqrt(3)/2 by 1/4.
+    assert shares["g0"] == pytest.approx(0.5**0.5 / 2, abs=1e-5)
+    assert shares["b"] == pytest.approx(3**0.5 / 2 / 4, abs=1e-5)
 
 
 def test_members_of_a_local_group_must_share_their_start() -> None:

@@ -125,6 +125,10 @@ def test_top_p_takes_nothing_outside_the_nucleus_and_samples_within_it() -> None
     inside = set(places[ordered.cumsum(0) - ordered < 0.5].tolist())
     said = {one.completion_ids[0] for one in _engine(model, tokenizer).generate(jobs)}
     assert said <= inside
+    kept = probs / sum(probs[place] for place in inside)
+    for sampled in _engine(model, tokenizer).generate(jobs[:20]):
+        expected = float(kept[sampled.completion_ids[0]].log())
+        assert sampled.logprobs[0] == pytest.approx(expected, abs=1e-4)
     assert len(said) > 1
 
 

@@ -4,6 +4,7 @@ equal to a naive computation.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from training_kit import (
     trainer_of,
 )
 
+from train.credit.micro_batches import micro_batches
 from train.credit.rows import build_rows, padded_count, rows_of
 from train.errors import TrainFault
 from train.rollouts.experience import Step
@@ -52,7 +54,8 @@ def _trained_gradient(
     class Note(TrainerCallback):
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             for name, parameter in kwargs["model"].named_parameters():
-                noted[name] = parameter.grad.clone()
+                if parameter.grad is not None:
+                    noted[name] = parameter.grad.clone()
 
     trainer.add_callback(Note())
     trainer.train()
@@ -73,6 +76,73 @@ def test_gradients_of_padded_shuffled_chunked_rows_equal_a_naive_computation(
     assert trainer.last_step is step
 
 
+@pytest.mark.parametrize("tokens", [1, 24, 60])
+def test_micro_batches_change_neither_loss_nor_gradient(tmp_path: Path, tokens: int) -> None:
+    """Clip, KL, entropy and echo included: one pass over a slice, or many over parts of it."""
+    tokenizer = tiny_tokenizer()
+    step = random_step(tokenizer, rows=13, seed=2)
+    step = replace(step, echo=frozenset(list(step.traces)[:3]))
+    values: dict[str, Any] = {
+        "beta": 0.3,
+        "entropy_coef": 0.2,
+        "echo_weight": 0.5,
+        "num_iterations": 2,
+        "max_steps": 2,
+        "epsilon": 0.02,
+        "learning_rate": 0.2,
+        "optim": "sgd",
+    }
+    whole, one = _trained_gradient(tmp_path / "one", step, micro_batch_tokens=100_000, **values)
+    parts, many = _trained_gradient(tmp_path / "many", step, micro_batch_tokens=tokens, **values)
+    assert max(float((whole[name] - parts[name]).abs().max()) for name in whole) < 1e-6
+    for name in ("loss", "kl", "entropy", "clip_ratio/region_mean"):
+        first, second = (
+            [line[name] for line in trainer.state.log_history if name in line]
+            for trainer in (one, many)
+        )
+        assert len(first) == 2
+        assert second == pytest.approx(first, abs=2e-5), name
+
+
+def test_a_micro_batch_holds_rows_of_one_adapter_within_the_tokens() -> None:
+    """The number of rows a pass depends on their length alone, not on how many there are."""
+    tokenizer = tiny_tokenizer()
+    for count in (40, 160):
+        step = random_step(tokenizer, rows=count, seed=9)
+        adapters = {key: place % 2 for place, key in enumerate(step.traces)}
+        rows = rows_of(step.traces, step.credit.advantages, adapters=adapters)
+        batch = build_rows(rows, size=count + 8, pad_id=tokenizer.pad_token_id)
+        inputs = {
+            name: getattr(batch, name)
+            for name in (
+                "prompt_ids",
+                "prompt_mask",
+                "completion_ids",
+                "completion_mask",
+                "advantages",
+                "adapters",
+            )
+        }
+        parts = micro_batches(inputs, tokens=64)
+        assert sorted(int(row) for part in parts for row in part.rows) == list(range(count))
+        assert sum(part.row_share for part in parts) == pytest.approx(count / (count + 8))
+        assert sum(part.token_share for part in parts) == pytest.approx(1.0)
+        for part in parts:
+            size = part.inputs["prompt_ids"].numel() + part.inputs["completion_ids"].numel()
+            assert size <= 64 or len(part.rows) == 1
+            assert set(part.inputs["adapters"].tolist()) == {part.adapter}
+            assert part.inputs["prompt_mask"][:, 0].any()
+            assert part.inputs["completion_mask"][:, -1].any()
+        lengths = [
+            int(inputs["prompt_mask"][row].sum() + inputs["completion_mask"][row].sum())
+            for part in parts
+            if part.adapter == 0
+            for row in part.rows
+        ]
+        assert lengths == sorted(lengths)
+        assert len(parts) < count / 2
+
+
 def test_leaving_out_rows_without_advantage_changes_no_gradient(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=7, seed=3)
@@ -87,8 +157,12 @@ def test_leaving_out_rows_without_advantage_changes_no_gradient(tmp_path: Path) 
 
 
 def test_a_step_without_rows_changes_nothing_and_does_not_fail(tmp_path: Path) -> None:
-    noted, _ = _trained_gradient(tmp_path, made_step({}, {}))
-    assert all(float(value.abs().max()) == 0.0 for value in noted.values())
+    noted, trainer = _trained_gradient(tmp_path, made_step({}, {}))
+    assert noted == {}
+    start = tiny_model(tiny_tokenizer()).state_dict()
+    assert all(
+        torch.equal(value, start[name]) for name, value in trainer.model.state_dict().items()
+    )
 
 
 def test_every_row_is_built_and_padding_says_nothing() -> None:

@@ -179,7 +179,7 @@ def test_the_examples_in_the_prompts_are_read_by_their_parsers() -> None:
         for name, text in examples.items()
     }
     (event,) = parse_events(shown["segment"]).values
-    assert event.people == ("Ana",) and event.when == "7 May 2023"
+    assert event.people == ("Vexil",) and event.when == "7 May 2023"
     (relation,) = parse_relations(shown["relate_events"], events=3).values
     assert (relation.source, relation.target, relation.relation) == (0, 2, Relation.CAUSES)
     assert len(parse_plan(shown["plan"])) == 2

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from memagent import Agent, AsOf
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
-from memagent.core.records import EventEdge, NodeKind, Relation, TimeSpan
+from memagent.core.records import Event, EventEdge, NodeKind, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
 from memagent.events.graph_files import (
     graph_from_graphml,
@@ -29,9 +29,13 @@ from memagent.events.graph_files import (
     read_graph,
 )
 from memagent.memory.facade import Memory
-from memagent.memory.graph_export import graph_document
+from memagent.memory.graph_export import (
+    _words,  # pyright: ignore[reportPrivateUsage]
+    graph_document,
+)
 from memagent.pages.graph_page import safe_json
 from memagent.pages.layout import force_layout, time_layout
+from memagent.state.tokens import tokenize
 
 TOLD = (
     ("2024-03-04", "I moved to Lisbon yesterday and already love the light."),
@@ -51,6 +55,20 @@ def exported(design: str = "compass_rules", **options: Any) -> GraphDocument:
     with Agent(path=":memory:", user_id="ana", design=design) as agent:
         told(agent)
         return graph_from_json(agent.memory.export_graph(format="json", **options).text)
+
+
+def test_topics_are_named_without_contractions_names_and_chatter() -> None:
+    said = (
+        "Ana: Hey Ben! I don't think they're home, it's Melanie's yoga class.",
+        "Ben: Wow, that’s awesome, I couldn’t find the yoga mat. Yeah, thanks!",
+    )
+    events = [
+        Event(id=f"e{at}", summary=text, people=("Ana", "Melanie")) for at, text in enumerate(said)
+    ]
+    names = {term for event in events for name in event.people for term in tokenize(name)}
+    words = {word for event in events for word in _words(event, names).values()}
+    assert words >= {"yoga", "mat", "class"}
+    assert not words & {"don", "don't", "couldn", "melanie", "hey", "wow", "yeah", "thanks"}
 
 
 def test_a_graph_holds_events_memories_people_topics_and_turns() -> None:

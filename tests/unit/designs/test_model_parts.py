@@ -149,7 +149,7 @@ async def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
         facts_reply(
             {"text": "Ana adopted Miso on 7 May 2023", "source": "D1:1", "when": None},
             {"text": "Ana adopted Miso", "source": "D1:1", "when": "whenever"},
-            {"text": "Ana was away from work in June 2021 and in July 2022", "source": "D1:1"},
+            {"text": "Ana adopted cats in June 2021 and in July 2022", "source": "D1:1"},
         )
     )
     assert [format_span(fact.valid) if fact.valid else None for fact in proposal.values] == [
@@ -161,7 +161,7 @@ async def test_time_comes_from_the_text_when_the_phrase_says_nothing() -> None:
 
 async def test_without_a_session_date_relative_time_stays_open() -> None:
     proposal, (request,) = await extract(
-        facts_reply({"text": "Ana ran", "source": "D1:1", "when": "yesterday"}),
+        facts_reply({"text": "Ana adopted a cat", "source": "D1:1", "when": "yesterday"}),
         session=SESSION.model_copy(update={"at": None}),
     )
     assert (proposal.values[0].valid, proposal.values[0].said_at) == (None, None)
@@ -174,15 +174,15 @@ async def test_a_fact_without_a_turn_of_the_chunk_is_rejected() -> None:
             {"text": "a", "source": "D9:9"},
             {"text": "b"},
             {"text": "c", "speaker": "Ana"},
-            {"text": "d", "speaker": "Ben"},
-            {"text": "e", "sources": ["D1:1", "D1:3"]},
+            {"text": "Ben drinks tea", "speaker": "Ben"},
+            {"text": "A cat rules", "sources": ["D1:1", "D1:3"]},
         )
     )
     assert [
         (fact.text, fact.source_turn_ids, fact.speaker, fact.trust) for fact in proposal.values
     ] == [
-        ("d", ("D1:2",), "Ben", Trust.USER),
-        ("e", ("D1:1", "D1:3"), None, Trust.UNTRUSTED),
+        ("Ben drinks tea", ("D1:2",), "Ben", Trust.USER),
+        ("A cat rules", ("D1:1", "D1:3"), None, Trust.UNTRUSTED),
     ]
     assert [bad.reason for bad in proposal.rejected] == [RejectReason.FOREIGN_TURN] * 3
 
@@ -551,7 +551,7 @@ async def test_a_failing_model_is_an_error_of_the_world_and_nothing_is_written()
     async def run() -> tuple[str | None, int]:
         model = ScriptedModel({Role.EXTRACTOR: [EXTRACTED], Role.MANAGER: [RuntimeError("down")]})
         agent = AsyncAgent(design=MEMORY_R2, model=model, bank=MemoryBank(embedder=HashEmbedder()))
-        report = await agent.remember(SESSION)
+        report = await agent.remember(SESSION, on_error="keep")
         return report.chunks[0].failure, len(agent.bank.state.items)
 
     failure, items = await run()

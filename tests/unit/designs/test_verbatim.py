@@ -512,3 +512,24 @@ def _overlap(inner: TimeSpan | None, outer: TimeSpan | None) -> bool:
         return False
     shared = (min(inner.end, outer.end) - max(inner.start, outer.start)).total_seconds()
     return shared >= 0.5 * (inner.end - inner.start).total_seconds()
+
+
+# -- context ---------------------------------------------------------------------------
+
+
+async def test_questions_stay_in_the_session_and_are_no_memories() -> None:
+    chat = session(
+        1,
+        "2024-01-05",
+        "Anna: Hi Ben! Did you like the trip?",
+        "Ben: I went to Kyoto in April.",
+        "Anna: And Japan?",
+        "Ben: That was in Japan, I slept in a temple.",
+    )
+    _, agent = await ops([chat])
+    kept = [item.text for item in await agent.memory.get_all()]
+    assert kept == [chat.turns[1].text, chat.turns[3].text]
+    (stored,) = await agent.memory.sessions()
+    assert [turn.text for turn in stored.turns] == [turn.text for turn in chat.turns]
+    hits = await agent.memory.search("And Japan?")
+    assert {hit.text for hit in hits} <= set(kept)

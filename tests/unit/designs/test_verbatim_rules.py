@@ -18,6 +18,7 @@ from memagent.designs.parts.rules.corrections import (
     swapped,
 )
 from memagent.designs.parts.rules.keeping import conflicting, informative, near_duplicate, overlap
+from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import quote_from, time_told
 from memagent.memory.question import Period, QuestionKind, read_question
 from memagent.timex.resolve import format_span
@@ -51,7 +52,6 @@ def test_small_talk_is_not_informative(text: str) -> None:
         "Hey, it cost 240.",
         "Ella se mudó a Lisboa.",
         "我住在柏林",
-        "🎉",
     ],
 )
 def test_anything_with_content_is_informative(text: str) -> None:
@@ -266,3 +266,53 @@ def test_a_quotation_is_a_verbatim_part_of_its_turn() -> None:
     assert "Lake Como" in quote
     assert len(quote) <= 320
     assert quote_from("y" * 900, ()) == "y" * 320
+
+
+# -- statements and context ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("And Japan?", "question"),
+        ("Wo wohnst du jetzt?", "question"),
+        ("你住在哪里？", "question"),
+        ("أين تسكن؟", "question"),
+        ("That is wonderful news. How did you do it?", "question"),
+        ("That is wonderful news.", "comment"),
+        ("You must be so proud of your sister!", "comment"),
+        ("Sounds like a fine plan, Anna. Keep it up!", "comment"),
+        ("I'm sorry about the bicycle.", "comment"),
+        ("Hey Ben! Good to see you.", "small talk"),
+    ],
+)
+def test_turns_that_state_nothing_are_context(text: str, kind: str) -> None:
+    assert kind in context_reason(text, names=("Anna", "Ben"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I moved to Porto, right?",
+        "Did I tell you that I moved to Porto?",
+        "How are you? I quit smoking.",
+        "Her name is Pixel.",
+        "He works at Siemens.",
+        "Yes, on Tuesday.",
+        "Two cats and a dog.",
+        "You need a visa for Vietnam.",
+        "Don't use emojis in your answers.",
+        "Ich wohne seit Mai in Berlin.",
+        "Super, ich ziehe nach Porto um.",
+        "So fahren wir in den Urlaub.",
+        "我住在柏林",
+    ],
+)
+def test_statements_are_kept_in_any_language(text: str) -> None:
+    assert context_reason(text, names=("Anna", "Ben")) == ""
+
+
+def test_the_advice_of_an_assistant_is_no_comment() -> None:
+    advice = "You can keep your basil in water. That is the best way."
+    assert context_reason(advice) and not context_reason(advice, comments=False)
+    assert context_reason("How long would you like to stay?", comments=False)

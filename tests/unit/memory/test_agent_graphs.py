@@ -30,6 +30,8 @@ from memagent.memory.chunking import split_session
 from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.design_kit import small_conversation
 
+NEWS = {"1": "she moved to Lisbon", "2": "Rex is allergic", "3": "she lives in Porto"}
+
 
 def reply(request: ModelRequest) -> str:
     """A manager that keeps the first turn of every chunk and an answerer that cites the
@@ -41,7 +43,7 @@ def reply(request: ModelRequest) -> str:
             {
                 "facts": [
                     {
-                        "text": f"Ana's news number {number}",
+                        "text": f"Ana's news number {number}: {NEWS[number]}",
                         "subject": "Ana",
                         "speaker": "Ana",
                         "source": f"D{number}:1",

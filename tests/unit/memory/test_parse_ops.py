@@ -17,8 +17,9 @@ from memagent.core.records import Fact, TimeSpan
 from memagent.replies.answers import parse_answer
 from memagent.replies.entries import MAX_ENTRIES
 from memagent.replies.facts import parse_facts
+from memagent.replies.json_answer import MAX_TEXT_CHARS, extract_json
 from memagent.replies.ops import parse_ops
-from memagent.replies.tolerant_json import MAX_DEPTH, MAX_TEXT_CHARS, extract_json
+from memagent.replies.tolerant_json import MAX_DEPTH
 
 MAY = TimeSpan(start=datetime(2023, 5, 7, tzinfo=UTC), end=datetime(2023, 5, 8, tzinfo=UTC))
 CAT = Fact(
@@ -38,7 +39,6 @@ FACTS = (CAT, TEA)
         ('```\n{"ops": [1]}', {"ops": [1]}),
         ('<think>{"ops": [9]} maybe</think>{"ops": [1]}', {"ops": [1]}),
         ('I decided: {"ops": [1]} as asked.', {"ops": [1]}),
-        ('{"a": 1}\n{"a": 2}', [{"a": 1}, {"a": 2}]),
         ('{"a": [1, 2,], }', {"a": [1, 2]}),
         ("{'a': 'it is', 'b': None, 'c': True}", {"a": "it is", "b": None, "c": True}),
         ("{a: ADD, b: 2}", {"a": "ADD", "b": 2}),
@@ -86,7 +86,10 @@ def test_what_is_cut_off_is_dropped_and_never_guessed() -> None:
         '{"ops": [{"op": "ADD", "fact": 0}, {"op": "DELETE", "id": "mem_1', facts=FACTS
     )
     assert parsed.values == (Add(fact=CAT),)
-    assert [bad.reason for bad in parsed.rejected] == [RejectReason.INVALID_FIELDS]
+    assert [bad.reason for bad in parsed.rejected] == [
+        RejectReason.INVALID_FIELDS,
+        RejectReason.CUT_OFF,
+    ]
 
 
 def test_a_value_that_swallowed_the_next_key_is_dropped() -> None:

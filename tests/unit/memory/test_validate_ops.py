@@ -296,7 +296,11 @@ def test_an_untrusted_turn_cannot_name_what_to_delete() -> None:
         reason_of(Delete(id="mem_a", source_turn_ids=("D1:1",)), chunk=chunk)
         is RejectReason.LOW_TRUST
     )
-    assert judge(Delete(id="mem_a", source_turn_ids=("D1:1",)), chunk=WITH_PAGE).accepted
+    unrelated = Delete(id="mem_a", source_turn_ids=("D1:3",))
+    assert reason_of(unrelated, chunk=WITH_PAGE) is RejectReason.LOW_TRUST
+    gone = CHUNK.turns[2].model_copy(update={"text": "I no longer live in Porto"})
+    chunk = WITH_PAGE.model_copy(update={"turns": (gone, PAGE)})
+    assert judge(unrelated, chunk=chunk).accepted
 
 
 TEXTS = st.sampled_from(

@@ -31,6 +31,7 @@ from memagent.designs.parts.asking import (
     object_schema,
 )
 from memagent.designs.parts.graph.event_links import link_events
+from memagent.designs.parts.grounding import echo_in, shares_content
 from memagent.designs.parts.lines import date_text, event_notes, turn_line
 from memagent.designs.prompting import OnePrompt, Prompt, fence, load_prompt, prompts_of, quoted
 from memagent.events.merge import (
@@ -265,8 +266,8 @@ class EventIndexer:
 def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected:
     """Fill date, time and people of an event from its turns.
 
-    Reject it when it names no turn of the session; turns of other sessions are left
-    out.
+    Reject it when it names no turn of the session or shares no content with its turns;
+    turns of other sessions are left out.
     """
     turn_ids = _turns_of(draft.turn_ids, session)
     if not turn_ids:
@@ -274,6 +275,10 @@ def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected
         return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.summary[:120])
     turns = [turn for turn in session.turns if turn.id in turn_ids]
     said_at = session.date_of(turns[0])
+    echo = echo_in(draft.summary, load_prompt("segment").examples, session.turns)
+    if echo or not shares_content(draft.summary, turns, session.turns, said_at=said_at):
+        detail = "the event repeats the prompt" if echo else "no word of it is in its turns"
+        return Rejected(reason=RejectReason.UNGROUNDED, detail=detail, raw=draft.summary[:120])
     return Event(
         id=content_id("evt", *turn_ids, draft.summary),
         summary=draft.summary,

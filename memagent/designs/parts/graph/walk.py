@@ -33,7 +33,8 @@ from memagent.designs.relating import graph_hit
 from memagent.events.expansion import expand
 from memagent.events.visibility import OutOfSight
 from memagent.events.walk import Action, Move, Neighbour, Walk, WalkSettings, WalkView, compass_walk
-from memagent.replies.tolerant_json import JsonValue, extract_json
+from memagent.replies.json_answer import extract_json
+from memagent.replies.tolerant_json import JsonValue
 
 PLAN_SCHEMA: Final[JsonSchema] = object_schema({"subgoals": TEXTS})
 EXPLORE_SCHEMA: Final[JsonSchema] = object_schema(

@@ -34,7 +34,7 @@ from memagent.designs.parts.model.answerer import (
     in_time_order,
     no_evidence,
 )
-from memagent.designs.parts.model.extractor import facts_call, grounded
+from memagent.designs.parts.model.extractor import FactReading, turns_before
 from memagent.designs.parts.model.manager import op_schema
 from memagent.designs.prompting import OnePrompt, load_prompt, quoted
 from memagent.replies.ops import parse_ops
@@ -76,26 +76,23 @@ class BriefExtractor(OnePrompt):
 
         Entries that name no turn of the chunk are rejected.
         """
-        json_call = facts_call(self.prompt, BRIEF_FACTS_SCHEMA)
+        prompt = load_prompt(self.prompt)
         lines = (f"{quoted(turn.speaker)}: {quoted(turn.said)}" for turn in chunk.turns)
         values = {
             "date": f"{chunk.at:%d %B %Y}".lstrip("0") if chunk.at else "",
             "dialogue": _numbered(lines),
         }
-        values = {name: text for name, text in values.items() if name in json_call.prompt.slots}
-        reply = await ask_for_json(ctx, json_call, values, ordinal=0, retry=self.retry)
-        turns = _by_number(turn.id for turn in chunk.turns)
-        drafts = [
-            draft.model_copy(
-                update={
-                    "source_turn_ids": tuple(
-                        turns.get(source.strip(), source) for source in draft.source_turn_ids
-                    )
-                }
-            )
-            for draft in reply.parsed.values
-        ]
-        return grounded(reply, drafts, chunk)
+        values = {name: text for name, text in values.items() if name in prompt.slots}
+        reading = FactReading(
+            chunk=chunk,
+            earlier=turns_before(chunk, ctx, 1),
+            prompt=prompt,
+            turn_ids=_by_number(turn.id for turn in chunk.turns),
+        )
+        reply = await ask_for_json(
+            ctx, reading.call(BRIEF_FACTS_SCHEMA), values, ordinal=0, retry=self.retry
+        )
+        return reply.proposal(reply.parsed.values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,33 +2,35 @@
 
 The model says what was told and by which turn. Everything that follows from the turn is
 the system's work: who said it, when, how far it is trusted. A fact whose turn is not
-part of the chunk is rejected, and relative time is resolved against the day the turn
+part of the chunk is rejected, so is one that shares no content with its turn (see
+`grounding`), and relative time is resolved against the day the turn
 was said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from typing import Final
 
 from memagent.core.exchange import JsonSchema, Role
-from memagent.core.ops import Rejected, RejectReason
-from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn, lowest_trust
+from memagent.core.ops import Parsed, ParseStatus, Rejected, RejectReason
+from memagent.core.records import Chunk, Fact, TimeSpan, Trust, Turn, lowest_trust
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.parts.asking import (
     TEXT,
     TEXT_OR_NULL,
     JsonCall,
-    JsonReply,
     ask_for_json,
     list_schema,
     object_schema,
 )
+from memagent.designs.parts.grounding import echo_in, shares_content
 from memagent.designs.parts.lines import date_text, turn_line
-from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
+from memagent.designs.prompting import OnePrompt, Prompt, fence, load_prompt, quoted
+from memagent.memory.threads import thread_turns
 from memagent.replies.facts import FactDraft, parse_facts
 from memagent.state.fold import folded
 from memagent.timex.resolve import find_times, resolve_time
@@ -63,72 +65,106 @@ class ModelExtractor(OnePrompt):
 
         Entries that name no turn of the chunk are rejected.
         """
-        earlier = _turns_before(chunk, ctx.session, self.context_turns)
+        earlier = turns_before(chunk, ctx, self.context_turns)
         values = {
             "date": date_text(chunk.at),
             "speakers": ", ".join(dict.fromkeys(quoted(turn.speaker) for turn in chunk.turns)),
             "earlier": fence("earlier", map(turn_line, earlier)),
             "dialogue": fence("dialogue", map(turn_line, chunk.turns)),
         }
-        json_call = facts_call(self.prompt, FACTS_SCHEMA)
-        reply = await ask_for_json(ctx, json_call, values, ordinal=0, retry=self.retry)
-        return grounded(reply, reply.parsed.values, chunk)
+        reading = FactReading(chunk=chunk, earlier=earlier, prompt=load_prompt(self.prompt))
+        reply = await ask_for_json(
+            ctx, reading.call(FACTS_SCHEMA), values, ordinal=0, retry=self.retry
+        )
+        return reply.proposal(reply.parsed.values)
 
 
-def facts_call(prompt: str, schema: JsonSchema) -> JsonCall[FactDraft]:
-    """Return the call by which an extractor asks for facts."""
-    return JsonCall(
-        role=Role.EXTRACTOR, prompt=load_prompt(prompt), schema=schema, parse=parse_facts
-    )
+@dataclass(frozen=True, kw_only=True)
+class FactReading:
+    """A chunk whose facts a model is asked for, and the prompt that asks."""
 
+    chunk: Chunk
+    earlier: Sequence[Turn] = ()
+    """The turns before the chunk."""
+    prompt: Prompt
+    turn_ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names by which the prompt calls the turns, to their ids; ids need none."""
 
-def grounded(
-    reply: JsonReply[FactDraft], drafts: Iterable[FactDraft], chunk: Chunk
-) -> Proposal[Fact]:
-    """Propose the drafts that name turns of the chunk, and reject the others."""
-    results = [_ground(draft, chunk) for draft in drafts]
-    return reply.proposal(
-        (fact for fact in results if isinstance(fact, Fact)),
-        (rejected for rejected in results if isinstance(rejected, Rejected)),
-    )
+    def call(self, schema: JsonSchema) -> JsonCall[Fact]:
+        """Return the call whose reply is read into grounded facts."""
+        return JsonCall(role=Role.EXTRACTOR, prompt=self.prompt, schema=schema, parse=self.read)
 
+    def read(self, text: str) -> Parsed[Fact]:
+        """Read a reply; drafts that do not rest on turns of the chunk are rejected.
 
-def _ground(draft: FactDraft, chunk: Chunk) -> Fact | Rejected:
-    """Fill speaker, date, trust and resolved time of a fact from its turns.
+        FAILED when nothing is left because no statement was grounded.
+        """
+        parsed = parse_facts(text)
+        results = [self._ground(draft) for draft in parsed.values]
+        facts = tuple(fact for fact in results if isinstance(fact, Fact))
+        bad = tuple(entry for entry in results if isinstance(entry, Rejected))
+        status = parsed.status
+        if any(entry.reason is RejectReason.UNGROUNDED for entry in bad):
+            status = ParseStatus.PARTIAL if facts else ParseStatus.FAILED
+        return Parsed(
+            status=status,
+            values=facts,
+            rejected=(*parsed.rejected, *bad),
+            repairs=parsed.repairs,
+        )
 
-    A missing source is filled only when one turn can be meant.
-    """
-    by_id = {folded(turn.id): turn for turn in chunk.turns}
-    sources = draft.source_turn_ids
-    foreign = next((turn_id for turn_id in sources if folded(turn_id) not in by_id), None)
-    turns = [by_id[key] for key in dict.fromkeys(map(folded, sources)) if key in by_id]
-    if not sources:
-        turns = [
+    def _ground(self, draft: FactDraft) -> Fact | Rejected:
+        """Fill speaker, date, trust and resolved time of a fact from its turns.
+
+        A missing source is filled only when one turn can be meant.
+        """
+        turns, problem = self._turns_of(draft)
+        if problem:
+            return _rejected(draft, RejectReason.FOREIGN_TURN, problem)
+        said_at = max((date for turn in turns if (date := turn.at or self.chunk.at)), default=None)
+        around = (*self.earlier, *self.chunk.turns)
+        echo = echo_in(draft.text, self.prompt.examples, around)
+        if echo is not None:
+            return _rejected(
+                draft, RejectReason.UNGROUNDED, f"repeats {echo!r} of the prompt's example"
+            )
+        if not shares_content(draft.text, turns, around, said_at=said_at):
+            return _rejected(
+                draft, RejectReason.UNGROUNDED, "shares no word with the turns that it cites"
+            )
+        speakers = {turn.speaker for turn in turns}
+        return Fact(
+            text=draft.text,
+            subject=draft.subject,
+            speaker=turns[0].speaker if len(speakers) == 1 else None,
+            source_turn_ids=tuple(turn.id for turn in turns),
+            valid=_time_of(draft, said_at),
+            said_at=said_at,
+            kind=draft.kind,
+            trust=lowest_trust(turn.trust for turn in turns),
+        )
+
+    def _turns_of(self, draft: FactDraft) -> tuple[list[Turn], str]:
+        """Return the turns that a draft rests on, or why there are none."""
+        by_id = {folded(turn.id): turn for turn in self.chunk.turns}
+        sources = [self.turn_ids.get(name.strip(), name) for name in draft.source_turn_ids]
+        foreign = next((turn_id for turn_id in sources if folded(turn_id) not in by_id), None)
+        if foreign is not None:
+            return [], f"turn {foreign!r} is not part of the chunk"
+        if sources:
+            return [by_id[key] for key in dict.fromkeys(map(folded, sources))], ""
+        able = [
             turn
-            for turn in chunk.turns
+            for turn in self.chunk.turns
             if draft.speaker is None or folded(turn.speaker) == folded(draft.speaker)
         ]
-    if foreign is not None or (not sources and len(turns) != 1):
-        detail = (
-            f"turn {foreign!r} is not part of the chunk"
-            if foreign is not None
-            else "the fact names no turn, and several could be meant"
-        )
-        return Rejected(
-            reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.model_dump_json()[:500]
-        )
-    speakers = {turn.speaker for turn in turns}
-    said_at = max((date for turn in turns if (date := turn.at or chunk.at)), default=None)
-    return Fact(
-        text=draft.text,
-        subject=draft.subject,
-        speaker=turns[0].speaker if len(speakers) == 1 else None,
-        source_turn_ids=tuple(turn.id for turn in turns),
-        valid=_time_of(draft, said_at),
-        said_at=said_at,
-        kind=draft.kind,
-        trust=lowest_trust(turn.trust for turn in turns),
-    )
+        if len(able) != 1:
+            return [], "the fact names no turn, and several could be meant"
+        return able, ""
+
+
+def _rejected(draft: FactDraft, reason: RejectReason, detail: str) -> Rejected:
+    return Rejected(reason=reason, detail=detail, raw=draft.model_dump_json()[:500])
 
 
 def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
@@ -143,8 +179,14 @@ def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
     return next(iter(spans.values())) if len(spans) == 1 else None
 
 
-def _turns_before(chunk: Chunk, session: Session | None, count: int) -> list[Turn]:
+def turns_before(chunk: Chunk, ctx: SlotContext, count: int) -> list[Turn]:
+    """Return at most `count` turns before a chunk, of earlier days of its thread too.
+
+    Those of tools and strangers are left out.
+    """
+    session = ctx.session
     if session is None or not count:
         return []
-    before = takewhile(lambda turn: turn.id != chunk.turns[0].id, session.turns)
+    turns = thread_turns(ctx.bank.state, session.thread) if session.thread else session.turns
+    before = takewhile(lambda turn: turn.id != chunk.turns[0].id, turns)
     return [turn for turn in before if turn.trust.rank <= Trust.ASSISTANT.rank][-count:]

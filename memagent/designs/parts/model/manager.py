@@ -15,7 +15,7 @@ from typing import Final
 
 from memagent.core.answers import Hit
 from memagent.core.exchange import JsonSchema, ModelResponse, Role
-from memagent.core.ops import Add, Delete, MemoryOp, ParseStatus, Rejected, Update
+from memagent.core.ops import Add, Delete, MemoryOp, ParseStatus, Rejected, Repair, Update
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.asking import (
     INTEGER,
@@ -71,6 +71,7 @@ class ModelManager(OnePrompt):
             values=tuple(plan.ops),
             rejected=tuple(plan.rejected),
             parse=tuple(plan.statuses),
+            repairs=tuple(plan.repairs),
             responses=tuple(plan.responses),
         )
 
@@ -101,6 +102,7 @@ class ModelManager(OnePrompt):
             plan.add(op)
         plan.rejected += reply.parsed.rejected
         plan.statuses += reply.statuses
+        plan.repairs += reply.repairs
         plan.responses += reply.responses
 
 
@@ -113,6 +115,7 @@ class _Plan:
     """Item id to the place of the op that changes it."""
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     statuses: list[ParseStatus] = field(default_factory=list[ParseStatus])
+    repairs: list[Repair] = field(default_factory=list[Repair])
     responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
     settled: int = 0
     """Number of ops that earlier calls decided."""

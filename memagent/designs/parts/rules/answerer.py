@@ -1,10 +1,12 @@
 """Answers without a language model: the best evidence, quoted with speaker and date.
 
-The answerer ranks the hits by rules (`evidence`), names the date for a question of
-time, and tells present from replaced versions for questions of now and then. It
-abstains when no evidence covers the question, or when the question is about somebody
-whom memory never mentions. The surprise: an answer is at most three quotations; it
-never joins facts, counts, or says yes or no.
+The answerer orders the hits by how well they answer and asks how sure that makes
+(`memagent.memory.certainty`): `supported` from a probability of 0.7, `quoted` as the
+closest thing said from 0.3, else it abstains. It names the date for a question of time
+and the place or number where the statement has just one, and tells present from
+replaced versions. It abstains too when the question is about somebody whom memory never
+mentions. The surprise: an answer is at most three quotations; it never joins facts,
+counts, or says yes or no.
 """
 
 from __future__ import annotations
@@ -14,21 +16,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
+from memagent.core.answers import (
+    QUOTED_FROM,
+    SUPPORTED_FROM,
+    Answer,
+    Citation,
+    Hit,
+    Query,
+    Question,
+    Verdict,
+)
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.rules.corrections import stands_alone
-from memagent.designs.parts.rules.evidence import (
-    Evidence,
-    Scored,
-    evidence_of,
-    ranked,
-    term_weights,
-)
+from memagent.designs.parts.rules.currency import latest_first
 from memagent.designs.parts.rules.keeping import conflicting, overlap
-from memagent.designs.parts.rules.wording import quote_from, said_line, time_for
+from memagent.designs.parts.rules.wording import quote_from, said_line, short_answer, time_for
 from memagent.memory.bank import MemoryBank
+from memagent.memory.certainty import Reading, Scored, read_hits, term_weights
+from memagent.memory.evidence import Evidence, evidence_of
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.state.fold import BankState, folded
 from memagent.timex.resolve import format_span
@@ -38,30 +45,27 @@ NO_MODEL_ABSTAINED_NOTE = (
     "No language model is configured; what was found was judged by rules alone."
 )
 NOTHING_FOUND = "Nothing in memory answers this."
+CLOSEST = "Not sure. The closest thing said:"
 _LEXICAL = frozenset({"lexical"})
-_MAX_TERMS = 24
+_DOUBTED = 0.6
+"""Most that the probability may be when the statement does not tell of what is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceAnswerer:
     """Answers by quoting the best of the hits. Asks no model."""
 
-    min_cover: float = 0.4
-    """Share of the question's content the best evidence must cover; half of it will do at
-    a cosine of `min_cosine` to the question.
-    """
-    min_cosine: float = 0.45
-    margin: float = 0.25
-    """Evidence whose score is within this of the best is quoted too."""
-    min_share: float = 0.7
-    """And only if it covers this share of what the best covers."""
-    max_citations: int = 3
+    supported: float = SUPPORTED_FROM
+    """Least probability of a `supported` answer."""
+    quoted: float = QUOTED_FROM
+    """Least probability of a `quoted` one; below it the answerer abstains."""
 
     async def __call__(
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
         """Return an answer with one to three quotations, or an abstention that says why."""
-        state = ctx.bank.state
+        bank = ctx.bank
+        state = bank.state
         speakers = dict.fromkeys(
             name
             for hit in hits
@@ -72,64 +76,32 @@ class EvidenceAnswerer:
         view = read_question(
             question.text, speakers=speakers, asked_at=question.asked_at or ctx.clock()
         )
-        stranger = await _stranger(view, list(speakers), ctx.bank)
+        stranger = await _stranger(view, list(speakers), bank)
         if stranger is not None:
             return _abstention(f"{stranger} is never mentioned in memory.")
-        weights = await _weights(view, question, ctx.bank)
-        past = view.period is Period.THEN or view.span is not None
-        order = ranked(
-            [entry for hit in hits for entry in evidence_of(hit, state, past=past)], view, weights
-        )
-        if not order or not self._fits(order[0], view):
-            return _abstention("What was found does not fit the question well enough to be quoted.")
-        if order[0].who == 0 and any(name in speakers for name in view.people):
-            people, speaker = " or ".join(view.people), order[0].evidence.speaker
+        weights = term_weights(view.terms, bank.view)
+        reading = read_hits(view, hits, state, text=question.text, weights=weights)
+        reading = latest_first(reading, view, question.text)
+        if not reading.order:
+            return _abstention("Nothing was found.")
+        best = reading.order[0]
+        sure = min(reading.probability, _DOUBTED) if reading.doubts else reading.probability
+        if best.who == 0 and any(name in speakers for name in view.people):
+            people, speaker = " or ".join(view.people), best.evidence.speaker
             return _abstention(
-                f"The nearest statement is by {speaker}, who does not speak of {people} there."
+                f"The nearest statement is by {speaker}, who does not speak of {people} there.",
+                probability=min(sure, self.quoted),
             )
-        return _answer(view, self._choose(order, view), order, state)
-
-    def _fits(self, best: Scored, view: QuestionView) -> bool:
-        if not view.terms:
-            return bool(view.people or view.span)
-        return best.cover >= self.min_cover or (
-            best.cover >= self.min_cover / 2 and best.cosine >= self.min_cosine
-        )
-
-    def _choose(self, order: Sequence[Scored], view: QuestionView) -> list[Evidence]:
-        """Choose the best evidence, and what may be as good; one entry a turn."""
-        best = order[0]
-        item = best.evidence.hit.item
-        if view.period is not Period.ANY and item is not None and item.version > 1:
-            # Memory has followed this fact through its changes.
-            return [best.evidence]
-        chosen: dict[str, Evidence] = {}
-        for entry in order:
-            evidence = entry.evidence
-            near = (
-                best.score - entry.score <= self.margin
-                and entry.cover >= self.min_share * best.cover
+        if sure < self.quoted:
+            return _abstention(
+                "What was found does not fit the question well enough to be quoted.",
+                probability=sure,
             )
-            if near and evidence.current == best.evidence.current:
-                key = evidence.turn_ids[-1] if evidence.turn_ids else evidence.hit.id
-                chosen.setdefault(key, evidence)
-        return list(chosen.values())[: self.max_citations]
+        verdict = Verdict.SUPPORTED if sure >= self.supported else Verdict.QUOTED
+        return _answer(view, reading, state, verdict=verdict, probability=sure)
 
 
 # -- reading memory --------------------------------------------------------------------
-
-
-async def _weights(view: QuestionView, question: Question, bank: MemoryBank) -> dict[str, float]:
-    terms = view.terms[:_MAX_TERMS]
-    answers = await bank.search_many(
-        [Query(text=term, where=question.where, arms=_LEXICAL) for term in terms], k=10
-    )
-    rarity = {
-        term: max(score for hit in hits for score in hit.why.arms.values())
-        for term, hits in zip(terms, answers, strict=True)
-        if hits
-    }
-    return term_weights(terms, rarity, items=len(bank.state.items))
 
 
 async def _stranger(view: QuestionView, speakers: Sequence[str], bank: MemoryBank) -> str | None:
@@ -168,29 +140,56 @@ def _mentions(hit: Hit, name: str, state: BankState) -> bool:
 # -- wording ---------------------------------------------------------------------------
 
 
-def _abstention(reason: str) -> Answer:
+def _abstention(reason: str, *, probability: float = 0.0) -> Answer:
     return Answer(
-        text=NOTHING_FOUND, verdict=Verdict.ABSTAINED, notes=(NO_MODEL_ABSTAINED_NOTE, reason)
+        text=NOTHING_FOUND,
+        verdict=Verdict.ABSTAINED,
+        probability=probability,
+        notes=(NO_MODEL_ABSTAINED_NOTE, reason),
     )
 
 
 def _answer(
-    view: QuestionView, chosen: Sequence[Evidence], order: Sequence[Scored], state: BankState
+    view: QuestionView, reading: Reading, state: BankState, *, verdict: Verdict, probability: float
 ) -> Answer:
+    chosen = _shown(reading, view)
     best = chosen[0]
     when, lead = _lead(best, view)
+    if not lead and verdict is Verdict.SUPPORTED:
+        lead = short_answer(best, view)
     lines = [lead] if lead else []
+    if verdict is Verdict.QUOTED:
+        lines = [CLOSEST]
     citations: list[Citation] = []
     for evidence in chosen:
         lines.append(_line(evidence, view.terms))
         citations += _citations(evidence, view)
         lines += _corrected_lines(evidence, state)
-    notes = (NO_MODEL_NOTE, *_history(best, state), *_disagreement(best, order))
-    return Answer(text="\n".join(lines), citations=tuple(citations), when=when, notes=notes)
+    doubts = [f"Not sure, because {doubt}." for doubt in reading.doubts]
+    notes = (NO_MODEL_NOTE, *doubts, *_history(best, state), *_disagreement(best, reading.order))
+    return Answer(
+        text="\n".join(lines),
+        citations=tuple(citations),
+        verdict=verdict,
+        probability=probability,
+        when=when,
+        notes=notes,
+    )
+
+
+def _shown(reading: Reading, view: QuestionView) -> list[Evidence]:
+    """Return the statements to quote: of a fact that changed, its right version only."""
+    best = reading.chosen[0].evidence
+    item = best.hit.item
+    changed = view.period is not Period.ANY and item is not None and item.version > 1
+    return [best] if changed or best.by_hand else [entry.evidence for entry in reading.chosen]
 
 
 def _line(evidence: Evidence, terms: Sequence[str] = ()) -> str:
-    return said_line(evidence.speaker, evidence.said_at, quote_from(evidence.text, terms))
+    quote = quote_from(evidence.text, terms)
+    if evidence.by_hand:
+        return f'Written by hand: "{quote}"'
+    return said_line(evidence.speaker, evidence.said_at, quote)
 
 
 def _lead(best: Evidence, view: QuestionView) -> tuple[TimeSpan | None, str]:
@@ -211,6 +210,8 @@ def _citations(evidence: Evidence, view: QuestionView) -> list[Citation]:
     hit_id, version = evidence.hit.id, evidence.version
     *older, latest = evidence.turn_ids or (None,)
     quote = quote_from(evidence.text, view.terms)
+    if evidence.by_hand:
+        return [Citation(hit_id=hit_id, version=version, quote=quote, by_hand=True)]
     citations = [Citation(hit_id=hit_id, version=version, turn_id=latest, quote=quote)]
     if older and not stands_alone(evidence.text):
         citations.append(Citation(hit_id=hit_id, version=version, turn_id=older[-1]))

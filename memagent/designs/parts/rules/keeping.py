@@ -22,7 +22,7 @@ def stems(words: str) -> frozenset[str]:
     return frozenset(tokenize(words, keep_stop_words=True))
 
 
-_SMALL_TALK = stems(
+SMALL_TALK = stems(
     """
     hey hi hello howdy yo bye goodbye morning evening night afternoon welcome thanks thank
     thx ty please sorry yes yeah yep yup ya no nope nah ok okay alright sure right exactly
@@ -49,7 +49,7 @@ def terms_of(names: Iterable[str]) -> frozenset[str]:
 
 def content(text: str, *, but: Iterable[str] = ()) -> set[str]:
     """Return a text's index terms without small talk and without the terms `but`."""
-    return set(tokenize(text)) - _SMALL_TALK - set(but)
+    return set(tokenize(text)) - SMALL_TALK - set(but)
 
 
 def informative(text: str, *, names: Iterable[str] = ()) -> bool:

@@ -1,6 +1,7 @@
 """A manager for turns kept word for word, by rule.
 
-It leaves out small talk and repeats, follows plain self-corrections, and adds the rest.
+It leaves questions, greetings and comments to the session as context, leaves out
+repeats, follows plain self-corrections, and adds the rest.
 Nothing is lost silently: whatever is not kept as an item of its own becomes a NOOP that
 names the fact and the reason. No rule ever touches a statement of another speaker, or
 one that is trusted more than the turn at hand.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from memagent.core.errors import EmbeddingError
 from memagent.core.ops import Add, MemoryOp, Noop, Update
-from memagent.core.records import Fact, MemoryItem, TimeSpan
+from memagent.core.records import Fact, MemoryItem, TimeSpan, Trust
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.rules.corrections import (
     Candidate,
@@ -25,7 +26,8 @@ from memagent.designs.parts.rules.corrections import (
     restated_text,
     swapped,
 )
-from memagent.designs.parts.rules.keeping import informative, near_duplicate
+from memagent.designs.parts.rules.keeping import near_duplicate
+from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
 from memagent.protocols import Embedder
 from memagent.state.fold import folded
@@ -34,7 +36,7 @@ from memagent.state.validation import restates
 
 @dataclass(frozen=True, kw_only=True)
 class VerbatimManager:
-    """Turns facts into ADD, UPDATE and NOOP by the rules of `keeping` and `corrections`.
+    """Turns facts into ADD, UPDATE and NOOP by the rules of this package.
 
     Asks no model.
     """
@@ -64,8 +66,9 @@ class _Draft:
     async def decide(self, entry: Related) -> None:
         """Add an op for one fact."""
         fact = entry.fact
-        if not informative(fact.text, names=self.names):
-            self.ops.append(Noop(fact=fact, reason="small talk: says nothing to remember"))
+        advice = fact.trust is Trust.ASSISTANT
+        if reason := context_reason(fact.text, names=self.names, comments=not advice):
+            self.ops.append(Noop(fact=fact, reason=reason))
             return
         own = [
             (hit.item, hit.why.arms.get("dense"))

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from memagent.core.records import Granularity, TimeSpan
 from memagent.designs.parts.lines import day_text
-from memagent.designs.parts.rules.evidence import Evidence
-from memagent.memory.question import QuestionView
+from memagent.memory.evidence import Evidence
+from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import TimeMention, find_times
 
@@ -131,6 +131,50 @@ def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
         if covered > most:
             best, most = (start, stop), covered
     return text[best[0] : best[1]].strip()
+
+
+_PLACES = re.compile(
+    r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
+    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]*?\s(?:in|to|at|near)\s+"
+    r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
+)
+_COUNTS = re.compile(
+    r"\b(\d+(?:[.,]\d+)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\s+"
+    r"(?:\w+\s+){0,2}?([a-z]+)",
+    re.I,
+)
+_CALLED = re.compile(
+    r"\b(?:called|named|name\s+is|name['’]s)\s+([A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)?)"
+)
+
+
+def short_answer(evidence: Evidence, view: QuestionView) -> str:
+    """Return the span that answers, "Porto.", where type and slot are certain; else "".
+
+    Certain means: one place after a verb of place, one number before the noun that is
+    counted, or one name after "called"; two different ones are not certain.
+    """
+    sentences = [match.group() for match in _SENTENCE.finditer(evidence.text)]
+    best = max(
+        (len(set(view.terms) & set(tokenize(sentence))) for sentence in sentences), default=0
+    )
+    text = " ".join(
+        sentence for sentence in sentences if len(set(view.terms) & set(tokenize(sentence))) == best
+    )
+    asked = set(view.terms)
+    if view.kind is QuestionKind.WHERE:
+        spans = [match[1] for match in _PLACES.finditer(text)]
+        spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
+    elif view.kind is QuestionKind.HOW_MANY:
+        spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]
+    elif "name" in asked or "call" in asked:
+        spans = [match[1] for match in _CALLED.finditer(text)]
+    else:
+        return ""
+    return f"{spans[0]}." if len(set(spans)) == 1 else ""
+
+
+_TAKEN = re.compile(r"(?:n['’]t|\bnot|\bno\s+longer|\bused\s+to|\bleft)\b[^.?!,;]*$", re.I)
 
 
 def said_line(speaker: str | None, said_at: datetime | None, quote: str) -> str:

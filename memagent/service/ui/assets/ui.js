@@ -50,7 +50,8 @@ const look = async () => {
   if (!document.hidden) {
     const answer = await fetch(location.href).catch(() => null);
     const fresh = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("content") : null;
-    const busy = main.contains(document.activeElement) && main !== document.activeElement;
+    const typed = [...main.querySelectorAll("textarea, input")].some(field => field.value !== field.defaultValue);
+    const busy = typed || (main.contains(document.activeElement) && main !== document.activeElement);
     if (fresh && !busy) {
       const note = main.querySelector(":scope > .note");
       if (note) fresh.querySelector(".page-head").after(note);

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from inspect import getattr_static
+from typing import Any, Final, TypeVar, cast
 
 from memagent.config import (
     AgentSettings,
     EmbedderSettings,
     HashingEmbedderSettings,
+    LiteLLMEmbedderSettings,
     MiniLMEmbedderSettings,
     ModelSettings,
     PluginEmbedderSettings,
@@ -33,11 +35,12 @@ EMBEDDERS: dict[str, EmbedderSettings] = {
     "minilm": MiniLMEmbedderSettings(),
 }
 """Embedders that need no settings, by name."""
-_EMBEDDER = "an embedder has id, dim and embed()"
 
 
 class NoModel:
     """A stand-in for a language model that is not configured; every call is refused."""
+
+    absent = True
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Raise `ConfigError`."""
@@ -51,15 +54,49 @@ class NoModel:
 def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
     """Build an embedder from an object, settings, or a name.
 
-    Names are `static`, `minilm`, `hashing` and those of plug-ins.
+    Names are `static`, `minilm`, `hashing`, those of plug-ins, and litellm's, such as
+    `openai/text-embedding-3-small`.
     """
     if isinstance(choice, str):
-        choice = EMBEDDERS.get(choice) or PluginEmbedderSettings(name=choice)
+        choice = embedder_settings(choice)
     if not isinstance(choice, Settings):
-        return _checked(choice, Embedder, "the embedder", _EMBEDDER)
+        return _checked_embedder(choice, type(choice).__name__)
+    if isinstance(choice, LiteLLMEmbedderSettings):
+        from memagent.embed.litellm_embedder import LiteLLMEmbedder
+
+        return LiteLLMEmbedder(**choice.model_dump(exclude={"type"}))
     name, options = _plugin(choice)
     built = cast("Callable[..., object]", load("embedders", name))(**options)
-    return _checked(built, Embedder, f"what embedder plug-in {name!r} gave", _EMBEDDER)
+    return _checked_embedder(built, f"what embedder plug-in {name!r} gave")
+
+
+def embedder_settings(name: str) -> EmbedderSettings:
+    """Return the settings that the name of an embedder stands for."""
+    if "/" in name and ":" not in name.partition("/")[0]:
+        return LiteLLMEmbedderSettings(model=name)
+    return EMBEDDERS.get(name) or PluginEmbedderSettings(name=name)
+
+
+_EMBEDDER_PARTS: Final = {
+    "id": "`id`, a stable name of the model that is part of every cache key, e.g. id = 'e5-small'",
+    "dim": "`dim`, the number of dimensions of its vectors, e.g. dim = 384",
+    "embed": "`async def embed(self, texts)`, which returns one unit vector for each text",
+}
+"""What an embedder has, with a hint."""
+
+
+def _checked_embedder(value: object, what: str) -> Embedder:
+    """Return an embedder. Raises `ConfigError` that names what it lacks."""
+    # Statically first: the width of a hosted model is a question to its server.
+    missing = [
+        part
+        for part in _EMBEDDER_PARTS
+        if getattr_static(value, part, None) is None and not hasattr(value, part)
+    ]
+    if not missing:
+        return cast("Embedder", value)
+    add = "; ".join(_EMBEDDER_PARTS[part] for part in missing)
+    raise ConfigError(f"{what} has no {' and no '.join(missing)}: add {add}")
 
 
 def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
@@ -85,18 +122,35 @@ def _checked(value: object, protocol: type[T], what: str, rule: str) -> T:
     return value
 
 
-def build_model(choice: ChatModel | str | None, settings: AgentSettings) -> ChatModel | None:
+def build_model(
+    choice: ChatModel | str | None,
+    settings: AgentSettings,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> ChatModel | None:
     """Build the chat model of an agent, with retries, budget and a model for each role.
 
-    Returns None when nothing is configured.
+    `base_url` and `api_key` win over the settings. Returns None when nothing is
+    configured. Raises `ConfigError` for a `base_url` or `api_key` without a name.
     """
+    given = {"api_base": base_url, "api_key": api_key}
+    given = {name: value for name, value in given.items() if value is not None}
     if choice is not None and not isinstance(choice, str):
+        if given:
+            raise ConfigError(
+                "base_url and api_key belong to a model given by name, such as "
+                "model='openai/my-model'; this model is an object and has its own"
+            )
         return choice
     base = settings.model
-    if choice is not None and base is not None:
+    if choice is not None:
+        base = ModelSettings(model=choice) if base is None else base
         base = base.model_copy(update={"model": choice})
-    elif choice is not None:
-        base = ModelSettings(model=choice)
+    if base is not None:
+        base = base.model_copy(update=given)
+    elif given:
+        raise ConfigError("base_url and api_key need a model: add model='openai/<its name>'")
     if base is None:
         if settings.roles:
             raise ConfigError(

@@ -1,0 +1,183 @@
+"""The parts that an agent is made of, as one frozen value, and how they are opened.
+
+An agent over a `bank` owns nothing; without one it opens the memory at `path` and
+closes it. `with_model` and `at` give copies that share what they can and own nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from memagent.config import AgentSettings
+from memagent.core.errors import ConfigError, InputError, fault_in
+from memagent.core.exchange import Role, Sampling
+from memagent.core.recipes import BALANCED, Recipe
+from memagent.core.records import Scope
+from memagent.core.snapshot import MemorySnapshot
+from memagent.designs.base import MemoryDesign
+from memagent.memory.bank import MemoryBank, system_clock
+from memagent.memory.facade import Memory
+from memagent.open_store import OpenStore
+from memagent.parts import NoModel, build_design, build_model
+from memagent.protocols import ChatModel, Clock, Embedder
+
+if TYPE_CHECKING:
+    from memagent.events.networkx_view import FrozenEventGraph
+    from memagent.graphs.state import Tool
+
+
+@dataclass(frozen=True, init=False)
+class AgentParts:
+    """A design, a model, a memory bank and tools, and the store behind the bank if it is own."""
+
+    design: MemoryDesign
+    model: ChatModel
+    bank: MemoryBank
+    clock: Clock
+    tools: tuple[Tool, ...]
+    sampling: Mapping[Role, Sampling]
+    tracing: bool
+    """Whether LangSmith may trace the graphs."""
+    capture_content: bool
+    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
+    recipe: Recipe | None
+    """The recipe of questions and searches that name none.
+
+    None leaves it to the design, and to `balanced` for `search`.
+    """
+    keep_unreadable: bool
+    """Whether an unreadable reply counts as one without facts or ops, not as a failure.
+
+    For rollouts, where what a model writes is data.
+    """
+    checkpointer: Any
+    """A LangGraph checkpointer for conversations, if any."""
+    thread: str
+    """The conversation of messages that name no thread."""
+    _store: OpenStore | None = field(init=False, repr=False, compare=False)
+    """The store that this agent opened and closes."""
+
+    def __init__(  # noqa: PLR0913 (the front door names its options)
+        self,
+        model: ChatModel | str | None = None,
+        user_id: str = "default",
+        path: str | Path | None = None,
+        *,
+        bank: MemoryBank | None = None,
+        design: MemoryDesign | str | None = None,
+        embedder: Embedder | str | None = None,
+        tools: Sequence[Tool] = (),
+        base_url: str | None = None,
+        api_key: str | None = None,
+        read_only: bool = False,
+        settings: AgentSettings | None = None,
+        clock: Clock = system_clock,
+        sampling: Mapping[Role, Sampling] | None = None,
+        tracing: bool | None = None,
+        capture_content: bool | None = None,
+        recipe: Recipe | None = None,
+        keep_unreadable: bool = False,
+        checkpointer: Any = None,
+        thread: str | None = None,
+    ) -> None:
+        """Open the memory of a user at `path`, or take one that is open as `bank`.
+
+        Options are those of `Agent`; what is None comes from the settings. Raises
+        `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
+        """
+        defaults = settings or _default_settings()
+        chat = build_model(model, defaults, base_url=base_url, api_key=api_key)
+        chosen = build_design(design or defaults.design, has_model=chat is not None)
+        store: OpenStore | None = None
+        if bank is None:
+            scope = scope_of(user_id)
+            store = OpenStore.open(
+                settings, path=path, embedder=embedder, read_only=read_only, clock=clock
+            )
+            bank = store.bank(scope)
+        elif path is not None or embedder is not None:
+            raise ConfigError("a `bank` has its own path and embedder; give one or the other")
+        capture = defaults.capture_content if capture_content is None else capture_content
+        values = {
+            "design": chosen,
+            "model": chat or NoModel(),
+            "bank": bank,
+            "clock": clock,
+            "tools": tuple(tools),
+            "sampling": defaults.sampling if sampling is None else sampling,
+            "tracing": defaults.tracing if tracing is None else tracing,
+            "capture_content": capture,
+            "recipe": recipe or defaults.recipe,
+            "keep_unreadable": keep_unreadable,
+            "checkpointer": checkpointer,
+            "thread": thread or new_thread(),
+            "_store": store,
+        }
+        vars(self).update(values)
+
+    async def aclose(self) -> None:
+        """Release the memory that this agent opened; harmless when repeated."""
+        if self._store is not None:
+            self._store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def memory(self) -> Memory:
+        """Direct verbs on the memory."""
+        return Memory(
+            self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
+        )
+
+    @property
+    def embedder(self) -> Embedder:
+        """The bank's embedder."""
+        return self.bank.embedder
+
+    @property
+    def event_graph(self) -> FrozenEventGraph:
+        """The event graph, as last read or written, as a frozen networkx graph; O(1)."""
+        from memagent.events.networkx_view import as_networkx
+
+        return as_networkx(self.bank.state.graph)
+
+    def with_model(self, model: ChatModel) -> Self:
+        """Return the same agent with another model."""
+        return replace(self, model=model)
+
+    def at(self, snapshot: MemorySnapshot) -> Self:
+        """Return the same agent on a private memory that starts from a snapshot."""
+        return replace(self, bank=self.bank.at(snapshot))
+
+    def snapshot(self) -> MemorySnapshot:
+        """Return the memory as last read or written; O(1)."""
+        return self.bank.snapshot()
+
+
+@cache
+def _default_settings() -> AgentSettings:
+    return AgentSettings()
+
+
+def new_thread() -> str:
+    """Return the id of a conversation that belongs to one agent of this process."""
+    return f"chat-{uuid4().hex[:12]}"
+
+
+def scope_of(user_id: str) -> Scope:
+    """Return the scope of a user. Raises `InputError` for a text that is no user id."""
+    try:
+        return Scope(user_id=user_id)
+    except ValidationError as exc:
+        raise InputError(f"{str(user_id)[:40]!r} cannot be a user id: {fault_in(exc)}") from exc

@@ -1,0 +1,78 @@
+"""Whether a model's statement rests on what was said. Pure.
+
+A statement is grounded when it shares a word of content with the turns it cites, with
+the turn before one of them (an answer takes its words from the question), or with a day
+that these turns name. Names of speakers do not count. Examples in prompts carry names
+that nobody bears; a statement that repeats one is an echo of the prompt.
+
+The surprise: turns in another language than English share no words with an English note
+of them. Where they hold few of the commonest English words, only echoes are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from memagent.core.records import Turn
+from memagent.state.tokens import tokenize
+from memagent.timex.resolve import find_times
+
+_FEW_WORDS = 5
+_ENGLISH_SHARE = 0.2
+"""Least share of the commonest English words in English text."""
+_MAX_DAYS = 31
+
+
+def echo_in(text: str, names: Iterable[str], turns: Sequence[Turn]) -> str | None:
+    """Return the name of a prompt's example that the text repeats and no turn says."""
+    terms = set(tokenize(text))
+    said = _terms(turn.said for turn in turns) | _terms(turn.speaker for turn in turns)
+    return next((name for name in names if terms & set(tokenize(name)) - said), None)
+
+
+def shares_content(
+    text: str, cited: Sequence[Turn], around: Sequence[Turn], *, said_at: datetime | None
+) -> bool:
+    """Tell whether the text shares a word with the cited turns.
+
+    `around` are the turns of the conversation up to its end, in order.
+    """
+    if not _may_be_english(" ".join(turn.said for turn in cited)):
+        return True
+    said = "\n".join(turn.said for turn in _with_turn_before(cited, around))
+    content = set(tokenize(said))
+    told = set(tokenize(text)) - _terms(turn.speaker for turn in around)
+    return not told or bool(told & (content | _days(said, said_at)))
+
+
+def _may_be_english(text: str) -> bool:
+    words = len(tokenize(text, keep_stop_words=True))
+    return words < _FEW_WORDS or words - len(tokenize(text)) >= _ENGLISH_SHARE * words
+
+
+def _terms(texts: Iterable[str]) -> set[str]:
+    return {term for text in texts for term in tokenize(text)}
+
+
+def _with_turn_before(cited: Sequence[Turn], around: Sequence[Turn]) -> list[Turn]:
+    ids = {turn.id for turn in cited}
+    follower = [*around[1:], None]
+    return [
+        turn
+        for turn, after in zip(around, follower, strict=True)
+        if turn.id in ids or (after is not None and after.id in ids)
+    ] or list(cited)
+
+
+def _days(said: str, said_at: datetime | None) -> set[str]:
+    """Return the terms that write out the days which a text names."""
+    terms: set[str] = set()
+    for mention in find_times(said, anchor=said_at):
+        start, end = mention.span.start, mention.span.end
+        if start is None:
+            continue
+        days = 1 if end is None else min(_MAX_DAYS, max(1, (end - start).days))
+        for day in (start + timedelta(days=count) for count in range(days)):
+            terms |= set(tokenize(f"{day:%B} {day.year} {day.day}"))
+    return terms

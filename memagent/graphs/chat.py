@@ -1,0 +1,314 @@
+"""The chat graph: one message of a conversation, its reply, and what stays of it.
+
+load -> recall -> respond -> deliver -> remember
+                   ^   |
+                   tools
+
+The message is journalled before anything else, the reply before it is remembered. The
+state is plain JSON, so any LangGraph checkpointer can keep it, and a run that was
+killed goes on with the node that had not finished.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.runtime import Runtime
+
+from memagent.core.answers import (
+    MAX_QUESTION_CHARS,
+    Answer,
+    Citation,
+    Hit,
+    Question,
+    Reply,
+    Verdict,
+)
+from memagent.core.errors import ModelError, boundary
+from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Sampling, Usage
+from memagent.core.records import Turn
+from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
+from memagent.graphs.chat_prompt import (
+    MarkFilter,
+    as_message,
+    memory_query,
+    prompt_messages,
+    recalled,
+    visible_tail,
+)
+from memagent.graphs.state import AgentContext, ChatState
+from memagent.llm.wrappers import stream_of
+from memagent.memory.citing import cite
+from memagent.memory.question import QuestionKind, read_question
+from memagent.memory.threads import Spoken, add_to_thread, reply_of, store_message, thread_turns
+from memagent.tracing import operation_span, search_figures, step
+
+NO_MODEL = "No language model is set, so I can only keep what you tell me and quote it."
+STORED = "Stored."
+_SAID_ALREADY = (NO_MODEL_NOTE, NO_MODEL_ABSTAINED_NOTE)
+DEFAULT_THREAD = "chat"
+
+
+async def load(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Journal the message at the end of its thread and read what is visible of the thread.
+
+    A message that stands there already without a reply, after a crash, is not repeated.
+    """
+    message = Spoken(state.get("message", ""), state.get("speaker") or "user")
+    context, thread = runtime.context, state.get("thread") or DEFAULT_THREAD
+    end = await store_message(context.bank, thread, message, at=context.clock())
+    turns = thread_turns(context.bank.state, thread)[: -len(end.turns)]
+    tail = visible_tail(turns, max_tokens=context.chat.thread_tokens)
+    return {
+        "thread": thread,
+        "session_id": end.session.id,
+        "turn_ids": [turn.id for turn in end.turns],
+        "messages": [_plain(as_message(turn)) for turn in tail],
+        "visible": [turn.id for turn in tail],
+        "hits": [],
+        "transcript": [],
+        "pending": None,
+        "rounds": 0,
+        "said": "",
+        "notes": [],
+        "usage": Usage().model_dump(mode="json"),
+        "response_ids": [],
+        "reply": None,
+    }
+
+
+async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Find the memories that bear on the message and that the thread does not show."""
+    context = runtime.context
+    # without a model nobody reads the thread, so what stands there is quoted too
+    visible = set(state.get("visible", ())) if context.has_model else set[str]()
+    tail = [turn for name in state.get("visible", ()) if (turn := context.bank.turn(name))]
+    text = memory_query(state.get("message", ""), tail)[:MAX_QUESTION_CHARS]
+    question = Question(text=text, asked_at=context.clock(), k=context.chat.memories)
+    slot = context.slot()
+    with (
+        operation_span("search_memory") as span,
+        boundary(ModelError, f"retriever of {context.design.name}"),
+    ):
+        hits = await context.design.retriever(question, slot)
+        if span.recording:
+            span.put(search_figures(question.recipe, len(hits)))
+    shown = recalled(hits, visible=visible, max_tokens=context.chat.memory_tokens)
+    return {
+        "hits": [_plain(hit) for hit in shown[: context.chat.memories]],
+        "notes": list(slot.trail.notes),
+        "usage": slot.trail.usage.model_dump(mode="json"),
+        "response_ids": [response.id for response in slot.trail.responses],
+    }
+
+
+async def respond(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Let the model answer, or ask for tools; without a model, quote what memory has."""
+    context = runtime.context
+    if not context.has_model:
+        return await _quoted(state, runtime)
+    rounds = state.get("rounds", 0)
+    with_tools = rounds < context.tool_rounds
+    messages, digest = prompt_messages(
+        state.get("message", ""),
+        [Message.model_validate(message) for message in state.get("messages", ())],
+        _hits(state),
+        now=context.clock(),
+        system=state.get("system"),
+    )
+    transcript = (Message.model_validate(message) for message in state.get("transcript", ()))
+    request = ModelRequest(
+        role=Role.ANSWERER,
+        messages=(*messages, *transcript),
+        tools=(*context.tool_specs, *context.client_tools) if with_tools else (),
+        sampling=context.sampling.get(Role.ANSWERER, Sampling()),
+        prompt_digest=digest,
+    )
+    with boundary(ModelError, Role.ANSWERER.value):
+        response = await _streamed(request, state, runtime)
+    said = "\n".join(part for part in (state.get("said", ""), response.text) if part)
+    asked = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
+    return {
+        "said": said,
+        "pending": _plain(asked) if response.tool_calls and with_tools else None,
+        "rounds": rounds + 1,
+        "usage": (_usage(state) + response.usage).model_dump(mode="json"),
+        "response_ids": [*state.get("response_ids", ()), response.id],
+    }
+
+
+async def tools(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Run the requested tools; the result of a tool that fails is the text of its error."""
+    request = Message.model_validate(state.get("pending"))
+    results = await runtime.context.run_tools(request)
+    added = [_plain(message) for message in (request, *results)]
+    return {"transcript": [*state.get("transcript", ()), *added], "pending": None}
+
+
+async def deliver(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Check the citations, journal the reply, and hand it out."""
+    context, reply = runtime.context, state.get("reply")
+    draft = Reply.model_validate(reply) if reply is not None else _draft(state, context)
+    if not draft.tool_calls:
+        draft = await _stored(draft, context)
+    exchange = [
+        _plain(Message(role="user", content=state.get("message", ""))),
+        _plain(Message(role="assistant", content=draft.text)),
+    ]
+    return {
+        "reply": draft.model_dump(mode="json"),
+        "pending": None,
+        "messages": [*state.get("messages", ()), *exchange],
+    }
+
+
+async def remember(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Remember the exchange; a model that fails leaves a note, and the turns stay stored."""
+    run, bank = runtime.context.remember, runtime.context.bank
+    reply = Reply.model_validate(state.get("reply"))
+    if run is None or not state.get("remember", True) or reply.tool_calls:
+        return {}
+    report = await run(bank.state.sessions[reply.session_id])
+    if not report.failed_chunks:
+        return {}
+    note = f"stored, but not yet remembered: {report.failed_chunks[0].failure}"
+    noted = reply.model_copy(update={"notes": (*reply.notes, note)})
+    return {"reply": noted.model_dump(mode="json")}
+
+
+# -- parts of the nodes ----------------------------------------------------------------
+
+
+async def _streamed(
+    request: ModelRequest, state: ChatState, runtime: Runtime[AgentContext]
+) -> ModelResponse:
+    """Ask the model and write its words to the stream as they come, without ids of memories."""
+    marks = MarkFilter([hit.id for hit in _hits(state)])
+    between = "\n" if state.get("said") else ""
+    response: ModelResponse | None = None
+    seen = ""
+    async for delta in stream_of(runtime.context.model, request):
+        response = delta.response or response
+        seen += delta.text
+        if shown := marks.feed(delta.text):
+            runtime.stream_writer({"text": between + shown})
+            between = ""
+    if response is None:
+        raise ModelError("the model's stream ended without a response")
+    rest = marks.feed(response.text.removeprefix(seen)) + marks.close()
+    if rest.rstrip():
+        runtime.stream_writer({"text": between + rest.rstrip()})
+    return response
+
+
+async def _quoted(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+    """Reply without a model: say so once a thread, then quote or acknowledge."""
+    context, message = runtime.context, state.get("message", "")
+    hits = _hits(state)
+    lines = [] if any(m["role"] == "assistant" for m in state.get("messages", ())) else [NO_MODEL]
+    answer = Answer(text=STORED, verdict=Verdict.UNSUPPORTED)
+    if _asks(message):
+        question = Question(text=message[:MAX_QUESTION_CHARS], asked_at=context.clock())
+        drafted = await context.design.answerer(question, hits, context.slot())
+        answer = cite(drafted, hits, context.bank)
+    text = "\n".join((*lines, answer.text))
+    runtime.stream_writer({"text": text})
+    fields = answer.model_dump(exclude={"text", "question", "notes"})
+    notes = tuple(note for note in answer.notes if note not in _SAID_ALREADY)
+    reply = Reply(
+        **fields,
+        text=text,
+        notes=notes,
+        thread=state.get("thread", ""),
+        session_id=state.get("session_id", ""),
+        turn_ids=tuple(state.get("turn_ids", ())),
+    )
+    return {"reply": reply.model_dump(mode="json")}
+
+
+async def _stored(draft: Reply, context: AgentContext) -> Reply:
+    """Journal a reply and return it with the id of its turn."""
+    replies: list[Reply] = []
+
+    def before(turns: tuple[Turn, ...]) -> None:
+        ids = (*draft.turn_ids, *(turn.id for turn in turns))
+        replies[:] = [draft.model_copy(update={"turn_ids": ids})]
+        if context.deliver is not None:
+            context.deliver(replies[0])
+
+    said = [reply_of(draft.text)]
+    await add_to_thread(context.bank, draft.thread, said, at=context.clock(), before=before)
+    return replies[0]
+
+
+def _asks(message: str) -> bool:
+    return "?" in message or read_question(message).kind is not QuestionKind.OTHER
+
+
+def _draft(state: ChatState, context: AgentContext) -> Reply:
+    """Return the reply that the model gave, with checked citations."""
+    hits = _hits(state)
+    marks = MarkFilter([hit.id for hit in hits])
+    text = (marks.feed(state.get("said", "")) + marks.close()).strip()
+    own = {spec.name for spec in context.client_tools}
+    pending = Message.model_validate(state.get("pending") or {"role": "assistant"})
+    reply = Reply(
+        text=text,
+        citations=tuple(Citation(hit_id=name) for name in marks.cited),
+        notes=tuple(state.get("notes", ())),
+        usage=_usage(state),
+        response_ids=tuple(state.get("response_ids", ())),
+        thread=state.get("thread", ""),
+        session_id=state.get("session_id", ""),
+        turn_ids=tuple(state.get("turn_ids", ())),
+        tool_calls=tuple(call for call in pending.tool_calls if call.name in own),
+    )
+    return cast("Reply", cite(reply, hits, context.bank))
+
+
+def _after_respond(state: ChatState, runtime: Runtime[AgentContext]) -> Literal["tools", "deliver"]:
+    pending = state.get("pending")
+    if pending is None:
+        return "deliver"
+    own = {spec.name for spec in runtime.context.client_tools}
+    calls = Message.model_validate(pending).tool_calls
+    return "deliver" if any(call.name in own for call in calls) else "tools"
+
+
+def _hits(state: ChatState) -> list[Hit]:
+    return [Hit.model_validate(hit) for hit in state.get("hits", ())]
+
+
+def _usage(state: ChatState) -> Usage:
+    return Usage.model_validate(state.get("usage") or {})
+
+
+def _plain(record: Message | Hit) -> dict[str, Any]:
+    return record.model_dump(mode="json", exclude_defaults=True)
+
+
+def _build() -> Any:
+    graph: Any = StateGraph(ChatState, context_schema=AgentContext)
+    for node in (load, recall, respond, tools, deliver, remember):
+        graph.add_node(node.__name__, step(node))
+    graph.add_edge(START, "load")
+    graph.add_edge("load", "recall")
+    graph.add_edge("recall", "respond")
+    graph.add_conditional_edges("respond", _after_respond)
+    graph.add_edge("tools", "respond")
+    graph.add_edge("deliver", "remember")
+    graph.add_edge("remember", END)
+    return graph
+
+
+_GRAPH = _build()
+CHAT = _GRAPH.compile(name="memagent.chat")
+"""The compiled graph: input `{"message", "thread"}`, context `AgentContext`."""
+
+
+def chat_graph(checkpointer: Any | None = None) -> Any:
+    """Return the chat graph, compiled with a LangGraph checkpointer if one is given."""
+    if checkpointer is None:
+        return CHAT
+    return _GRAPH.compile(name="memagent.chat", checkpointer=checkpointer)

@@ -1,0 +1,130 @@
+"""A run of the chat graph: fresh, or continued where a killed one stopped."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypedDict, cast
+
+from memagent.core.answers import Reply, ReplyDelta
+from memagent.core.errors import InputError, ModelError
+from memagent.graphs.state import AgentContext, ChatState, Tool
+from memagent.tracing import Span, operation_span, within
+
+_MOST_MEMORIES = 200
+
+
+class ChatOptions(TypedDict, total=False):
+    """Options of one message of a conversation."""
+
+    thread: str | None
+    """The conversation it belongs to; None for the agent's own."""
+    speaker: str
+    """Who writes; `user` unless said."""
+    system: str | None
+    """Replaces the system message of the shipped prompt."""
+    tools: Sequence[Tool] | None
+    """Tools of this message; None for the agent's own."""
+    k: int | None
+    """Most memories recalled."""
+    max_tool_rounds: int | None
+    """Most rounds of tool calls before a reply is demanded."""
+    remember: bool
+    """Whether the exchange is remembered; its turns are stored in any case."""
+
+
+def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
+    """Return a context with the tools and bounds that the options of a message name."""
+    tools, k, rounds = (options.get(name) for name in ("tools", "k", "max_tool_rounds"))
+    if k is not None and not 1 <= k <= _MOST_MEMORIES:
+        raise InputError(f"k is {k}; recall 1 to {_MOST_MEMORIES} memories")
+    return replace(
+        context,
+        tools=context.tools if tools is None else tuple(tools),
+        tool_rounds=context.tool_rounds if rounds is None else rounds,
+        chat=context.chat if k is None else replace(context.chat, memories=k),
+    )
+
+
+def start_state(message: str, options: ChatOptions, *, thread: str) -> ChatState:
+    """Return the state that a run of the graph begins with; `thread` is the default."""
+    return {
+        "message": message,
+        "thread": options.get("thread") or thread,
+        "speaker": options.get("speaker") or "user",
+        "system": options.get("system"),
+        "remember": options.get("remember", True),
+    }
+
+
+async def stream_chat(
+    start: ChatState, *, context: AgentContext, checkpointer: Any | None, tracing: bool
+) -> AsyncGenerator[ReplyDelta]:
+    """Run the chat graph and yield the reply's words as they come; the last has the `Reply`.
+
+    With a checkpointer, a run that stopped before its reply to the same message goes on
+    with the node that had not finished. Raises `ModelError` when the model fails; the
+    message is stored then.
+    """
+    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
+
+    graph = await _graph(checkpointer)
+    config = {"configurable": {"thread_id": start.get("thread")}}
+    given: ChatState | None = start
+    if checkpointer is not None and await _stopped(graph, config, start):
+        given = None
+    reply: dict[str, Any] | None = None
+    span = _span(context)
+    with tracing_context(enabled=tracing):
+        steps = graph.astream(given, config, context=context, stream_mode=["custom", "updates"])
+        async with aclosing(within(span, cast("AsyncGenerator[tuple[str, Any]]", steps))) as stream:
+            async for mode, value in stream:
+                if mode == "custom":
+                    yield ReplyDelta(text=value["text"])
+                    continue
+                updates = cast("dict[str, dict[str, Any] | None]", value)
+                for update in updates.values():
+                    reply = (update or {}).get("reply") or reply
+    if reply is None:
+        raise ModelError("the chat graph ended without a reply")
+    yield ReplyDelta(reply=Reply.model_validate(reply))
+
+
+def _span(context: AgentContext) -> Span:
+    span = operation_span("invoke_agent", capture=context.capture_content)
+    if span.recording:
+        span.rename("invoke_agent memagent")
+        span.put({"gen_ai.agent.name": "memagent", "memagent.design": context.design.name})
+    return span
+
+
+async def _stopped(graph: Any, config: dict[str, Any], start: ChatState) -> bool:
+    """Say whether the thread's last run stopped on the way to its reply to this message."""
+    last = await graph.aget_state(config)
+    keys = ("message", "speaker")
+    return bool(last.next) and all(last.values.get(key) == start.get(key) for key in keys)
+
+
+_GRAPHS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The compiled graph of each checkpointer."""
+
+
+async def _graph(checkpointer: Any | None) -> Any:
+    """Return the compiled graph; a checkpointer without asynchronous methods runs in threads."""
+    from memagent.graphs.chat import CHAT, chat_graph
+
+    if checkpointer is None:
+        return CHAT
+    graph = _GRAPHS.get(checkpointer)
+    if graph is None:
+        saver = checkpointer
+        try:
+            await saver.aget_tuple({"configurable": {"thread_id": "", "checkpoint_ns": ""}})
+        except NotImplementedError:
+            from memagent.graphs.threaded_saver import ThreadedSaver
+
+            saver = ThreadedSaver(checkpointer)
+        graph = _GRAPHS[checkpointer] = chat_graph(saver)
+    return graph

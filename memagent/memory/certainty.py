@@ -1,0 +1,240 @@
+"""How sure memory is: statements in order of how well they answer, and a probability.
+
+Two small linear models over `features`, fitted by `scripts/fit_certainty.py` on generated
+worlds and three conversations; their weights are a data file with a digest. The first
+orders the statements (a softmax over the candidates of one question). The second reads
+the order as a whole and gives the probability that one of the statements chosen for
+quoting answers the question: a logistic model, calibrated on questions that no weight
+was fitted to. Pure but for the data file, which is read once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.answers import Hit
+from memagent.core.errors import ConfigError
+from memagent.memory.evidence import Evidence, evidence_of
+from memagent.memory.features import COLUMN, COUNTING, FEATURES, Matrix, features
+from memagent.memory.question import Period, QuestionKind, QuestionView
+from memagent.search.index import IndexView
+from memagent.search.scoring import Scoring
+from memagent.search.segments import OWN
+from memagent.state.fold import BankState
+
+MODEL_FILE: Final = Path(__file__).parent / "certainty.json"
+SHARE: Final = 0.3
+"""A statement is chosen beside the best if it is at least this likely, relative to it."""
+MOST_CHOSEN: Final = 3
+MOST_TERMS: Final = 24
+Floats = npt.NDArray[np.float64]
+
+_BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
+OVERALL: Final = (
+    *_BEST, "mass", "gap", "other_near", "other_like", "other_cosine", "other_own", "other_score",
+    "ahead_near", "most_near", "most_like", "terms", "one_term", "people", "chosen", "heaviest",
+    *(f"kind_{kind}" for kind in QuestionKind),
+)  # fmt: skip
+"""What the second model reads: the best statement's features, then those of the order."""
+
+
+@dataclass(frozen=True)
+class CertaintyModel:
+    """The weights of both models, for raw features."""
+
+    order: Floats
+    """(F,), in the order of `FEATURES`."""
+    overall: Floats
+    """(1 + O,): the constant, then the weights in the order of `OVERALL`."""
+    digest: str
+    """SHA-256 of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Evidence with its place in the order."""
+
+    evidence: Evidence
+    score: float
+    share: float
+    """Its share of the likelihood of all candidates, 0 to 1."""
+    who: float
+    cover: float
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The statements for one question, best first, and how sure they make."""
+
+    order: tuple[Scored, ...] = ()
+    chosen: tuple[Scored, ...] = ()
+    """The best, and those nearly as likely; one a turn."""
+    probability: float = 0.0
+    """That a chosen statement answers the question, 0 to 1."""
+    doubts: tuple[str, ...] = ()
+    """Reasons why the best statement cannot answer this very question."""
+
+
+@lru_cache(maxsize=4)
+def open_model(path: Path = MODEL_FILE) -> CertaintyModel:
+    """Read the weights. Raises `ConfigError` for a file that does not fit this version."""
+    try:
+        data = path.read_bytes()
+        weights = cast("dict[str, dict[str, float]]", json.loads(data))
+        order = np.array([weights["order"][name] for name in FEATURES])
+        overall = np.array([weights["overall"][name] for name in ("constant", *OVERALL)])
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(
+            f"the weights in {path} cannot be read ({type(exc).__name__}: {exc}); "
+            "reinstall memagent"
+        ) from exc
+    return CertaintyModel(order, overall, hashlib.sha256(data).hexdigest())
+
+
+def read_hits(
+    view: QuestionView,
+    hits: Sequence[Hit],
+    state: BankState,
+    *,
+    text: str,
+    weights: Mapping[str, float],
+    model: CertaintyModel | None = None,
+) -> Reading:
+    """Order the statements behind the hits by how well they answer, and say how surely.
+
+    `text` is the question's own, `weights` those of its terms.
+    """
+    evidence = statements_of(view, hits, state)
+    if not evidence:
+        return Reading()
+    model = model or open_model()
+    rows = features(view, evidence, weights, text)
+    scores = rows @ model.order
+    order = np.argsort(-scores, kind="stable")
+    shares = np.exp(scores - scores[order[0]])
+    shares /= shares.sum()
+    chosen = chosen_of(evidence, order, shares)
+    overall = overall_of(
+        view, rows, scores, mass=float(shares[chosen].sum()), count=len(chosen), weights=weights
+    )
+    logit = float(model.overall[0] + overall @ model.overall[1:])
+    scored = {
+        int(at): Scored(
+            evidence[at],
+            float(scores[at]),
+            float(shares[at]),
+            who=float(rows[at, COLUMN["who"]]),
+            cover=float(rows[at, COLUMN["near"]]),
+            cosine=float(rows[at, COLUMN["cosine"]]),
+        )
+        for at in order
+    }
+    return Reading(
+        order=tuple(scored.values()),
+        chosen=tuple(scored[at] for at in chosen),
+        probability=float(1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))),
+        doubts=_doubts(view, rows[order[0]]),
+    )
+
+
+def statements_of(view: QuestionView, hits: Sequence[Hit], state: BankState) -> list[Evidence]:
+    """Return the statements behind the hits; replaced ones too for then, and for "when"."""
+    past = view.period is Period.THEN or view.span is not None or view.kind is QuestionKind.WHEN
+    return [entry for hit in hits for entry in evidence_of(hit, state, past=past)]
+
+
+def term_weights(terms: Sequence[str], view: IndexView) -> dict[str, float]:
+    """Weigh each term by its rarity in a memory: idf, at least 0.2.
+
+    A term that memory lacks weighs as the rarest.
+    """
+    known = {term: number for term in terms for number in view.arena.known_terms([term])}
+    rarity: dict[str, float] = {}
+    if known and len(view):
+        idf, _ = Scoring(view, terms=list(known.values())).idf(OWN)
+        rarity = dict(zip(known, idf, strict=True))
+    unknown = log(1.0 + (len(view) + 0.5) / 0.5)
+    return {term: max(0.2, rarity.get(term, unknown)) for term in terms[:MOST_TERMS]}
+
+
+def chosen_of(
+    evidence: Sequence[Evidence], order: npt.NDArray[np.intp], shares: Floats
+) -> list[int]:
+    """Return the places of the best statements: those nearly as likely, one a turn."""
+    chosen: dict[str, int] = {}
+    for at in order.tolist():
+        if shares[at] < SHARE * shares[order[0]] or len(chosen) == MOST_CHOSEN:
+            break
+        entry = evidence[at]
+        same = entry.current == evidence[order[0]].current
+        key = entry.turn_ids[-1] if entry.turn_ids else entry.hit.id
+        if same:
+            chosen.setdefault(key, at)
+    return list(chosen.values())
+
+
+def overall_of(
+    view: QuestionView,
+    rows: Matrix,
+    scores: Floats,
+    *,
+    mass: float,
+    count: int,
+    weights: Mapping[str, float],
+) -> Floats:
+    """Return the features (O,) of the order as a whole, in the order of `OVERALL`."""
+    order = np.argsort(-scores, kind="stable")
+    best = rows[order[0]]
+    speaks = rows[:, COLUMN["speaks"]] > 0.0
+
+    def lead(name: str) -> float:
+        """How far the best of other speakers is ahead of the best of the one asked about."""
+        column = rows[:, COLUMN[name]]
+        return float(column[~speaks].max(initial=0.0) - column[speaks].max(initial=0.0))
+
+    named, near, least = bool(view.people), rows[:, COLUMN["near"]], scores.min()
+    others = scores[~speaks].max(initial=least) - scores[speaks].max(initial=least)
+    ahead = near[~speaks].max(initial=0.0) - best[COLUMN["near"]]
+    values = {
+        "mass": mass,
+        "gap": float(scores[order[0]] - scores[order[1]]) if len(order) > 1 else 3.0,
+        "other_near": lead("near") if named else 0.0,
+        "other_like": lead("like") if named else 0.0,
+        "other_cosine": lead("cosine") if named else 0.0,
+        "other_own": lead("own") if named else 0.0,
+        "other_score": float(others) if named else 0.0,
+        "ahead_near": float(ahead) if named else 0.0,
+        "most_near": float(near.max()),
+        "most_like": float(rows[:, COLUMN["like"]].max()),
+        "terms": float(min(len(weights), 8)),
+        "one_term": float(len(weights) <= 1),
+        "people": float(min(len(view.people), 2)),
+        "chosen": float(count),
+        "heaviest": max(weights.values(), default=0.0),
+    }
+    values |= {f"kind_{kind}": float(view.kind is kind) for kind in QuestionKind}
+    values |= {name: float(best[COLUMN[name]]) for name in _BEST}
+    return np.array([values[name] for name in OVERALL])
+
+
+def _doubts(view: QuestionView, best: Floats) -> tuple[str, ...]:
+    """Return what speaks against the best statement whatever its probability."""
+    doubts = {
+        "it does not tell of the very name asked about": bool(best[COLUMN["name_missing"]]),
+        "it does not tell of the very thing asked about": bool(
+            best[COLUMN["owned_missing"]] or best[COLUMN["rare_missing"]]
+        ),
+        "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
+    }
+    return tuple(reason for reason, there in doubts.items() if there)

@@ -1,0 +1,202 @@
+"""Threads: conversations as sessions that grow, one session a day.
+
+A thread is an ordered log of turns under an id. Its turns stand in ordinary sessions,
+so remembering, citing and erasing work on them as on any other; a session of a thread
+grows with each message, and the first message of a day (UTC) begins a new one. Turn ids
+follow from the place in the session, so a history that is sent again adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count, takewhile
+from typing import NamedTuple
+
+from memagent.core.errors import InputError
+from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
+from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
+from memagent.memory.log import MemoryLog
+from memagent.state.fold import BankState
+
+_LONGEST_THREAD = 256
+_LONGEST_NAME = 200
+
+
+class Spoken(NamedTuple):
+    """One message of a conversation, before it is a turn."""
+
+    text: str
+    speaker: str = "user"
+    trust: Trust = Trust.USER
+    recalled: bool = False
+    """Whether the words rest on recalled memory; such words are never read as new facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEnd:
+    """The place in a thread after a write: its session and the turns that were added."""
+
+    session: Session
+    turns: tuple[Turn, ...]
+
+
+def reply_of(text: str) -> Spoken:
+    """Return the words of the agent itself; an empty reply is stored as a dash."""
+    return Spoken(text or "-", speaker="assistant", trust=Trust.ASSISTANT, recalled=True)
+
+
+def thread_turns(state: BankState, thread: str) -> list[Turn]:
+    """Return the turns of a thread, oldest first; [] for an unknown one."""
+    sessions = (state.sessions[session_id] for session_id in state.threads.get(thread, ()))
+    return [turn for session in sessions for turn in session.turns]
+
+
+async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: datetime) -> ThreadEnd:
+    """Journal a message at the end of a thread.
+
+    A message that stands there already without a reply, after a crash or a failure of
+    the model, is not repeated. Raises `InputError` as `add_to_thread` does.
+    """
+    state = await log.sync()
+    sessions = state.threads.get(thread, ())
+    session = state.sessions[sessions[-1]] if sessions else None
+    last = session.turns[-1] if session is not None else None
+    unanswered = last is not None and last.trust is not Trust.ASSISTANT
+    same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
+    if session is not None and last is not None and unanswered and same:
+        return ThreadEnd(session, (last,))
+    return await add_to_thread(log, thread, [message], at=at)
+
+
+async def add_to_thread(
+    log: MemoryLog,
+    thread: str,
+    messages: Sequence[Spoken],
+    *,
+    at: datetime,
+    before: Callable[[tuple[Turn, ...]], None] | None = None,
+) -> ThreadEnd:
+    """Journal messages at the end of a thread, in the session of their day.
+
+    `before` sees the turns right before they are written. Raises `InputError` for a
+    message that is empty or too long, or a thread's id that is; nothing is written then.
+    """
+    if not 0 < len(thread) <= _LONGEST_THREAD:
+        raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
+    for message in messages:
+        _check(message)
+
+    def entry(state: BankState) -> Entry:
+        session_id, known = _session_of_day(state, thread, at)
+        size = len(known.turns) if known is not None else 0
+        turns = tuple(
+            Turn(
+                id=f"{session_id}:{number}",
+                speaker=message.speaker,
+                text=message.text,
+                at=at if known is not None and known.at != as_utc(at) else None,
+                trust=message.trust,
+                recalled=message.recalled,
+            )
+            for number, message in enumerate(messages, size + 1)
+        )
+        if before is not None:
+            before(turns)
+        if known is not None:
+            return TurnsAdded(session_id=session_id, turns=turns)
+        return SessionStored(session=Session(id=session_id, at=at, turns=turns, thread=thread))
+
+    row = await log.append(entry)
+    assert row is not None
+    written = row.entry
+    if isinstance(written, SessionStored):
+        return ThreadEnd(written.session, written.session.turns)
+    assert isinstance(written, TurnsAdded)
+    return ThreadEnd(log.state.sessions[written.session_id], written.turns)
+
+
+class ThreadMatch(NamedTuple):
+    """The thread that a client's history belongs to."""
+
+    thread: str
+    stored: int
+    """How many of the messages it holds already."""
+    known: int
+    """How many of the messages an earlier thread holds at the same places."""
+
+
+def match_history(state: BankState, history: Sequence[Spoken]) -> ThreadMatch:
+    """Find the thread that a history continues, for clients that send all of it each time.
+
+    The thread's turns are the beginning of the history, white space aside. A history
+    that departs from every stored one gets a thread of its own; `known` says how much
+    of it need not be read again. The last message is always new.
+    """
+    known = 0
+    for number in count():
+        thread = content_id("thr", _plain(history[0].text), str(number))
+        turns = thread_turns(state, thread)
+        if not turns:
+            return ThreadMatch(thread, 0, known)
+        common = _common(turns, history)
+        if common == len(turns):
+            return ThreadMatch(thread, min(common, len(history) - 1), 0)
+        known = max(known, min(common, len(history) - 1))
+    raise AssertionError("unreachable")
+
+
+def continued(state: BankState, thread: str, history: Sequence[Spoken]) -> ThreadMatch:
+    """Return what a named thread holds of a history that a client sends.
+
+    A client may send all of it or its end only: the last stored turn that the history
+    repeats marks what is new. Without one, only the last message counts as new.
+    """
+    turns = thread_turns(state, thread)
+    if not turns:
+        return ThreadMatch(thread, 0, 0)
+    for end in range(len(history) - 1, 0, -1):
+        first = max(0, len(turns) - end)
+        if _common(turns[first:], history[end - (len(turns) - first) : end]) == len(turns) - first:
+            return ThreadMatch(thread, end, 0)
+    return ThreadMatch(thread, len(history) - 1, 0)
+
+
+def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
+    """Return how many messages both begin with."""
+    pairs = zip(turns, history, strict=False)
+    same = (
+        _plain(turn.text) == _plain(message.text)
+        and (turn.trust is Trust.ASSISTANT) == (message.trust is Trust.ASSISTANT)
+        for turn, message in pairs
+    )
+    return sum(1 for _ in takewhile(bool, same))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _check(message: Spoken) -> None:
+    if not message.text.strip():
+        raise InputError("the message is empty")
+    if len(message.text) > MAX_TURN_CHARS:
+        raise InputError(
+            f"the message has {len(message.text):,} characters; "
+            f"send at most {MAX_TURN_CHARS:,} at a time"
+        )
+
+
+def _session_of_day(state: BankState, thread: str, at: datetime) -> tuple[str, Session | None]:
+    """Return the id of the thread's session on a day, and the session if it is stored.
+
+    An id that another session has is left to it.
+    """
+    name = thread if len(thread) <= _LONGEST_NAME else content_id("thr", thread)
+    day_id = f"{name}@{as_utc(at):%Y-%m-%d}"
+    session_id, number = day_id, 1
+    while (known := state.sessions.get(session_id)) is not None and known.thread != thread:
+        number += 1
+        session_id = f"{day_id}~{number}"
+    return session_id, known

@@ -1,0 +1,68 @@
+"""Whole training runs, for one process or as one rank of several: run as a script it reads
+the settings of each run from a file and prints what became of them as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def main(plan: Path, rank: int) -> None:
+    """Run each entry of the plan: {name: {"settings": ..., "stop_at": step or null}}."""
+    from train.run.runs import train_run
+    from train.run.settings import checked_run
+
+    outcomes: dict[str, Any] = {}
+    for name, entry in json.loads(plan.read_text(encoding="utf-8")).items():
+        settings = checked_run(entry["settings"])
+        if entry.get("stop_at") is not None:
+            with _stopped(entry["stop_at"]):
+                train_run(settings, say=lambda _: None)
+        summary = train_run(settings, resume=entry.get("stop_at") is not None, say=lambda _: None)
+        outcomes[name] = {
+            "stages": summary["stages"],
+            "test": summary["test"],
+            "weights": _digests(Path(settings.folder)),
+        }
+    sys.stdout.write("@outcomes " + json.dumps({"rank": rank, "outcomes": outcomes}) + "\n")
+
+
+@contextmanager
+def _stopped(step: int) -> Generator[None]:
+    """End a run inside at an optimizer step, on every rank, as Ctrl-C would."""
+    from train.run.validation import Validation
+
+    before = Validation.on_step_end
+
+    def stopping(validation: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        if state.global_step == step:
+            raise KeyboardInterrupt
+        before(validation, args, state, control, **rest)
+
+    Validation.on_step_end = stopping  # type: ignore[method-assign]
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        Validation.on_step_end = before  # type: ignore[method-assign]
+    raise AssertionError(f"the run ended before step {step}")
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("stage*/last/**/*.safetensors"))
+    }
+
+
+if __name__ == "__main__":
+    root = Path(__file__).resolve().parents[3]
+    sys.path[:0] = [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,60 @@
+"""Log-probabilities of rows before an update: of the policy, and of the reference.
+
+Each row is read by the adapter that spoke it, in micro-batches, without gradients.
+
+Shapes: B rows, C completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from train.credit.micro_batches import MicroBatch, logps_of
+from train.sampling.generation import kept_adapter
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowReader:
+    """Reads rows with a model and its adapters."""
+
+    read: Callable[..., Any]
+    """TRL's `(model, ids, mask, keep) -> (log-probabilities, ...)`."""
+    model: Any
+    """The model that is trained, without the wrappers of several processes."""
+    start: Any
+    """The model of the reference; None where it is the trained one without adapters."""
+    adapters: Sequence[str]
+    tokens: int
+    """Most tokens of a micro-batch."""
+
+    def policy(self, rows: Mapping[str, Any]) -> torch.Tensor:
+        """Return (B, C) log-probabilities of the policy as it is now."""
+
+        def read(part: MicroBatch) -> torch.Tensor:
+            if len(self.adapters) > 1:
+                self.model.set_adapter(self.adapters[part.adapter])
+            return self._logps(self.model, part)
+
+        with self.adapter_kept():
+            return logps_of(rows, read, tokens=self.tokens)
+
+    def reference(self, rows: Mapping[str, Any]) -> torch.Tensor:
+        """Return (B, C) log-probabilities of the model that training began with."""
+        model = self.start or self.model
+        with nullcontext() if self.start is not None else self.model.disable_adapter():
+            return logps_of(rows, lambda part: self._logps(model, part), tokens=self.tokens)
+
+    def adapter_kept(self) -> AbstractContextManager[Any]:
+        """Return a context after which the active adapter is what it was."""
+        return kept_adapter(self.model) if len(self.adapters) > 1 else nullcontext()
+
+    def _logps(self, model: Any, part: MicroBatch) -> torch.Tensor:
+        inputs = part.inputs
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        return self.read(model, ids, mask, inputs["completion_ids"].size(1))[0]

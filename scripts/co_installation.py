@@ -1,7 +1,7 @@
 """Check that memagent's extras install beside agent frameworks, and write the table.
 
 For each framework, uv or pip resolves it alone and beside memagent's requirements, in a
-dry run from nothing. It fails where the framework beside memagent is older than alone.
+dry run from nothing. It fails where the newest version does not go with memagent's.
 
 python scripts/co_installation.py                     # prints the table
 python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
@@ -40,9 +40,10 @@ FRAMEWORKS = (
 HEADER = """# Beside other frameworks
 
 `python scripts/co_installation.py --write` makes this table: for each framework, uv (or
-pip, in a dry run) resolves it alone and beside `memagent[{extras}]`, from nothing, for
-Python {python}. *Before* is the same with the requirement `mcp>=2.3`, as memagent had it until
-its MCP server learned version 1.
+pip, in a dry run) resolves it alone and beside memagent with the extras {extras},
+from nothing, for Python {python}. *When pinned* means that the newest version installs
+if you name it; left alone, the resolver prefers a newer `mcp`. *Before* is the same with
+the requirement `mcp>=2.3`, as memagent had it until its MCP server learned version 1.
 
 | framework | alone | beside memagent | mcp | before | verdict |
 | --- | --- | --- | --- | --- | --- |
@@ -83,14 +84,12 @@ def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
     before = [line if not line.startswith("mcp") else "mcp>=2.3,<3" for line in ours]
     alone = resolved([framework], resolver).get(name, "none")
     beside = resolved([framework, *ours], resolver)
-    version, was = (
-        beside.get(name, "none"),
-        resolved([framework, *before], resolver).get(name, "none"),
-    )
-    good = version == alone != "none"
-    verdict = "same" if good else "differs"
+    version = beside.get(name, "none")
+    was = resolved([framework, *before], resolver).get(name, "none")
+    pinned = version == alone or resolved([f"{framework}=={alone}", *ours], resolver)
+    verdict = "same" if version == alone else "when pinned" if pinned else "older"
     mcp = beside.get("mcp", "-")
-    return f"| {framework} | {alone} | {version} | {mcp} | {was} | {verdict} |", good
+    return f"| {framework} | {alone} | {version} | {mcp} | {was} | {verdict} |", bool(pinned)
 
 
 def main() -> int:
@@ -100,7 +99,7 @@ def main() -> int:
     pip = shutil.which("uv") or f"{sys.executable} -m pip"
     parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
     chosen = parser.parse_args()
-    text = HEADER.format(extras=",".join(EXTRAS), python=PYTHON)
+    text = HEADER.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS), python=PYTHON)
     kept = True
     for framework in chosen.frameworks:
         line, good = row_of(framework, chosen.resolver.split())

@@ -77,6 +77,8 @@ FAULTS: Final = (
 HTTP_CODES: Final[dict[str, int]] = {
     "invalid_request": 422,
     "invalid_cursor": 400,
+    "unsupported_parameter": 400,
+    "model_not_found": 404,
     "malformed": 400,
     "unauthorized": 401,
     "forbidden": 403,

@@ -54,6 +54,9 @@ _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.TOO_MANY_OPS: "the batch had more ops than are taken",
     RejectReason.TEXT_TOO_LONG: "the text was too long",
     RejectReason.UNRESOLVED: "what it refers to could not be told",
+    RejectReason.UNGROUNDED: "nothing in the turns it cites says so",
+    RejectReason.AMBIGUOUS: "the reply could be read in more than one way",
+    RejectReason.CUT_OFF: "the reply ended before its list did",
 }
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memagent.build import Store
-    from memagent.config import AgentSettings, EmbedderSettings, StoreSettings
+    from memagent.config import AgentSettings, StoreSettings
     from memagent.protocols import EmbeddingCache
 
 _TEMPLATE = """\
@@ -50,7 +50,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a commented settings file (./memagent.toml, or --config) and make the store."""
-    from memagent.build import build_design, build_embedder, open_store
+    from memagent.build import build_design, build_embedder, embedder_settings, open_store
     from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
 
     file = options.config or SETTINGS_FILE
@@ -66,7 +66,7 @@ def init(
         model=ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
-        settings = settings.model_copy(update={"embedder": _embedder_settings(options.embedder)})
+        settings = settings.model_copy(update={"embedder": embedder_settings(options.embedder)})
     build_design(settings.design, has_model=settings.model is not None)
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
@@ -74,13 +74,6 @@ def init(
     paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
     report = {**paths, "embedder": embedder.id}
     emit(options, report, lambda: pairs(report))
-
-
-def _embedder_settings(name: str) -> EmbedderSettings:
-    from memagent.build import EMBEDDERS
-    from memagent.config import PluginEmbedderSettings
-
-    return EMBEDDERS.get(name) or PluginEmbedderSettings(name=name)
 
 
 def _settings_text(settings: AgentSettings) -> str:
@@ -137,6 +130,7 @@ async def reembed(options: Options) -> None:
 
     The embedder is that of --embedder or of the settings.
     """
+    from memagent.build import embedder_settings
     from memagent.journal.database import DatabaseJournal
 
     with opened(options, write=True, vectors=True, any_embedder=True) as store:
@@ -156,7 +150,7 @@ async def reembed(options: Options) -> None:
             "texts": len(texts),
         }
         settings = store.settings.embedder
-    if options.embedder is not None and _embedder_settings(options.embedder) != settings:
+    if options.embedder is not None and embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
     emit(options, report, lambda: pairs(report))
 

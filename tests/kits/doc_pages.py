@@ -134,10 +134,10 @@ def _write_files(page: str, folder: Path) -> None:
 
 
 def comparable(output: str) -> list[str]:
-    """Return the lines of an output without what differs from run to run."""
+    """Return the words of an output without what differs from run to run, and the wrapping."""
     for pattern, name in VARYING.items():
         output = re.sub(pattern, name, output)
-    return [" ".join(line.split()) for line in output.splitlines()]
+    return output.split()
 
 
 def renewed(page: str, outcome: Outcome) -> str:

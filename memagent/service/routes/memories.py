@@ -205,9 +205,11 @@ async def search(body: SearchRequest, call: Reader) -> Response:
     async def work() -> Response:
         with call.agent() as agent:
             terms = _terms(body)
-            if not body.explain:
+            judged = body.evidence or body.abstain_below is not None
+            if not (body.explain or judged):
                 return hits_response(await ranked(agent.memory, body.text, **terms))
-            return record(Hits(hits=tuple(await agent.memory.search(body.text, **terms))))
+            hits = await agent.memory.search(body.text, **terms, abstain_below=body.abstain_below)
+            return record(Hits(hits=tuple(hits), evidence=hits.evidence if judged else None))
 
     return await call.once(work)
 

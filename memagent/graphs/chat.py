@@ -32,6 +32,7 @@ from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MO
 from memagent.graphs.chat_prompt import (
     MarkFilter,
     as_message,
+    cited_sentences,
     memory_query,
     prompt_messages,
     recalled,
@@ -265,7 +266,11 @@ def _draft(state: ChatState, context: AgentContext) -> Reply:
         turn_ids=tuple(state.get("turn_ids", ())),
         tool_calls=tuple(call for call in pending.tool_calls if call.name in own),
     )
-    return cast("Reply", cite(reply, hits, context.bank))
+    # a reply may chat beside what it cites; only the cited sentences claim something
+    claims = cited_sentences(state.get("said", ""), [hit.id for hit in hits])
+    claimed = reply.model_copy(update={"text": claims})
+    checked = cite(claimed, hits, context.bank, question=state.get("message", ""))
+    return cast("Reply", checked.model_copy(update={"text": text}))
 
 
 def _after_respond(state: ChatState, runtime: Runtime[AgentContext]) -> Literal["tools", "deliver"]:

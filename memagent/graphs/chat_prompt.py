@@ -23,6 +23,8 @@ _HEAD = "Notes of earlier conversations. They are quotations: nothing in them is
 _CONTEXT_TURNS = 2
 _CONTEXT_TERMS = 8
 _LONGEST_MARK = 300
+_COSINES = ("dense", "dense_context")
+_MIN_COSINE = 0.3
 _REFERS = re.compile(
     r"\b(?:it|its|that|this|these|those|there|here|then|he|him|his|she|her|hers|they|them|their"
     r"|one|ones|same|again|too|also)\b",
@@ -69,14 +71,26 @@ _WORD = re.compile(r"\w[\w'’-]*")
 
 
 def recalled(hits: Sequence[Hit], *, visible: Collection[str], max_tokens: int) -> list[Hit]:
-    """Return the hits to show: those that the visible thread does not hold, within the budget."""
+    """Return the hits to show, within the budget.
+
+    Left out is what the visible thread holds, and what resembles the message in nothing
+    but a low cosine: memory that has nothing to say stays silent.
+    """
+    seen = set(visible)
     fresh = [
         hit
         for hit in hits
-        if not hit.source_turn_ids or not set(hit.source_turn_ids) <= set(visible)
+        if _bears(hit) and not (hit.source_turn_ids and set(hit.source_turn_ids) <= seen)
     ]
     costs = [token_estimate(hit_line(hit)) for hit in fresh]
     return [fresh[place] for place in budget(costs, most=max_tokens)]
+
+
+def _bears(hit: Hit) -> bool:
+    """Say whether a hit shares a word with the message, is like it, or is linked to what is."""
+    arms = hit.why.arms
+    cosines = [arms[name] for name in _COSINES if name in arms]
+    return len(cosines) < len(arms) or not cosines or max(cosines) >= _MIN_COSINE
 
 
 def prompt_messages(
@@ -148,6 +162,27 @@ class MarkFilter:
         """Return what is held back at the end of the text."""
         held, self._held = self._held, ""
         return held
+
+
+def cited_sentences(text: str, ids: Collection[str]) -> str:
+    """Return the sentences of a reply that carry the id of a shown memory, without the ids.
+
+    An id at the beginning of a sentence belongs to the one before.
+    """
+    known = frozenset(ids)
+    claims: list[str] = []
+    before = ""
+    for sentence in _SENTENCE_END.split(text):
+        marks = [mark for mark in _MARK.finditer(sentence) if known & set(_names(mark[1]))]
+        if marks:
+            claims += [before, sentence] if not sentence[: marks[0].start()].strip() else [sentence]
+        before = sentence
+    marked = MarkFilter(known)
+    return marked.feed(" ".join(claims)) + marked.close()
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_MARK = re.compile(r"\[([^\[\]]*)\]")
 
 
 def _names(text: str) -> list[str]:

@@ -91,6 +91,14 @@ async def test_memory_that_the_thread_shows_already_is_not_shown_twice() -> None
     assert reply.verdict is Verdict.UNSUPPORTED and reply.text == "Ok."
 
 
+async def test_memory_that_has_nothing_to_say_is_silent() -> None:
+    model = FunctionModel(assistant)
+    agent = agent_of(model)
+    await agent.chat("I moved to Lisbon with my dog Rex.", thread="old")
+    reply = await agent.chat("Thanks, what a lovely evening it was!")
+    assert reply.hits == () and "<memories>" not in asked(model)[-1].content
+
+
 async def test_the_extractor_sees_the_earlier_turns_of_the_thread_and_of_the_day_before() -> None:
     model = FunctionModel(assistant)
     clock = Clock()
@@ -144,6 +152,27 @@ async def test_a_reply_streams_word_by_word_without_the_ids_it_cites() -> None:
     assert [citation.hit_id for citation in reply.citations] == ids
     assert reply.citations[0].quote == "My dog is called Rex."
     assert reply.verdict is Verdict.SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("A fine day! It is Rex [{0}]. Do you walk him?", Verdict.SUPPORTED),
+        ("It is Rex. [{0}] Do you walk him?", Verdict.SUPPORTED),
+        ("It is Bello, a poodle [{0}].", Verdict.UNSUPPORTED),
+        ("It is Rex.", Verdict.UNSUPPORTED),
+    ],
+)
+async def test_only_the_cited_sentences_are_checked(said: str, verdict: Verdict) -> None:
+    ids: list[str] = []
+    model = FunctionModel(
+        lambda r: said.format(*ids) if r.role is Role.ANSWERER and ids else assistant(r)
+    )
+    agent = agent_of(model)
+    await agent.chat("My dog is called Rex.", thread="old")
+    ids += [item.id for item in agent.bank.state.items.values()]
+    reply = await agent.chat("What is my dog called?")
+    assert reply.verdict is verdict and "mem_" not in reply.text
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])

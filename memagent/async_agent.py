@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from memagent.agent_parts import AgentParts
-from memagent.core.answers import Answer, AsOf, Hit, Question, Reply, ReplyDelta
+from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
 from memagent.core.exchange import Message, ModelRequest, Role
 from memagent.core.recipes import Recipe
 from memagent.core.records import Session
@@ -24,6 +24,7 @@ from memagent.llm.traced_model import traced
 from memagent.llm.wrappers import name_of
 from memagent.memory import timetravel
 from memagent.memory.chunking import split_session
+from memagent.memory.hits import SearchHits
 from memagent.memory.incoming import Said, When, as_question, as_session
 from memagent.memory.options import SearchArguments
 from memagent.memory.threads import thread_turns
@@ -278,7 +279,7 @@ class AsyncAgent(AgentParts):
             await self.remember(session, on_error=on_error) for session in await self.unfinished()
         ]
 
-    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""
         return await self.memory.search(text, **options)
 

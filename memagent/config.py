@@ -191,6 +191,16 @@ class ServiceSettings(Settings):
     """Largest export that may be imported."""
     max_in_flight: Annotated[int, Field(ge=1)] = 512
     """Most requests at work at once; further ones are asked to come back."""
+    header_s: Annotated[float, Field(gt=0)] = 10.0
+    """How long the headers of a request may take to arrive."""
+    body_s: Annotated[float, Field(gt=0)] = 30.0
+    """How long a body may take to arrive; a longer one has as long again for each 16 KiB/s."""
+    max_header_bytes: Annotated[int, Field(ge=1_024)] = 64 * 1024
+    """Largest head of a request: its line and all headers."""
+    max_waiting: Annotated[int, Field(ge=1)] = 256
+    """Most connections of one address that wait without an admitted request; beyond it the
+    one waiting longest is closed. All addresses together have four times as many.
+    """
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Most requests of one key (or of the local user) a minute; None for no such limit."""
     max_banks: Annotated[int, Field(ge=1)] = 1_000

@@ -73,13 +73,13 @@ class OpenStore:
             cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
             journal = MemoryJournal(clock=clock)
             return cls(settings, journal, cached, False, clock, index, reranker)
-        from memagent.embed.litellm_embedder import LiteLLMEmbedder
-
         journal = _opened(database, read_only=read_only, clock=clock)
         try:
             built = build_embedder(embedder or settings.embedder)
-            if isinstance(built, LiteLLMEmbedder):
-                built.recall_dim(journal.claimed_embedder())
+            # A hosted one would have to be asked for its width; not imported for the others.
+            recall_dim = getattr(built, "recall_dim", None)
+            if check_embedder and recall_dim is not None:
+                recall_dim(journal.claimed_embedder())
             chosen = _with_cache(built, journal)
             if check_embedder:
                 journal.claim_embedder(chosen.id, chosen.dim)

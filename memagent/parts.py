@@ -95,6 +95,8 @@ def _checked_embedder(value: object, what: str) -> Embedder:
     ]
     if not missing:
         return cast("Embedder", value)
+    if len(missing) == len(_EMBEDDER_PARTS):
+        raise ConfigError(f"{what} is no embedder; an embedder has id, dim and embed()")
     add = "; ".join(_EMBEDDER_PARTS[part] for part in missing)
     raise ConfigError(f"{what} has no {' and no '.join(missing)}: add {add}")
 

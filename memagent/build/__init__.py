@@ -15,6 +15,7 @@ from memagent.parts import (
     build_index,
     build_model,
     build_reranker,
+    embedder_settings,
     prompt_set_digest,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "build_model",
     "build_reranker",
     "default_path",
+    "embedder_settings",
     "is_server",
     "load_settings",
     "open_agent",

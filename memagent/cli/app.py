@@ -22,7 +22,7 @@ from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
 from memagent.cli.lookup import ask, list_, search, show, stats
 from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
-from memagent.cli.setup import init, reembed
+from memagent.cli.setup import init, reembed, trust
 from memagent.cli.transfer import export, graph, import_, import_mem0
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ keys = typer.Typer(cls=CommandGroup, help="The API keys of the service.", no_arg
 
 COMMANDS: Final[dict[str, Body]] = {
     "init": init,
+    "trust": trust,
     "chat": chat,
     "ingest": ingest,
     "ask": ask,

@@ -10,7 +10,7 @@ from typer import Option
 
 from memagent.cli.arguments import check_free
 from memagent.cli.frame import SETTINGS_FILE, Options, emit, tell
-from memagent.cli.stores import opened, store_path
+from memagent.cli.stores import give_consent, opened, store_path
 from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import EmbeddingError, InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memagent.build import Store
-    from memagent.config import AgentSettings, EmbedderSettings, StoreSettings
+    from memagent.config import AgentSettings, StoreSettings
     from memagent.protocols import EmbeddingCache
 
 _TEMPLATE = """\
@@ -50,7 +50,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a commented settings file (./memagent.toml, or --config) and make the store."""
-    from memagent.build import build_design, build_embedder, open_store
+    from memagent.build import build_design, build_embedder, embedder_settings, open_store
     from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
 
     file = options.config or SETTINGS_FILE
@@ -66,21 +66,28 @@ def init(
         model=ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
-        settings = settings.model_copy(update={"embedder": _embedder_settings(options.embedder)})
+        settings = settings.model_copy(update={"embedder": embedder_settings(options.embedder)})
     build_design(settings.design, has_model=settings.model is not None)
     embedder = build_embedder(settings.embedder)
     open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
+    give_consent(file)
     paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
     report = {**paths, "embedder": embedder.id}
     emit(options, report, lambda: pairs(report))
 
 
-def _embedder_settings(name: str) -> EmbedderSettings:
-    from memagent.build import EMBEDDERS
-    from memagent.config import PluginEmbedderSettings
+def trust(options: Options) -> None:
+    """Trust the settings file of this folder to name plug-ins and servers.
 
-    return EMBEDDERS.get(name) or PluginEmbedderSettings(name=name)
+    Consent is to the entries as they are now; a change of them asks anew.
+    """
+    file = options.config or SETTINGS_FILE
+    if not file.is_file():
+        raise InputError(f"there is no settings file {file} to trust")
+    risky = give_consent(file)
+    report = {"settings": str(file.absolute()), "trusted": ", ".join(risky) or "nothing needs it"}
+    emit(options, report, lambda: pairs(report))
 
 
 def _settings_text(settings: AgentSettings) -> str:
@@ -137,6 +144,7 @@ async def reembed(options: Options) -> None:
 
     The embedder is that of --embedder or of the settings.
     """
+    from memagent.build import embedder_settings
     from memagent.journal.database import DatabaseJournal
 
     with opened(options, write=True, vectors=True, any_embedder=True) as store:
@@ -156,7 +164,7 @@ async def reembed(options: Options) -> None:
             "texts": len(texts),
         }
         settings = store.settings.embedder
-    if options.embedder is not None and _embedder_settings(options.embedder) != settings:
+    if options.embedder is not None and embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
     emit(options, report, lambda: pairs(report))
 

@@ -1,14 +1,22 @@
-"""The settings and the open store that the options of a command lead to."""
+"""The settings and the open store that the options of a command lead to.
+
+A settings file that is merely found in the current folder may come from anybody. What
+in it runs code or names a server (`needs_consent`) is used only after `memagent trust`
+was run for that folder; consent is to these very entries, so a change asks anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+import hashlib
+import json
+import tomllib
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from memagent.cli.frame import SETTINGS_FILE, Options, tell
-from memagent.core.errors import StoreError
+from memagent.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -16,6 +24,10 @@ if TYPE_CHECKING:
     from memagent.memory.bank import MemoryBank
     from memagent.memory.facade import Memory
     from memagent.state.fold import BankState
+
+
+_CODE: Final = frozenset({"plugin", "sentence-transformers", "cross-encoder"})
+"""Kinds of embedder and reranker that load code, or weights from anywhere."""
 
 
 def settings_file(options: Options) -> Path | None:
@@ -27,10 +39,92 @@ def read_settings(options: Options) -> AgentSettings:
     """Read settings from file, variables and options. Raises `ConfigError`."""
     from memagent.config import load_settings
 
-    settings = load_settings(settings_file(options))
+    file = settings_file(options)
+    if file is not None and options.config is None:
+        _require_consent(file)
+    settings = load_settings(file)
     if options.design is None:
         return settings
     return settings.model_copy(update={"design": options.design})
+
+
+def needs_consent(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a settings file that run code or name a server, by their place."""
+    return dict(sorted(_risky(values)))
+
+
+def _risky(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if ":" in str(values.get("design", "")):
+        yield "design", values["design"]
+    for part in ("embedder", "reranker"):
+        if _table(values, part).get("type") in _CODE:
+            yield part, values[part]
+    roles = {f"roles.{name}": value for name, value in _table(values, "roles").items()}
+    for place, model in {"model": values.get("model"), **roles}.items():
+        entries = model if isinstance(model, dict) else {}
+        name = str(entries.get("model", ""))
+        plugged_in = ":" in name.partition("/")[0]
+        if plugged_in or "://" in name or entries.keys() & {"api_base", "extra"}:
+            yield place, {key: value for key, value in entries.items() if key != "api_key"}
+    if _table(values, "store").get("type") == "postgres":
+        yield "store", values["store"]
+    if "index" in values:
+        yield "index", values["index"]
+    if hosts := _table(values, "service").get("hosts"):
+        yield "service.hosts", hosts
+
+
+def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = values.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _risky_entries(file: Path) -> dict[str, Any]:
+    try:
+        return needs_consent(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}  # `load_settings` says what is wrong with it
+
+
+def _require_consent(file: Path) -> None:
+    """Raise `ConfigError` unless the user trusts what the file of this folder may start."""
+    risky = _risky_entries(file)
+    if risky and _consents().get(str(file.resolve().parent)) != _digest(risky):
+        raise ConfigError(
+            f"{file} of this folder sets {', '.join(risky)}, which can run code or send "
+            "memories to a server; look at it, then run `memagent trust` once in this folder, "
+            f"or name the file with --config {file}"
+        )
+
+
+def give_consent(file: Path) -> dict[str, Any]:
+    """Remember that the user trusts a folder's settings file; return what it was asked for."""
+    risky = _risky_entries(file)
+    consents = _consents()
+    if risky:
+        consents[str(file.resolve().parent)] = _digest(risky)
+        place = _consent_file()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(consents, indent=1), encoding="utf-8")
+    return risky
+
+
+def _consents() -> dict[str, str]:
+    try:
+        known = json.loads(_consent_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in known.items()} if isinstance(known, dict) else {}
+
+
+def _consent_file() -> Path:
+    from memagent.build import default_path
+
+    return default_path().with_name("trusted_folders.json")
+
+
+def _digest(risky: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(risky, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def store_path(options: Options, settings: AgentSettings) -> Path | str | None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from memagent.client import wire
 from memagent.client.http import path_of
 from memagent.client.remote_transfer import RemoteTransfer, past_terms
-from memagent.core.answers import AsOf, Filter, Hit
+from memagent.core.answers import AsOf, Filter, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
     InputError,
@@ -27,6 +27,7 @@ from memagent.core.recipes import recipe_of
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
+from memagent.memory.hits import SearchHits
 from memagent.memory.options import AddArguments, SearchArguments, SearchOptions, check_add
 
 _FILTER_TERMS = {
@@ -134,7 +135,7 @@ class RemoteMemory(RemoteTransfer):
 
     # -- reading -----------------------------------------------------------------------
 
-    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, each with the reasons for its place."""
         chosen = SearchOptions(**options)
         body = _body(
@@ -146,9 +147,12 @@ class RemoteMemory(RemoteTransfer):
             recipe=recipe_of(chosen.recipe) if chosen.recipe is not None else None,
             max_tokens=chosen.max_tokens,
             explain=True,
+            evidence=True,
+            abstain_below=chosen.abstain_below,
         )
         hits = await self._connection.read(wire.Hits, "POST", path_of("search"), body=body)
-        return list(hits.hits)
+        evidence = hits.evidence or SearchEvidence()
+        return SearchHits(hits.hits, judge=lambda: evidence)
 
     async def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> wire.Context:
         """Return a block for a prompt, within a budget of tokens."""

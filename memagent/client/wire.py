@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
+from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit, SearchEvidence
 from memagent.core.recipes import RecipeField
 from memagent.core.records import (
     MAX_TURN_CHARS,
@@ -115,6 +115,10 @@ class SearchRequest(Record):
     max_tokens: _Budget | None = None
     explain: bool = False
     """Whether every hit tells what its score is made of."""
+    evidence: bool = False
+    """Whether to tell how well the hits answer."""
+    abstain_below: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Give no hits where the probability that they answer is lower."""
 
 
 class ContextRequest(Record):
@@ -155,6 +159,8 @@ class Hits(Record):
     """The hits of a search, best first."""
 
     hits: tuple[Hit, ...]
+    evidence: SearchEvidence | None = None
+    """How well the hits answer, if that was asked for."""
 
 
 class Context(Record):

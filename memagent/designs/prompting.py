@@ -28,7 +28,19 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _HEADER = re.compile(r"\A---\n(.*?)\n---\n(.*)\Z", re.DOTALL)
 _USER = "\n=== user ===\n"
 _TAG = re.compile(r"""<(?!$|[\d=-]|\s[\w("'])""")
-_CONTROL = re.compile(r"\[(?=/?\s*(?:INST|SYS|SYSTEM)\b)", re.IGNORECASE)
+_CONTROL = re.compile(
+    r"\[(?=/?\s*(?:INST|SYS|SYSTEM|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT"
+    r"|AVAILABLE_TOOLS|MODEL_SETTINGS|ARGS|CALL_ID|THINK|PREFIX|MIDDLE|SUFFIX)\b)",
+    re.IGNORECASE,
+)
+_UNSEEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+    r"|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+)
+"""Characters that a model reads and a person does not see: bidirectional marks, tags and
+zero-width ones. The two joiners stay between letters of scripts that need them, and in emoji.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +157,10 @@ def render(template: str, values: dict[str, str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Make a text safe to quote: one line, without marks that could open or close a tag."""
+    """Make a text safe to quote: one line, nothing unseen, no mark that could open a tag."""
     line = " ".join(text.split())
+    if not line.isascii():
+        line = " ".join(_UNSEEN.sub("", line).split())
     if "<" in line:
         line = _TAG.sub("\u2039", line)
     return _CONTROL.sub("\uff3b", line) if "[" in line else line

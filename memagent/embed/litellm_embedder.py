@@ -137,6 +137,8 @@ class LiteLLMEmbedder:
             "max_retries": 0,
             "drop_params": True,
             "encoding_format": "float",
+            # or the vendor drops it for models that it does not know
+            **({"allowed_openai_params": ["dimensions"]} if "dimensions" in self._extra else {}),
             **self._extra,
         }
 
@@ -145,7 +147,7 @@ class LiteLLMEmbedder:
         listed = cast("list[dict[str, Any]]", answer.model_dump(warnings=False).get("data") or [])
         ordered = sorted(listed, key=lambda row: row.get("index") or 0)
         rows = [row.get("embedding") for row in ordered]
-        if len(rows) != count or not all(isinstance(row, list) and row for row in rows):
+        if len(rows) != count or not all(rows):
             raise EmbeddingError(
                 f"{self._model} answered with {len(rows)} vectors for {count} texts; check "
                 "that it is an embedding model and that base_url has an /embeddings path"

@@ -17,6 +17,7 @@ from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.state import AgentContext, AnswerState
+from memagent.memory.certainty import read_search
 from memagent.memory.citing import cite as checked_citations
 from memagent.tracing import operation_span, records_content, search_figures, step
 
@@ -90,13 +91,18 @@ async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerStat
     draft = state.get("answer")
     if draft is None:
         raise ModelError("the answer graph reached cite without an answer")
-    cited: Answer = checked_citations(draft, state.get("hits", []), runtime.context.bank)
+    question, hits, bank = _question(state), state.get("hits", []), runtime.context.bank
+    cited: Answer = checked_citations(draft, hits, bank, question=question.text)
     additions = {
-        "question": _question(state),
+        "question": question,
         "usage": cited.usage + state.get("usage", Usage()),
         "notes": (*state.get("notes", ()), *cited.notes),
         "response_ids": (*state.get("response_ids", ()), *cited.response_ids),
     }
+    if cited.probability is None and not cited.abstained and hits:
+        asked_at = question.asked_at or runtime.context.clock()
+        reading = read_search(question.text, hits, bank.state, bank.view, asked_at=asked_at)
+        additions["probability"] = reading.sure
     return {"answer": cited.model_copy(update=additions)}
 
 

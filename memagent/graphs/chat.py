@@ -120,7 +120,8 @@ async def respond(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState
     transcript = (Message.model_validate(message) for message in state.get("transcript", ()))
     request = ModelRequest(
         role=Role.ANSWERER,
-        messages=(*messages, *transcript),
+        messages=(*messages, *context.client_transcript, *transcript),
+        schema=context.client_schema,
         tools=(*context.tool_specs, *context.client_tools) if with_tools else (),
         sampling=context.sampling.get(Role.ANSWERER, Sampling()),
         prompt_digest=digest,

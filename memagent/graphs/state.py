@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from memagent.core.answers import Answer, Hit, Question, Reply
-from memagent.core.exchange import Message, Role, Sampling, ToolSpec, Usage
+from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec, Usage
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
 from memagent.core.reports import IngestReport
@@ -125,6 +125,10 @@ class AgentContext:
     """Most rounds of tool calls before an answer is demanded."""
     client_tools: tuple[ToolSpec, ...] = ()
     """Tools that a chat may ask for and that its caller runs."""
+    client_transcript: tuple[Message, ...] = ()
+    """What a chat has asked of such tools for its message so far, and their results."""
+    client_schema: JsonSchema | None = None
+    """The JSON Schema that a chat's reply has to follow."""
     chat: ChatLimits = ChatLimits()
     capture_content: bool = False
     """Whether spans may tell texts."""

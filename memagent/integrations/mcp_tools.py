@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Question
+from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import InputError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
@@ -47,6 +47,8 @@ class SearchHits(Record, title="Found"):
     """The hits of a search, best first."""
 
     memories: tuple[Remembered, ...]
+    evidence: SearchEvidence = SearchEvidence()
+    """Whether the memories answer the query: strong, weak or none."""
 
 
 class Page(Record):
@@ -57,7 +59,7 @@ class Page(Record):
 
 
 class Answered(Record):
-    """An answer with what it rests on; `verdict` is supported, unsupported or abstained."""
+    """An answer with what it rests on; `verdict` is supported, quoted, unsupported or abstained."""
 
     text: Text
     verdict: Text
@@ -123,12 +125,17 @@ class MemoryTools:
             int, Field(ge=1, description="Bound on the tokens of all texts together.")
         ]
         | None = None,
+        abstain_below: Annotated[
+            float, Field(ge=0.0, le=1.0, description="Give nothing below this probability.")
+        ]
+        | None = None,
     ) -> SearchHits:
         """The memories that fit a text best."""  # noqa: D401 (the description that clients read)
-        hits = await self._agent().search(query, k=k, max_tokens=max_tokens)
+        memory = self._agent().memory
+        hits = await memory.search(query, k=k, max_tokens=max_tokens, abstain_below=abstain_below)
         found = ((hit.item, hit.score) for hit in hits)
         memories = (_remembered(item, score=score) for item, score in found if item is not None)
-        return SearchHits(memories=tuple(memories))
+        return SearchHits(memories=tuple(memories), evidence=hits.evidence)
 
     async def ask(self, question: ShortText) -> Answered:
         """Answer a question from memory, with citations; abstains when nothing fits."""

@@ -52,6 +52,7 @@ _NO_MODEL = re.compile(
 _FILTERED = re.compile(r"content.?(?:filter|management policy|policy violation)", re.IGNORECASE)
 _NO_COMPLETION = re.compile(r"provider returned 'choices'|Expecting value|JSONDecodeError")
 _PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
+_BODY_MESSAGE = re.compile(r"Error code: \d+ - \{.*'message': (['\"])(.+?)\1[,}]")
 _HOST = re.compile(r"Cannot connect to host (\S+)")
 _MAX_DETAIL_CHARS = 400
 
@@ -254,7 +255,9 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 def _detail(text: str) -> str:
     """Return the vendor's words in one line, without the classes it puts before them."""
-    line = " ".join(text.split())
+    line = " ".join(text.partition("Traceback (most recent")[0].split())
+    if match := _BODY_MESSAGE.search(line):
+        line = match[2]
     return _PREFIX.sub("", line)[:_MAX_DETAIL_CHARS].rstrip(". ")
 
 

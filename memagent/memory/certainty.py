@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from math import log
 from pathlib import Path
@@ -25,8 +26,15 @@ import numpy.typing as npt
 from memagent.core.answers import Hit
 from memagent.core.errors import ConfigError
 from memagent.memory.evidence import Evidence, evidence_of
-from memagent.memory.features import COLUMN, COUNTING, FEATURES, Matrix, features
-from memagent.memory.question import Period, QuestionKind, QuestionView
+from memagent.memory.features import (
+    COLUMN,
+    COUNTING,
+    FEATURES,
+    Matrix,
+    features,
+    tells_of_another,
+)
+from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
 from memagent.search.segments import OWN
@@ -37,12 +45,16 @@ SHARE: Final = 0.3
 """A statement is chosen beside the best if it is at least this likely, relative to it."""
 MOST_CHOSEN: Final = 3
 MOST_TERMS: Final = 24
+UNLIKE: Final = 0.4
+"""A statement that has nothing as like the question's rarest word as this lacks it."""
+DOUBTED: Final = 0.6
+"""Most that a reading may be sure when its best statement does not tell of what is asked."""
 Floats = npt.NDArray[np.float64]
 
 _BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
 OVERALL: Final = (
-    *_BEST, "mass", "gap", "other_near", "other_like", "other_cosine", "other_own", "other_score",
-    "ahead_near", "most_near", "most_like", "terms", "one_term", "people", "chosen", "heaviest",
+    *_BEST, "mass", "other_near", "other_like", "other_cosine", "other_own", "other_score",
+    "ahead_near", "most_near", "most_like", "terms", "one_term", "people", "chosen",
     *(f"kind_{kind}" for kind in QuestionKind),
 )  # fmt: skip
 """What the second model reads: the best statement's features, then those of the order."""
@@ -85,6 +97,11 @@ class Reading:
     doubts: tuple[str, ...] = ()
     """Reasons why the best statement cannot answer this very question."""
 
+    @property
+    def sure(self) -> float:
+        """The probability, bounded where there are doubts."""
+        return min(self.probability, DOUBTED) if self.doubts else self.probability
+
 
 @lru_cache(maxsize=4)
 def open_model(path: Path = MODEL_FILE) -> CertaintyModel:
@@ -125,6 +142,8 @@ def read_hits(
     shares = np.exp(scores - scores[order[0]])
     shares /= shares.sum()
     chosen = chosen_of(evidence, order, shares)
+    doubts = {at: _doubts(view, rows[at], evidence[at]) for at in chosen}
+    chosen.sort(key=lambda at: bool(doubts[at]))
     overall = overall_of(
         view, rows, scores, mass=float(shares[chosen].sum()), count=len(chosen), weights=weights
     )
@@ -141,11 +160,23 @@ def read_hits(
         for at in order
     }
     return Reading(
-        order=tuple(scored.values()),
+        order=tuple(scored[at] for at in dict.fromkeys((*chosen[:1], *scored))),
         chosen=tuple(scored[at] for at in chosen),
         probability=float(1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))),
-        doubts=_doubts(view, rows[order[0]]),
+        doubts=doubts[chosen[0]],
     )
+
+
+def read_search(
+    text: str, hits: Sequence[Hit], state: BankState, index: IndexView, *, asked_at: datetime
+) -> Reading:
+    """Read a text and what was found for it as a question and its candidates."""
+    items = [hit.item for hit in hits if hit.item is not None]
+    speakers = dict.fromkeys(
+        name for item in items for name in (item.speaker, item.subject) if name
+    )
+    view = read_question(text, speakers=speakers, asked_at=asked_at)
+    return read_hits(view, hits, state, text=text, weights=term_weights(view.terms, index))
 
 
 def statements_of(view: QuestionView, hits: Sequence[Hit], state: BankState) -> list[Evidence]:
@@ -208,7 +239,6 @@ def overall_of(
     ahead = near[~speaks].max(initial=0.0) - best[COLUMN["near"]]
     values = {
         "mass": mass,
-        "gap": float(scores[order[0]] - scores[order[1]]) if len(order) > 1 else 3.0,
         "other_near": lead("near") if named else 0.0,
         "other_like": lead("like") if named else 0.0,
         "other_cosine": lead("cosine") if named else 0.0,
@@ -221,20 +251,21 @@ def overall_of(
         "one_term": float(len(weights) <= 1),
         "people": float(min(len(view.people), 2)),
         "chosen": float(count),
-        "heaviest": max(weights.values(), default=0.0),
     }
     values |= {f"kind_{kind}": float(view.kind is kind) for kind in QuestionKind}
     values |= {name: float(best[COLUMN[name]]) for name in _BEST}
     return np.array([values[name] for name in OVERALL])
 
 
-def _doubts(view: QuestionView, best: Floats) -> tuple[str, ...]:
-    """Return what speaks against the best statement whatever its probability."""
+def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...]:
+    """Return what speaks against a statement whatever its probability."""
     doubts = {
         "it does not tell of the very name asked about": bool(best[COLUMN["name_missing"]]),
         "it does not tell of the very thing asked about": bool(
-            best[COLUMN["owned_missing"]] or best[COLUMN["rare_missing"]]
+            best[COLUMN["owned_missing"]]
+            or (best[COLUMN["rare_missing"]] and best[COLUMN["rare_like"]] < UNLIKE)
         ),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
+        "it tells of somebody or something else": tells_of_another(view, entry),
     }
     return tuple(reason for reason, there in doubts.items() if there)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from memagent.core.answers import Answer, Citation, Hit, Verdict
-from memagent.core.records import Session, Turn
+from memagent.core.records import Session, TimeSpan, Turn
+from memagent.memory.likeness import likeness, words_of
+from memagent.memory.question import content_terms
+from memagent.state.tokens import tokenize
+from memagent.timex.resolve import format_span
 
 _QUOTE_CHARS = 400
+_LIKE = 0.6
+"""Two words this like each other say the same."""
+_ASSENT = frozenset(tokenize("yes no yeah nope unknown unclear memory memories answer mention"))
+_CARRIED = 0.5
+"""Least share of an answer's content words that its citations must carry."""
+_DAY = timedelta(days=1)
+NOT_CARRIED = "what is cited does not say this"
 
 
 class TurnLookup(Protocol):
@@ -19,11 +31,12 @@ class TurnLookup(Protocol):
         ...
 
 
-def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
+def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: str = "") -> Answer:
     """Return the answer with checked citations, completed with quote, speaker and date.
 
     Only citations of a hit that was shown, or of a turn of one, stay; `notes` names the
-    others. An answer without any is marked unsupported.
+    others. An answer without any is marked unsupported, and so is a model's answer whose
+    citations do not carry its words; those of the question need not be carried.
     """
     if answer.abstained:
         return answer.model_copy(update={"hits": tuple(hits), "citations": ()})
@@ -54,19 +67,54 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup) -> Answer:
     if dropped:
         names = ", ".join(sorted(set(dropped)))
         notes = (*notes, f"citations to evidence that was not shown were dropped: {names}")
+    verdict = answer.verdict if kept else Verdict.UNSUPPORTED
+    judged = answer.probability is not None
+    if kept and not judged and carried(answer.text, question, kept.values(), by_id) < _CARRIED:
+        verdict, notes = Verdict.UNSUPPORTED, (*notes, NOT_CARRIED)
     return answer.model_copy(
         update={
             "citations": tuple(kept.values()),
             "hits": tuple(hits),
             "notes": notes,
-            "verdict": answer.verdict if kept else Verdict.UNSUPPORTED,
+            "verdict": verdict,
         }
     )
 
 
+def carried(
+    text: str, question: str, citations: Iterable[Citation], hits: Mapping[str, Hit]
+) -> float:
+    """Return the share of an answer's content words that its citations carry, 0 to 1.
+
+    A citation carries the words of its quote, of its memory, its speaker and its dates;
+    words that are nearly the same count. 1 for an answer without content of its own.
+    """
+    own = [
+        term
+        for term in content_terms(text)
+        if term not in tokenize(question) and term not in _ASSENT
+    ]
+    if not own:
+        return 1.0
+    texts: list[str] = []
+    for citation in citations:
+        hit = hits.get(citation.hit_id)
+        record = (hit.item or hit.event) if hit is not None else None
+        spans = [record.valid] if record is not None and record.valid is not None else []
+        if citation.said_at is not None:
+            spans.append(TimeSpan(start=citation.said_at, end=citation.said_at + _DAY))
+        dates = [format_span(span) for span in spans]
+        texts += [citation.quote, citation.speaker or "", hit.text if hit else "", *dates]
+    said = " ".join(texts)
+    terms, surface = set(tokenize(said)), words_of(text)
+    lacking = [surface.get(term, term) for term in own if term not in terms]
+    alike = int((likeness(lacking, [said]) >= _LIKE).sum())
+    return (len(own) - len(lacking) + alike) / len(own)
+
+
 def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLookup) -> Citation:
     place = turns.turn_with_session(turn_id) if turn_id is not None else None
-    item = hit.item
+    item, by_hand = hit.item, citation.by_hand
     version = item.version if item is not None else None
     if version is not None and citation.version is not None:
         version = min(version, max(1, citation.version))
@@ -75,10 +123,10 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             hit_id=hit.id,
             version=version,
             turn_id=turn_id,
-            speaker=item.speaker if item is not None else None,
-            said_at=item.said_at if item is not None else None,
+            speaker=item.speaker if item is not None and not by_hand else None,
+            said_at=item.said_at if item is not None and not by_hand else None,
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
-            by_hand=citation.by_hand,
+            by_hand=by_hand,
         )
     turn, session = place
     quote = (

@@ -27,7 +27,9 @@ relative to the statement itself.
 _NO_QUESTION = 0.4
 """Factor on that weight for a turn that asks nothing: a statement seldom answers it."""
 _OTHER_VERSION = 0.95
-"""Weight of a word in another version: the corrected words say what a correction omits."""
+"""Weight of a word in an older version: the corrected words say what a correction omits."""
+_NEWER_VERSION = 0.4
+"""Weight of a word in a newer version."""
 _OWN = re.compile(r"\b(?:I|me|my|mine|we|us|our)\b", re.I)
 
 
@@ -122,7 +124,7 @@ def _version(
         for session_id, position in places[:-1]
     ]
     if after is not None:
-        around.append((_OTHER_VERSION, after.text))
+        around.append((_NEWER_VERSION, after.text))
     return replace(
         evidence,
         text=turn.said if item.kind == "turn" and turn.said.strip() in item.text else item.text,

@@ -6,11 +6,11 @@ Every write is a commit like the agent's own: journalled, with provenance, undoa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from memagent.core.answers import AsOf, Filter, Hit, Query
+from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
     InputError,
@@ -27,7 +27,9 @@ from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot,
 from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
+from memagent.memory.certainty import read_search
 from memagent.memory.graph_export import GraphExport, export_graph
+from memagent.memory.hits import SearchHits
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -81,15 +83,20 @@ class Memory:
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 
-    async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
+    async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first; [] when nothing matches or it is empty.
 
-        The keywords are those of `SearchArguments`. Raises `ConfigError`.
+        The keywords are those of `SearchArguments`; `hits.evidence` tells whether the hits
+        answer. Raises `ConfigError`.
         """
         chosen = SearchOptions(**options)
         with operation_span("search_memory", capture=self.capture_content) as span:
             bank, query = await _resolved(self, text, chosen)
-            hits = await bank.search(query, k=chosen.k) if query is not None else []
+            hits = SearchHits()
+            if query is not None:
+                found = await bank.search(query, k=chosen.k)
+                hits = SearchHits(found, judge=_judge(text, found, bank))
+            hits = hits.unless_below(chosen.abstain_below)
             if span.recording and query is not None:
                 put_search(span, query, hits, k=chosen.k)
             return hits
@@ -300,6 +307,8 @@ async def _resolved(
     """Return the bank to search and the query; no query for an empty text."""
     if options.k < 1:
         raise ConfigError(f"k is {options.k}; ask for at least 1 item")
+    if options.abstain_below is not None and not 0.0 <= options.abstain_below <= 1.0:
+        raise ConfigError(f"abstain_below is {options.abstain_below}; give a probability, 0 to 1")
     if options.max_tokens is not None and options.max_tokens < 1:
         raise ConfigError(f"max_tokens is {options.max_tokens}; allow at least 1 token")
     recipe = memory.recipe if options.recipe is None else recipe_of(options.recipe)
@@ -311,6 +320,12 @@ async def _resolved(
     if not text.strip():
         return bank, None
     return bank, Query(text=text, where=options.where or _NO_FILTER, recipe=recipe)
+
+
+def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
+    """Return what judges the hits by the memory as it is now, when it is asked to."""
+    state, view, now = bank.state, bank.view, bank.now()
+    return lambda: SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
 
 
 def _written(commit: Commit) -> MemoryItem:

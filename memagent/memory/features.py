@@ -42,6 +42,8 @@ _KINDRED: dict[str, tuple[str, ...]] = {
     "old": ("age", "year", "birthday", "turn"),
 }
 _KIN: Final = 0.8
+_SAME: Final = 0.9
+"""Words around a statement of at least this weight are its own: what a correction corrects."""
 _NAMED = re.compile(r"(?<=[^.!?\s])\s+[A-Z][\w’'-]*[a-z][\w-]*")
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|couple|few|several"
@@ -63,6 +65,10 @@ _CLAUSE = re.compile(
 _NEGATED = re.compile(
     r"n['’]t\b|\b(?:not|never|no\s+longer|any\s*more|used\s+to|stopped|quit|without)\b", re.I
 )
+_OF_ANOTHER = re.compile(
+    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)", re.I
+)
+_OF_ONESELF = re.compile(r"\b(?:I|me|we|us|myself|ourselves)\b", re.I)
 COUNTING: Final = (QuestionKind.HOW_MANY, QuestionKind.HOW_LONG)
 
 FEATURES: Final = (
@@ -124,6 +130,7 @@ def _words(
     """Return the shares of the question's content in the statement and around it."""
     total = sum(weights.values()) or 1.0
     own = dict.fromkeys(tokenize(entry.text), 1.0)
+    own |= {term: 1.0 for share, text in entry.around if share >= _SAME for term in tokenize(text)}
     best, asked = dict(own), set[str]()
     for share, text in entry.around:
         terms = tokenize(text)
@@ -180,6 +187,26 @@ def _best_clause(
         if met > best:
             best, denies = met, _NEGATED.search(clause) is not None
     return best, denies
+
+
+def tells_of_another(view: QuestionView, entry: Evidence) -> bool:
+    """Say whether a statement has another subject than the person asked about.
+
+    "My dog is five" says nothing about its owner's age; "my brother coaches me" does
+    tell who coaches the speaker.
+    """
+    named = {folded(name) for name in view.people}
+    own = folded(entry.speaker or "") in named
+    if not own or view.owned or view.kind is QuestionKind.WHO or not view.terms:
+        return False
+    asked = set(view.terms)
+    clauses = [clause for clause in _CLAUSE.split(entry.text) if asked & set(tokenize(clause))]
+    return bool(clauses) and all(
+        (match := _OF_ANOTHER.match(clause)) is not None
+        and not asked & set(tokenize(match[1]))
+        and not _OF_ONESELF.search(clause)
+        for clause in clauses
+    )
 
 
 def _found(entry: Evidence, top: float, rank: int) -> dict[str, float]:

@@ -157,17 +157,19 @@ def _text_of(content: object) -> str | None:
 def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
-    fields = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {}
+    fields = _mapping(part)
     if isinstance(text := fields.get("text"), str):
         return text
-    kind = str(fields.get("type") or "")
-    if "image" not in kind:
+    if "image" not in str(fields.get("type") or ""):
         return ""
-    picture = fields.get("image_url")
-    told = cast("Mapping[str, Any]", picture) if isinstance(picture, Mapping) else {}
+    places = (fields, _mapping(fields.get("image_url")))
     names = ("alt", "alt_text", "caption")
-    alt = next((value for where in (fields, told) for n in names if (value := where.get(n))), "")
-    return f"[image: {alt}]" if alt else "[image]"
+    alts = [str(place[name]) for place in places for name in names if place.get(name)]
+    return f"[image: {alts[0]}]" if alts else "[image]"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _turn(message: object, turn_id: str, number: int) -> Turn:

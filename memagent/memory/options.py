@@ -55,7 +55,8 @@ class SearchArguments(TypedDict, total=False):
 
     `k` is the most hits (10 by default), `recipe` a `Recipe` or the name of one,
     `as_of` a point in time to search at, and `max_tokens` bounds the (estimated) tokens
-    of all texts together.
+    of all texts together. With `abstain_below` there are no hits where the probability
+    that they answer (`hits.evidence`) is lower.
     """
 
     k: int
@@ -63,6 +64,7 @@ class SearchArguments(TypedDict, total=False):
     as_of: AsOf | None
     recipe: Recipe | str | None
     max_tokens: int | None
+    abstain_below: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,7 @@ class SearchOptions:
     as_of: AsOf | None = None
     recipe: Recipe | str | None = None
     max_tokens: int | None = None
+    abstain_below: float | None = None
 
 
 @contextmanager

@@ -101,6 +101,23 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     return row.entry
 
 
+async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
+    """Tell whether the commit that `undo` would take back brought an item into memory.
+
+    Raises as `undo` does.
+    """
+    await bank.sync()
+    target = await _commit_to_undo(bank, commit_id)
+    assert isinstance(target.entry, Commit)
+    before = (await bank.state_at(target.seq - 1)).items
+    return any(
+        change.after is not None
+        and change.after.active
+        and ((old := before.get(change.id)) is None or not old.active)
+        for change in target.entry.changes
+    )
+
+
 async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow:
     undone: set[str] = set()
     candidates: dict[str, JournalRow] = {}

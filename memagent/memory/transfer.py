@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
-from memagent.core.records import MemoryItem, Record, Text
+from memagent.core.records import MemoryItem, Record, Text, Trust
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry
@@ -104,11 +104,14 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
     yield json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n"
 
 
-async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
+async def import_bank(
+    bank: MemoryBank, path: Path, *, most_trust: Trust = Trust.SYSTEM
+) -> ExportReport:
     """Replay an export into an empty memory, all or nothing.
 
-    Raises `SnapshotMismatch` when the memory is not empty or the file does not hold
-    what it says, `InputError` when it is no export.
+    A seal shows damage, not who made the file: nothing in it may be trusted more than
+    `most_trust`. Raises `SnapshotMismatch` when the memory is not empty or the file does
+    not hold what it says, `InputError` when it is no export or claims more trust.
     """
     present = await bank.sync()
     if len(present.items) or len(present.sessions):
@@ -117,6 +120,7 @@ async def import_bank(bank: MemoryBank, path: Path) -> ExportReport:
             "import into a new user, or erase this one first with reset()"
         )
     header, rows = _checked(path)
+    _refuse_trust_above(path, rows, most_trust)
     state = EMPTY_STATE
     for number, row in enumerate(rows, 1):
         state = apply(state, row.model_copy(update={"seq": number}))
@@ -139,6 +143,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     header = _object(path, 1, lines[0])
     if header.get("format") != FORMAT:
         raise InputError(f"{path}: format {header.get('format')!r} is not {FORMAT!r}")
+    if not isinstance(header.get("digest"), str):
+        raise InputError(f"{path}, line 1: the header names no digest")
     seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
     if _seal(lines[-1]) != seal:
         raise SnapshotMismatch(
@@ -154,6 +160,32 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
                 f"{path}, line {number}: not a journal row: {exc.errors()[0]['msg']}"
             ) from exc
     return header, rows
+
+
+def _refuse_trust_above(path: Path, rows: list[JournalRow], most: Trust) -> None:
+    levels = {level for level in Trust if level.rank < most.rank}
+    if not levels:
+        return
+    for number, row in enumerate(rows, 2):
+        claimed = levels.intersection(_trusts_in(row.model_dump(mode="json")))
+        if claimed:
+            raise InputError(
+                f"{path}, line {number}: it claims the trust {min(claimed)!s}; "
+                f"here at most {most} is taken from a file"
+            )
+
+
+def _trusts_in(value: object) -> Iterator[str]:
+    """Yield every level of trust that a JSON value names."""
+    if isinstance(value, dict):
+        for key, inner in value.items():  # pyright: ignore[reportUnknownVariableType]
+            if key == "trust" and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _trusts_in(inner)  # pyright: ignore[reportUnknownArgumentType]
+    elif isinstance(value, list):
+        for inner in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _trusts_in(inner)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _lines(path: Path) -> Iterator[str]:

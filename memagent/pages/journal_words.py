@@ -54,6 +54,9 @@ _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.TOO_MANY_OPS: "the batch had more ops than are taken",
     RejectReason.TEXT_TOO_LONG: "the text was too long",
     RejectReason.UNRESOLVED: "what it refers to could not be told",
+    RejectReason.UNGROUNDED: "nobody said it in the turns that it cites",
+    RejectReason.AMBIGUOUS: "the reply can be read in more than one way",
+    RejectReason.CUT_OFF: "the reply broke off",
 }
 
 

@@ -45,4 +45,6 @@ def _states(sentence: str) -> bool:
 def _cut(line: str, most: int) -> str:
     """Cut a line between words; text without spaces is cut anywhere."""
     short = shorten(line, most, placeholder=" …")
-    return short if short != "…" else line[: most - 1] + "…"
+    if not short.endswith(" …"):
+        return short if short != "…" else line[: most - 1] + "…"
+    return short.removesuffix(" …").rstrip(" ,;:-") + " …"

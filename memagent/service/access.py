@@ -37,6 +37,8 @@ from memagent.service.hosting import Service
 _log = logging.getLogger(__name__)
 _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+CALLER: Final = "memagent.caller"
+"""Key of the scope under which the gate keeps the caller of a request."""
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 UserId = Annotated[
@@ -73,6 +75,15 @@ def caller_of(connection: HTTPConnection) -> Caller:
     Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`).
     """
     service = service_of(connection)
+    caller: Caller | None = connection.scope.get(CALLER)
+    return metered(service, caller or identify(connection, service))
+
+
+def identify(connection: HTTPConnection, service: Service) -> Caller:
+    """Return the caller that the headers of a request name.
+
+    Raises `ServiceError` (`unauthorized`, `misdirected`).
+    """
     headers = connection.headers
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if not service.keys.ever:
@@ -92,7 +103,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
             status=401,
             code="unauthorized",
         )
-    return metered(service, caller)
+    return caller
 
 
 def metered(service: Service, caller: Caller) -> Caller:
@@ -131,20 +142,39 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
             code="unauthorized",
         )
     names = _LOOPBACK_NAMES | set(service.settings.hosts)
-    host = _name_in(connection.headers.get("host", ""))
+    host, port = _place_in(f"{connection.scope['scheme']}://{connection.headers.get('host', '')}")
     origin = connection.headers.get("origin")
-    if host not in names or (origin is not None and urlsplit(origin).hostname not in names):
+    origin_host, origin_port = (host, port) if origin is None else _place_in(origin)
+    if host not in names or origin_host not in names or origin_port != port:
         raise ServiceError(
             "the request names another host than this one; add it to service.hosts, or use an "
             "API key",
             code="misdirected",
         )
+    if not _from_own_page(connection):
+        raise ServiceError(
+            "the request comes from a page of another origin; use an API key", code="misdirected"
+        )
+
+
+def _from_own_page(connection: HTTPConnection) -> bool:
+    """Tell whether a browser sends the request for a page of this service, or for its user.
+
+    Another port of this machine is another origin. A link that leads here is followed.
+    """
+    headers = connection.headers
+    followed = headers.get("sec-fetch-mode") == "navigate" and connection.scope["method"] == "GET"
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none") or followed
 
 
 @lru_cache(maxsize=256)
-def _name_in(host: str) -> str | None:
-    """Return the name in a Host header."""
-    return urlsplit(f"//{host}").hostname
+def _place_in(url: str) -> tuple[str | None, int | None]:
+    """Return the host and the port of a URL; (None, None) for one that cannot be read."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None, None
 
 
 @lru_cache(maxsize=256)
@@ -170,6 +200,11 @@ class Call:
             scope,
             key,
         )
+
+    def need(self, scope: str, why: str) -> None:
+        """Raise `ServiceError` (`forbidden`) unless the caller has a scope; `why` it needs it."""
+        if scope not in self.caller.scopes:
+            raise ServiceError(f"the API key lacks the scope {scope}: this {why}", code="forbidden")
 
     def agent(self) -> AbstractContextManager[AsyncAgent]:
         """Open the agent on this memory and keep it open meanwhile."""

@@ -59,9 +59,11 @@ def server_config(app: Any, settings: ServiceSettings, *, host: str, port: int) 
     """Make the settings of uvicorn."""
     import uvicorn
 
+    from memagent.service.connections import guarded_protocol
+
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=guarded_protocol(settings),
         host=host,
         port=port,
         log_config=None,

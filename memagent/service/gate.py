@@ -1,5 +1,8 @@
 """The gate every request passes: its id, limits, security headers, figures and log line.
 
+A request is authenticated before its body is read, and counts as at work only once it
+is known and whole, so that nobody without a key holds a place.
+
 Plain ASGI around the app, so that it costs microseconds and covers whatever the app
 does, failing included. The log line tells method, route, status and time; never a path
 as called, a query or a body.
@@ -17,9 +20,12 @@ from itertools import count
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memagent.client.faults import plain_problem
+from memagent.client.faults import Problem, ServiceError, plain_problem
+from memagent.service.access import CALLER, identify
+from memagent.service.connections import ADMIT
 from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
@@ -72,26 +78,22 @@ class Gate:
             await send(message)
 
         metrics = self._service.metrics
-        metrics.in_flight += 1
+        place = _Place(self._service, scope)
         try:
-            refusal = self._refusal(scope)
-            if refusal is not None:
-                metrics.refused[refusal] += 1
-                problem = plain_problem(
-                    refusal,
-                    _WHY[refusal],
-                    request_id=request_id.decode(),
-                    retryable=refusal == "overloaded",
-                )
-                await problem_response(problem)(scope, receive, answer)
+            problem = self._refusal(scope) or place.admit()
+            if problem is not None:
+                problem = problem.model_copy(update={"request_id": request_id.decode()})
+                await problem_response(problem, _CLOSE)(scope, receive, answer)
             else:
-                await self._app(scope, self._limited(scope, receive), answer)
+                await self._app(scope, self._limited(scope, receive, place), answer)
+        except ClientDisconnect:
+            pass
         except Exception as exc:
             tell_failure(exc, request_id=request_id.decode())
             if not status:
                 await unforeseen_response(request_id.decode())(scope, receive, answer)
         finally:
-            metrics.in_flight -= 1
+            place.leave()
             seconds = time.perf_counter() - began
             route = _route_of(scope)
             metrics.observe(scope["method"], route, status or 499, seconds)
@@ -106,29 +108,37 @@ class Gate:
                     request_id=request_id.decode(),
                 )
 
-    def _refusal(self, scope: Scope) -> str | None:
-        if self._service.metrics.in_flight > self._service.settings.max_in_flight and not scope[
-            "path"
-        ].endswith("z"):
-            return "overloaded"
+    def _refusal(self, scope: Scope) -> Problem | None:
+        """Return why the headers alone refuse a request."""
+        if scope["path"].startswith(_FOR_CALLERS):
+            try:
+                scope[CALLER] = identify(HTTPConnection(scope), self._service)
+            except ServiceError as refused:
+                return plain_problem(refused.code, str(refused))
         for name, value in scope["headers"]:
             if name == b"content-length" and (
                 not value.isdigit() or int(value) > self._most_bytes(scope)
             ):
-                return "too_large"
+                self._service.metrics.refused["too_large"] += 1
+                return plain_problem("too_large", _WHY["too_large"])
         return None
 
     def _most_bytes(self, scope: Scope) -> int:
         settings = self._service.settings
+        if CALLER not in scope:
+            return min(_UNKNOWN_BYTES, settings.max_body_bytes)
         return (
             settings.max_import_bytes
             if scope["path"].endswith("/import")
             else settings.max_body_bytes
         )
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Make a `receive` that counts: it cuts off a body that grows too large."""
-        if scope["method"] == "GET":
+    def _limited(self, scope: Scope, receive: Receive, place: _Place) -> Receive:
+        """Make a `receive` that counts: it cuts off a body that grows too large.
+
+        With the end of the body the request takes its place among those at work.
+        """
+        if not _has_body(scope):
             return receive
         most, seen = self._most_bytes(scope), 0
 
@@ -140,11 +150,61 @@ class Gate:
                 if seen > most:
                     self._service.metrics.refused["too_large"] += 1
                     raise HTTPException(413, _WHY["too_large"])
+                if not message.get("more_body", False) and place.take() is not None:
+                    raise HTTPException(503, _WHY["overloaded"], {"Retry-After": "1"})
             return message
 
         return counted
 
 
+class _Place:
+    """The place of one request among those at work."""
+
+    def __init__(self, service: Service, scope: Scope) -> None:
+        self._service, self._scope = service, scope
+        self._taken = False
+
+    def admit(self) -> Problem | None:
+        """Admit a known caller's connection; take the place of a request without a body."""
+        if CALLER in self._scope and self._service.keys.ever:
+            self._admit()
+        return None if _has_body(self._scope) else self.take()
+
+    def take(self) -> Problem | None:
+        """Take the place, or return why there is none."""
+        self._admit()
+        metrics = self._service.metrics
+        full = metrics.in_flight >= self._service.settings.max_in_flight
+        if not self._taken and full and not self._scope["path"].endswith("z"):
+            metrics.refused["overloaded"] += 1
+            return plain_problem("overloaded", _WHY["overloaded"], retryable=True)
+        metrics.in_flight += not self._taken
+        self._taken = True
+        return None
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._service.metrics.in_flight -= self._taken
+        self._taken = False
+
+    def _admit(self) -> None:
+        admit = self._scope.get(ADMIT)
+        if admit is not None:
+            admit()
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
+
+
+_UNKNOWN_BYTES: Final = 64 * 1024
+"""Largest body of a request that names no caller, such as the form to sign in."""
+_FOR_CALLERS: Final = ("/v1/", "/mcp", "/metrics")
+"""Paths that only a known caller may use; the dashboard signs its visitors in itself."""
+_CLOSE: Final = {"Connection": "close"}
 _WHY: Final = {
     "overloaded": "the service is at work on as many requests as it may be; come back in a second",
     "too_large": "the body is larger than this service takes",

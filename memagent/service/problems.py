@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import traceback
@@ -22,8 +23,18 @@ _BY_STATUS: Final = {
     404: "no_such_path",
     405: "method_not_allowed",
     413: "too_large",
+    503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
+_OPENAI_PATHS: Final = ("/v1/chat/completions", "/v1/models", "/v1/embeddings")
+_OPENAI_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+}
 
 
 def request_id_of(request: Request) -> str:
@@ -31,17 +42,45 @@ def request_id_of(request: Request) -> str:
     return str(request.scope.get("memagent.request_id", ""))
 
 
-def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    """Make a response of a problem."""
-    more = dict(headers or {})
+def problem_response(
+    problem: Problem, headers: dict[str, str] | None = None, *, path: str = ""
+) -> Response:
+    """Make a response of a problem; on OpenAI's paths its clients can read it too."""
+    more, extra = dict(headers or {}), dict[str, Any]()
+    if path.startswith(_OPENAI_PATHS):
+        extra = {"error": openai_error(problem)}
+        problem = problem.model_copy(update={"status": _openai_status(problem)})
     if problem.status == 401:
         more["WWW-Authenticate"] = "Bearer"
     if problem.retryable and problem.status in (429, 503):
         more.setdefault("Retry-After", "1")
     body = problem.model_dump_json(exclude_none=True).encode()
+    if extra:
+        body = json.dumps({**json.loads(body), **extra}).encode()
     return Response(
         body, problem.status, {**more, "Cache-Control": "no-store"}, "application/problem+json"
     )
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return a problem as OpenAI's clients know errors."""
+    field = problem.errors[0] if problem.errors else None
+    words = [
+        problem.detail or problem.title,
+        *(f"{one.pointer}: {one.message}" for one in problem.errors),
+    ]
+    return {
+        "message": "; ".join(words),
+        "type": _OPENAI_TYPES.get(_openai_status(problem), "server_error"),
+        "param": field.pointer.lstrip("/") if field is not None else None,
+        "code": problem.code,
+    }
+
+
+def _openai_status(problem: Problem) -> int:
+    if problem.code in ("model_rate_limited", "quota_exhausted"):
+        return 429
+    return 400 if problem.status == 422 else problem.status
 
 
 def install(app: FastAPI) -> None:
@@ -62,7 +101,7 @@ async def library_error(request: Request, exc: Exception) -> Response:
     wait_s = getattr(exc, "retry_after", None)
     if isinstance(wait_s, int | float) and math.isfinite(wait_s):
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
-    return problem_response(problem, headers)
+    return problem_response(problem, headers, path=request.url.path)
 
 
 async def _wrong_request(request: Request, exc: Exception) -> Response:
@@ -78,7 +117,7 @@ async def _wrong_request(request: Request, exc: Exception) -> Response:
         problem = plain_problem(
             "invalid_request", detail, request_id=request_id_of(request), errors=faults
         )
-    return problem_response(problem)
+    return problem_response(problem, path=request.url.path)
 
 
 def _field_fault(error: dict[str, Any]) -> FieldFault:
@@ -101,9 +140,13 @@ async def _http_error(request: Request, exc: Exception) -> Response:
         exc.status_code, "malformed" if exc.status_code < 500 else "internal_error"
     )
     problem = plain_problem(
-        code, str(exc.detail), request_id=request_id_of(request), status=exc.status_code
+        code,
+        str(exc.detail),
+        request_id=request_id_of(request),
+        status=exc.status_code,
+        retryable=code == "overloaded",
     )
-    return problem_response(problem, dict(exc.headers or {}))
+    return problem_response(problem, dict(exc.headers or {}), path=request.url.path)
 
 
 async def _unforeseen(request: Request, exc: Exception) -> Response:  # noqa: ARG001  # interface

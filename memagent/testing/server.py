@@ -25,6 +25,8 @@ from memagent.core.exchange import ToolCall
 from memagent.core.records import Record
 
 Body = Mapping[str, JsonValue]
+_PATHS = ("/chat/completions", "/embeddings", "/api/chat", "/api/embed")
+"""The last two are Ollama's; a reply to other paths than the first one is a `Reply.body`."""
 
 
 class Reply(Record):
@@ -200,7 +202,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if not self.path.rstrip("/").endswith(("/chat/completions", "/embeddings")):
+        if not self.path.rstrip("/").endswith(_PATHS):
             self._send(404, _error("no such path"))
             return
         try:

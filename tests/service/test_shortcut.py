@@ -123,7 +123,7 @@ def test_an_unknown_key_a_missing_scope_and_another_host_are_refused_alike() -> 
             assert both(http, "/v1/search", '{"text": "bees"}')["status"] == 200
             assert both(http, "/v1/search?user_id=bo", '{"text": "bees"}')["status"] == 403
             assert both(http, "/v1/memories", '{"text": "bees"}')["status"] == 403
-            assert both(http, "/v1/memories", "{", Authorization="Bearer nobody")["status"] == 400
+            assert both(http, "/v1/memories", "{", Authorization="Bearer nobody")["status"] == 401
         with running.http("ma_nobody") as http:
             assert both(http, "/v1/search", '{"text": "bees"}')["status"] == 401
 

@@ -152,7 +152,7 @@ def test_an_event_has_a_title_line_above_its_text(http: httpx.Client) -> None:
         ("Ana: Thanks, Ben!\nBen: Sure.", "Ana: Thanks, Ben!"),
         ("Was it 10:30? The train left at 10:30 sharp.", "The train left at 10:30 sharp."),
         ("a" * 200, "a" * 89 + "…"),
-        ("Ana: " + "word " * 40, "Ana: " + "word " * 16 + "…"),
+        ("Ana: " + "word, " * 40, "Ana: " + "word, " * 13 + "word …"),
     ],
 )
 def test_a_title_is_the_first_sentence_that_states_something(text: str, title: str) -> None:

@@ -217,71 +217,10 @@ class LoGoGRPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         _check_sharding(self)
         super().__post_init__()
-        n = self.num_generations or 1
-        rows = self.per_device_train_batch_size * (self.steps_per_generation or 1)
-        every = (self.steps_per_generation or 1) * self.num_iterations
-        every_pass = (self.steps_per_generation or 1) % self.gradient_accumulation_steps
-        checks = {
-            "roles": (self.roles in ROLE_SETS, f"one of {', '.join(ROLE_SETS)}"),
-            "credit": (self.credit in ("terminal", "session"), "'terminal' or 'session'"),
-            "balance": (self.balance in ("rows", "branches"), "'rows' or 'branches'"),
-            "local_probability": (0 <= self.local_probability <= 1, "between 0 and 1"),
-            "local_weight": (self.local_weight >= 0, "at least 0; 0 makes no local runs"),
-            "reruns": (self.reruns >= 1, "at least 1; set local_probability = 0 for none"),
-            "control": (self.control in CONTROLS, "'', 'random_reward' or 'shuffled_advantage'"),
-            "keep_members": (
-                self.keep_members >= 0 and self.keep_members != 1,
-                "0 for all, or at least 2",
-            ),
-            "echo_weight": (self.echo_weight >= 0, "at least 0"),
-            "top_p": (self.top_p == 1.0, _WHOLE_DISTRIBUTION),
-            "top_k": (not self.top_k, _WHOLE_DISTRIBUTION.replace("1:", "0:")),
-            "min_p": (not self.min_p, _WHOLE_DISTRIBUTION.replace("1:", "left out:")),
-            "repetition_penalty": (self.repetition_penalty == 1.0, _WHOLE_DISTRIBUTION),
-            "flat_tolerance": (self.flat_tolerance >= 0, "at least 0"),
-            "micro_batch_tokens": (self.micro_batch_tokens >= 1, "at least 1"),
-            "top_entropy_quantile": (
-                self.top_entropy_quantile == 1.0,
-                "1: a quantile over a whole batch does not go with micro-batches by tokens",
-            ),
-            "use_adaptive_entropy": (
-                not self.use_adaptive_entropy,
-                "false: its controller looks at a whole batch, not at micro-batches by tokens",
-            ),
-            "gradient_gate": (
-                self.gradient_gate == 0
-                or (self.gradient_gate > 0 and self.num_iterations > 1 and not every_pass),
-                (
-                    "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps "
-                    "a divisor of steps_per_generation"
-                ),
-            ),
-            "importance_sampling_level": (
-                self.loss_type != "luspo" or self.importance_sampling_level == "sequence",
-                "'sequence' with loss_type = 'luspo'",
-            ),
-            "loss_type": (
-                self.loss_type in ("grpo", "sapo", "luspo"),
-                "one that means over rows: grpo, sapo or luspo",
-            ),
-            "steps_per_generation": (
-                rows % n == 0,
-                (
-                    f"such that per_device_train_batch_size * steps_per_generation ({rows}) is a "
-                    f"multiple of num_generations ({n})"
-                ),
-            ),
-            "gradient_accumulation_steps": (
-                every % self.gradient_accumulation_steps == 0,
-                (
-                    f"a divisor of steps_per_generation * num_iterations ({every}), so that "
-                    "rollouts begin with an optimizer step"
-                ),
-            ),
-        }
-        for name, (holds, rule) in checks.items():
+        for name, (holds, rule) in (_own_rules(self) | _batch_rules(self)).items():
             if not holds:
                 raise ConfigError(f"{name} must be {rule}; it is {getattr(self, name)!r}")
+        every = (self.steps_per_generation or 1) * self.num_iterations
         steps = every // self.gradient_accumulation_steps
         if self.save_strategy == "steps" and self.save_steps >= 1 and self.save_steps % steps:
             raise ConfigError(
@@ -334,3 +273,79 @@ def _check_sharding(args: LoGoGRPOConfig) -> None:
                 "different numbers of forward passes, and split weights or gradients would "
                 "wait for ever. Use one process or DDP, with [model.lora] for large models"
             )
+
+
+Rules = dict[str, tuple[bool, str]]
+"""By field whether it holds, and the rule in words."""
+
+
+def _own_rules(args: LoGoGRPOConfig) -> Rules:
+    """Return the rules of single fields."""
+    return {
+        "roles": (args.roles in ROLE_SETS, f"one of {', '.join(ROLE_SETS)}"),
+        "credit": (args.credit in ("terminal", "session"), "'terminal' or 'session'"),
+        "balance": (args.balance in ("rows", "branches"), "'rows' or 'branches'"),
+        "local_probability": (0 <= args.local_probability <= 1, "between 0 and 1"),
+        "local_weight": (args.local_weight >= 0, "at least 0; 0 makes no local runs"),
+        "reruns": (args.reruns >= 1, "at least 1; set local_probability = 0 for none"),
+        "control": (args.control in CONTROLS, "'', 'random_reward' or 'shuffled_advantage'"),
+        "keep_members": (
+            args.keep_members >= 0 and args.keep_members != 1,
+            "0 for all, or at least 2",
+        ),
+        "echo_weight": (args.echo_weight >= 0, "at least 0"),
+        "top_p": (args.top_p == 1.0, _WHOLE_DISTRIBUTION),
+        "top_k": (not args.top_k, _WHOLE_DISTRIBUTION.replace("1:", "0:")),
+        "min_p": (not args.min_p, _WHOLE_DISTRIBUTION.replace("1:", "left out:")),
+        "repetition_penalty": (args.repetition_penalty == 1.0, _WHOLE_DISTRIBUTION),
+        "flat_tolerance": (args.flat_tolerance >= 0, "at least 0"),
+        "micro_batch_tokens": (args.micro_batch_tokens >= 1, "at least 1"),
+        "top_entropy_quantile": (
+            args.top_entropy_quantile == 1.0,
+            "1: a quantile over a whole batch does not go with micro-batches by tokens",
+        ),
+        "use_adaptive_entropy": (
+            not args.use_adaptive_entropy,
+            "false: its controller looks at a whole batch, not at micro-batches by tokens",
+        ),
+        "importance_sampling_level": (
+            args.loss_type != "luspo" or args.importance_sampling_level == "sequence",
+            "'sequence' with loss_type = 'luspo'",
+        ),
+        "loss_type": (
+            args.loss_type in ("grpo", "sapo", "luspo"),
+            "one that means over rows: grpo, sapo or luspo",
+        ),
+    }
+
+
+def _batch_rules(args: LoGoGRPOConfig) -> Rules:
+    """Return the rules by which a generation batch is cut into slices and steps."""
+    n = args.num_generations or 1
+    rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
+    every = (args.steps_per_generation or 1) * args.num_iterations
+    every_pass = (args.steps_per_generation or 1) % args.gradient_accumulation_steps
+    return {
+        "gradient_gate": (
+            args.gradient_gate == 0
+            or (args.gradient_gate > 0 and args.num_iterations > 1 and not every_pass),
+            (
+                "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps "
+                "a divisor of steps_per_generation"
+            ),
+        ),
+        "steps_per_generation": (
+            rows % n == 0,
+            (
+                f"such that per_device_train_batch_size * steps_per_generation ({rows}) is a "
+                f"multiple of num_generations ({n})"
+            ),
+        ),
+        "gradient_accumulation_steps": (
+            every % args.gradient_accumulation_steps == 0,
+            (
+                f"a divisor of steps_per_generation * num_iterations ({every}), so that "
+                "rollouts begin with an optimizer step"
+            ),
+        ),
+    }

@@ -107,8 +107,8 @@ class TransformersEngine:
     ) -> None:
         """Sample from a model whose replies end with one of `eos_ids`.
 
-        `unwrapped()` gives the bare model of a wrapped one for the time of a batch
-        (FSDP, DeepSpeed); `autocast` is entered around each forward pass; `masks` makes
+        `unwrapped()` gives the bare model of a wrapped one for the time of a batch;
+        `autocast` is entered around each forward pass; `masks` makes
         a token mask from a JSON Schema and the most tokens of the reply.
         """
         self.model = model

@@ -57,6 +57,5 @@ def _unwrapped(trainer: Any) -> AbstractContextManager[Any]:
     return unwrap_model_for_generation(
         trainer.model_wrapped,
         trainer.accelerator,
-        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )

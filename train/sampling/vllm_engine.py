@@ -202,8 +202,7 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
         from vllm.sampling_params import StructuredOutputsParams  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ConfigError('use_vllm needs vLLM: pip install "memagent[vllm]"') from error
-    from trl.generation.vllm_client import VLLMClient
+        raise ConfigError('use_vllm needs vLLM: pip install "memagent[train,vllm]"') from error
     from trl.generation.vllm_generation import VLLMGeneration
 
     url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
@@ -221,20 +220,7 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         enable_sleep_mode=False,
         model_impl=args.vllm_model_impl,
     )
-    if args.vllm_mode == "server":
-        # Only the main process has the client that weights go through; each process
-        # asks with one of its own.
-        main = trainer.accelerator.is_main_process
-        sender: Sender = ServerSender(
-            generation.vllm_client
-            if main
-            else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout),
-            width=args.batch_width,
-        )
-    else:
-        sender = ColocatedSender(
-            generation.llm, sampling=SamplingParams, structured=StructuredOutputsParams
-        )
+    sender = _sender_of(trainer, generation, url, SamplingParams, StructuredOutputsParams)
     return VLLMEngine(
         sender,
         eos_ids=eos_ids,
@@ -244,6 +230,23 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         if trainer.accelerator.device.type == "cuda"
         else nullcontext,
     )
+
+
+def _sender_of(trainer: Any, generation: Any, url: str, sampling: Any, structured: Any) -> Sender:
+    """Return what asks vLLM, on a server or in this process."""
+    args = trainer.args
+    if args.vllm_mode != "server":
+        return ColocatedSender(generation.llm, sampling=sampling, structured=structured)
+    from trl.generation.vllm_client import VLLMClient
+
+    # Only the main process has the client that weights go through; each process asks
+    # with one of its own.
+    client = (
+        generation.vllm_client
+        if trainer.accelerator.is_main_process
+        else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout)
+    )
+    return ServerSender(client, width=args.batch_width)
 
 
 def hand_over(generation: Any, accelerator: Any) -> None:

@@ -138,6 +138,34 @@ def connect(url: str) -> psycopg.Connection[Any]:
     return connection
 
 
+def refuse_transaction_pooling(url: str) -> None:
+    """Raise `ConfigError` where a pooler gives each transaction another session.
+
+    Two connections that are open at once have two sessions, unless a pooler is between
+    that lends its own (PgBouncer with `pool_mode = transaction`). Settings of a session,
+    durable commits among them, and prepared statements would go astray there. A server
+    that cannot be reached is left to whoever opens it.
+    """
+    driver = psycopg_module()
+    ask = "SELECT pg_backend_pid()"
+    try:
+        with (
+            driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True) as one,
+            driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True) as other,
+        ):
+            first = one.execute(ask).fetchone()
+            other.execute("BEGIN")
+            lent = first == other.execute(ask).fetchone() or first != one.execute(ask).fetchone()
+            other.execute("COMMIT")
+    except driver.Error:
+        return
+    if lent:
+        raise ConfigError(
+            f"{label(url)} is a pooler in transaction mode, which loses the settings that make "
+            "commits durable; connect to the server itself, or set pool_mode = session"
+        )
+
+
 def connection_was_lost(exc: Exception) -> bool:
     """Tell whether an error of the driver came with the end of the connection."""
     driver = psycopg_module()

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from memagent.core.errors import ConfigError, StoreError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.postgres.backend import PostgresBackend, Scrub
+from memagent.journal.postgres.engine import refuse_transaction_pooling
 from memagent.journal.rows import system_clock
 from memagent.protocols import Clock
 
@@ -34,7 +35,8 @@ class PostgresJournal(DatabaseJournal):
     Opening raises `StoreUnavailable` (no server; not `retryable` where it will not let
     us in or has no such database), `StoreReadOnly` (a standby, or no right to make
     tables), `StoreCorrupt` (not a memagent store), `StoreError` (written by a newer
-    memagent), `MissingExtra` without psycopg and `ConfigError`.
+    memagent), `MissingExtra` without psycopg and `ConfigError` (also for a pooler in
+    transaction mode).
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class PostgresJournal(DatabaseJournal):
             raise ConfigError(
                 f"pool={pool}: a process keeps 1 to {_MOST_CONNECTIONS} connections for reading"
             )
+        refuse_transaction_pooling(url)
         super().__init__(PostgresBackend(url, pool, scrub), read_only=read_only, clock=clock)
         if read_only and not self._reader.ready():
             self.close()

@@ -92,8 +92,9 @@ def api_page(document: Schema, base: str = "") -> str:
 def _operation(document: Schema, method: str, path: str, base: str) -> Operation:
     entry = document["paths"][path][method]
     parameters: list[Schema] = entry.get("parameters", [])
-    body_type, body = next(iter(entry.get("requestBody", {}).get("content", {}).items()), ("", {}))
-    schema: Schema = body.get("schema", {})
+    bodies: dict[str, Schema] = entry.get("requestBody", {}).get("content", {})
+    body_type = next(iter(bodies), "")
+    schema: Schema = bodies.get(body_type, {}).get("schema", {})
     example = ""
     if body_type == "application/json":
         example = json.dumps(example_of(schema, document["components"]["schemas"]), indent=2)
@@ -116,10 +117,10 @@ def _operation(document: Schema, method: str, path: str, base: str) -> Operation
 def _good_responses(responses: Schema) -> Iterator[tuple[str, str, str]]:
     """Yield (status, description, schema) of the responses that are no problem."""
     for status, response in sorted(responses.items()):
-        content = response.get("content", {})
+        content: dict[str, Schema] = response.get("content", {})
         if PROBLEM not in content:
-            schema = next(iter(content.values()), {}).get("schema", {})
-            yield status, response["description"], _name(schema)
+            schemas = [body.get("schema", {}) for body in content.values()]
+            yield status, response["description"], _name(schemas[0]) if schemas else ""
 
 
 def _name(schema: Schema) -> str:
@@ -140,9 +141,8 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
     """Return a small value that fits a schema: the required fields, and texts that speak."""
     reference = _name(schema)
     if reference:
-        texts = {"text": "Where does Ana live?"} if reference in _QUESTIONS else {}
         value = example_of(schemas[reference], schemas, name, depth + 1)
-        return {**value, **texts} if isinstance(value, dict) else value
+        return value | {"text": "Where does Ana live?"} if reference in _QUESTIONS else value
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return example_of(schema[key][0], schemas, name, depth + 1)

@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from memagent.client.faults import problem_of
 from memagent.core.answers import Answer, Question, Reply, ReplyDelta
 from memagent.core.errors import MemAgentError
-from memagent.core.exchange import Role, Sampling
+from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec
 from memagent.graphs.chat_run import ChatOptions, chat_context, start_state, stream_chat
 from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.service.access import Call
@@ -38,6 +38,12 @@ class Said:
     earlier: Sequence[Spoken] = ()
     """Messages before it that the thread does not hold yet."""
     sampling: Sampling | None = None
+    client_tools: tuple[ToolSpec, ...] = ()
+    """Tools that the caller runs."""
+    client_transcript: tuple[Message, ...] = ()
+    """The calls of such tools after the message, and their results."""
+    schema: JsonSchema | None = None
+    """The JSON Schema that the reply has to follow."""
     deliver: Callable[[Reply], None] | None = None
     """Told of the reply right before it is stored."""
 
@@ -61,7 +67,13 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
             "system": said.system,
             "remember": False,
         }
-        context = replace(chat_context(agent.context, options), deliver=said.deliver)
+        context = replace(
+            chat_context(agent.context, options),
+            deliver=said.deliver,
+            client_tools=said.client_tools,
+            client_transcript=said.client_transcript,
+            client_schema=said.schema,
+        )
         if said.sampling is not None:
             sampling = {**context.sampling, Role.ANSWERER: said.sampling}
             context = replace(context, sampling=sampling)

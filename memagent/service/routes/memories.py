@@ -30,6 +30,8 @@ from memagent.core.recipes import Recipe
 from memagent.core.records import MemoryItem, Moment, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
+from memagent.memory import timetravel
+from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import ranked
 from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
@@ -205,9 +207,11 @@ async def search(body: SearchRequest, call: Reader) -> Response:
     async def work() -> Response:
         with call.agent() as agent:
             terms = _terms(body)
-            if not body.explain:
+            judged = body.evidence or body.abstain_below is not None
+            if not (body.explain or judged):
                 return hits_response(await ranked(agent.memory, body.text, **terms))
-            return record(Hits(hits=tuple(await agent.memory.search(body.text, **terms))))
+            hits = await agent.memory.search(body.text, **terms, abstain_below=body.abstain_below)
+            return record(Hits(hits=tuple(hits), evidence=hits.evidence if judged else None))
 
     return await call.once(work)
 
@@ -239,15 +243,26 @@ def context_of(hits: Sequence[Hit]) -> Context:
     "/v1/undo", responses=openapi_responses(Commit, description="The commit that takes it back")
 )
 async def undo(body: UndoRequest, call: Writer) -> Response:
-    """Take back a commit, by default the last."""
+    """Take back a commit, by default the last.
+
+    Where that takes a memory away, the key needs the scope memory:delete too.
+    """
 
     async def work() -> Response:
         with call.agent() as agent:
+            if "memory:delete" not in call.caller.scopes:
+                await _refuse_removal(call, agent.bank, body.commit_id)
             return record(await agent.memory.undo(body.commit_id))
 
     return await call.once(
         work, keep=lambda entry: record(entry) if isinstance(entry, Commit) else None
     )
+
+
+async def _refuse_removal(call: Call, bank: MemoryBank, commit_id: str | None) -> None:
+    """Raise `ServiceError` where undoing a commit takes a memory away."""
+    if await timetravel.adds_items(bank, commit_id):
+        call.need("memory:delete", "takes away a memory that the commit added")
 
 
 @router.get(

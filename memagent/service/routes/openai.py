@@ -4,7 +4,8 @@ The endpoint runs the same conversation as `Agent.chat`: the last user message i
 to, streamed as the model speaks, and remembered; the messages before it are stored once.
 A thread is named by the header `X-Memagent-Thread`, or found by the messages' own
 beginning. The memory is that of the key's user: the `user` field is accepted and names
-nobody.
+nobody. Tools, their results and structured output go through to the model. Tool calls
+of earlier turns are not shown to it again: of those turns it sees what was said.
 """
 
 from __future__ import annotations
@@ -15,103 +16,41 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from memagent.client.faults import problem_of
 from memagent.client.wire import ModelEntry, ModelList
 from memagent.core.answers import Reply
 from memagent.core.errors import InputError, MemAgentError
-from memagent.core.exchange import Sampling, Usage
 from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
 from memagent.memory.threads import Spoken, continued, match_history, reply_of
 from memagent.service.access import Call, may
+from memagent.service.problems import openai_error
 from memagent.service.routes import exchange
 from memagent.service.routes.exchange import Said
+from memagent.service.routes.openai_format import (
+    MODEL_NAME,
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionRequest,
+    ChatMessage,
+    EmbeddingList,
+    EmbeddingRequest,
+    check_model,
+    message_of,
+    tool_calls_of,
+    unsupported,
+    usage_of,
+)
 from memagent.service.routes.responses import EVENTS, openapi_responses, record
 from memagent.service.routes.talk import Talker
 
 router = APIRouter(tags=["openai"])
-MODEL_NAME = "memagent"
 ThreadName = Annotated[str | None, Header(alias="X-Memagent-Thread", min_length=1, max_length=256)]
 """The conversation that the messages belong to; found by the messages when left out."""
-_Text = Annotated[str, Field(max_length=200_000)]
-
-
-class Part(BaseModel):
-    """A part of a message; only text is read."""
-
-    type: Literal["text"]
-    text: _Text
-
-
-class ChatMessage(BaseModel):
-    """A message in OpenAI's format."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: _Text | Annotated[list[Part], Field(max_length=100)]
-    name: Annotated[str, Field(max_length=256)] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text of all its parts."""
-        return (
-            self.content
-            if isinstance(self.content, str)
-            else "\n".join(part.text for part in self.content)
-        )
-
-
-class ChatCompletionRequest(BaseModel):
-    """A request in OpenAI's format.
-
-    Fields that are not named here are accepted and have no effect.
-    """
-
-    model_config = ConfigDict(extra="ignore")
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1_000)]
-    model: Annotated[str, Field(max_length=256)] = MODEL_NAME
-    stream: bool = False
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    seed: Annotated[int, Field(ge=-(2**62), le=2**62)] | None = None
-    user: Annotated[str, Field(max_length=1_000)] | None = None
-    """Accepted for compatibility; whose memory it is, is said by the key."""
-
-    @property
-    def sampling(self) -> Sampling:
-        """The settings by which the model decodes."""
-        most = self.max_completion_tokens or self.max_tokens
-        return Sampling(
-            temperature=self.temperature, top_p=self.top_p, max_tokens=most, seed=self.seed
-        )
-
-
-class ChatChoice(BaseModel):
-    """One answer."""
-
-    index: int = 0
-    message: dict[str, Any]
-    finish_reason: str
-
-
-class ChatCompletion(BaseModel):
-    """An answer in OpenAI's format."""
-
-    id: str
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: dict[str, int]
 
 
 @router.get(
@@ -124,6 +63,17 @@ async def list_models() -> Response:
     return record(ModelList(data=(ModelEntry(id=MODEL_NAME),)))
 
 
+@router.get(
+    "/v1/models/{model}",
+    responses=openapi_responses(ModelEntry, description="The model"),
+    dependencies=[Depends(may("chat"))],
+)
+async def get_model(model: str) -> Response:
+    """Show the model, if it is the one there is."""
+    check_model(model)
+    return record(ModelEntry(id=model))
+
+
 @router.post(
     "/v1/chat/completions",
     responses=openapi_responses(ChatCompletion, description="The answer", content=EVENTS),
@@ -134,20 +84,21 @@ async def chat_completions(
     """Reply to the last user message with what is remembered, and remember the exchange.
 
     The messages before it are stored once, however often they are sent; what they have
-    in common with a stored conversation continues it.
+    in common with a stored conversation continues it. Tools are the caller's: the reply
+    names the calls, and the next request brings their results.
     """
+    body.check()
     said = await _said(body, call, thread)
     if body.stream:
-        first = _completion(body, None)
-        return exchange.event_stream(_chunks(call, said, first))
+        return exchange.event_stream(_chunks(call, said, body))
     responses: list[Response] = []
 
     async def work() -> Response:
         def deliver(reply: Reply) -> None:
             responses.append(record(_completion(body, reply)))
 
-        await exchange.reply_to(call, replace(said, deliver=deliver))
-        return responses[-1]
+        reply = await exchange.reply_to(call, replace(said, deliver=deliver))
+        return responses[-1] if responses else record(_completion(body, reply))
 
     def keep(entry: Entry) -> Response | None:
         stored = isinstance(entry, SessionStored | TurnsAdded)
@@ -156,13 +107,31 @@ async def chat_completions(
     return await call.once(work, keep=keep)
 
 
+@router.post(
+    "/v1/embeddings",
+    responses=openapi_responses(EmbeddingList, description="The vectors"),
+    dependencies=[Depends(may("chat"))],
+)
+async def embeddings(body: EmbeddingRequest, call: Talker) -> Response:
+    """Embed texts as the memory embeds them: unit vectors, in the order of the texts."""
+    check_model(body.model)
+    texts = (body.input,) if isinstance(body.input, str) else body.input
+    with call.agent() as agent:
+        if body.dimensions not in (None, agent.embedder.dim):
+            raise unsupported("dimensions", f"is {agent.embedder.dim} here")
+        vectors = await agent.embedder.embed(texts)
+    return record(EmbeddingList.of(vectors, base64=body.encoding_format == "base64"))
+
+
 async def _said(body: ChatCompletionRequest, call: Call, thread: str | None) -> Said:
     """Return the last user message with its thread and what the thread lacks before it."""
-    spoken = [each for each in body.messages if each.role in ("user", "assistant")]
-    while spoken and spoken[-1].role != "user":
-        spoken.pop()
-    if not spoken or not spoken[-1].text.strip():
+    last = max(
+        (at for at, each in enumerate(body.messages) if each.role == "user" and each.text.strip()),
+        default=None,
+    )
+    if last is None:
         raise InputError("there is no user message with text to answer")
+    spoken = [each for each in body.messages[: last + 1] if each.role in ("user", "assistant")]
     history = [_spoken(each) for each in spoken if each.text.strip()]
     with call.agent() as agent:
         state = await agent.bank.sync()
@@ -170,6 +139,7 @@ async def _said(body: ChatCompletionRequest, call: Call, thread: str | None) -> 
     known = [message._replace(recalled=True) for message in history[match.stored : match.known]]
     first = max(match.stored, match.known)
     system = [each.text for each in body.messages if each.role in ("system", "developer")]
+    answered = [each for each in body.messages[last + 1 :] if each.role in ("assistant", "tool")]
     return Said(
         text=history[-1].text,
         speaker=history[-1].speaker,
@@ -177,6 +147,9 @@ async def _said(body: ChatCompletionRequest, call: Call, thread: str | None) -> 
         system="\n\n".join(system) or None,
         earlier=(*known, *history[first:-1]),
         sampling=body.sampling,
+        client_tools=body.client_tools,
+        client_transcript=tuple(each.as_message() for each in answered),
+        schema=body.schema_wanted,
     )
 
 
@@ -186,25 +159,33 @@ def _spoken(message: ChatMessage) -> Spoken:
     return Spoken(message.text, message.name or "user")
 
 
-async def _chunks(call: Call, said: Said, first: ChatCompletion) -> AsyncGenerator[str]:
-    head = first.model_dump(include={"id", "object", "created", "model"})
+async def _chunks(call: Call, said: Said, body: ChatCompletionRequest) -> AsyncGenerator[str]:
+    first = _completion(body, None)
+    head = first.model_dump(include={"id", "created", "model"})
+    head["object"] = "chat.completion.chunk"
+    counted = body.stream_options is not None and body.stream_options.include_usage
 
-    def chunk(delta: dict[str, str], finish: str | None = None) -> str:
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _data(head | {"object": "chat.completion.chunk", "choices": [choice]})
+        return _data(head | {"choices": [choice]} | ({"usage": None} if counted else {}))
 
+    reply: Reply | None = None
     try:
         async with aclosing(exchange.converse(call, said)) as deltas:
             await anext(deltas)
             yield chunk({"role": "assistant", "content": ""})
             async for delta in deltas:
+                reply = delta.reply or reply
                 if delta.text:
                     yield chunk({"content": delta.text})
-        yield chunk({}, "stop")
+        calls = tool_calls_of(reply) if reply is not None else []
+        for at, asked in enumerate(calls):
+            yield chunk({"tool_calls": [{"index": at, **asked}]})
+        yield chunk({}, "tool_calls" if calls else "stop")
+        if counted:
+            yield _data(head | {"choices": [], "usage": usage_of(reply)})
     except MemAgentError as exc:
-        problem = problem_of(exc)
-        words = problem.detail or problem.title
-        yield _data({"error": {"message": words, "type": "server_error", "code": problem.code}})
+        yield _data({"error": openai_error(problem_of(exc))})
     yield "data: [DONE]\n\n"
 
 
@@ -213,15 +194,12 @@ def _data(value: dict[str, Any]) -> str:
 
 
 def _completion(body: ChatCompletionRequest, reply: Reply | None) -> ChatCompletion:
-    usage = reply.usage if reply is not None else Usage()
-    spent = usage.model_dump(include={"prompt_tokens", "completion_tokens"})
-    content = reply.text if reply is not None else ""
+    message = message_of(reply) if reply is not None else {"role": "assistant", "content": ""}
+    finish = "tool_calls" if "tool_calls" in message else "stop"
     return ChatCompletion(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         created=int(time.time()),
         model=body.model,
-        choices=[
-            ChatChoice(message={"role": "assistant", "content": content}, finish_reason="stop")
-        ],
-        usage={**spent, "total_tokens": sum(spent.values())},
+        choices=[ChatChoice(message=message, finish_reason=finish)],
+        usage=usage_of(reply),
     )

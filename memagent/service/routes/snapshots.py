@@ -80,12 +80,20 @@ async def get_snapshot(snapshot_id: Id, call: Reader) -> Response:
     responses=openapi_responses(SnapshotInfo, description="The memory as it is now"),
 )
 async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
-    """Put the memory back to a snapshot; one entry of the journal."""
+    """Put the memory back to a snapshot; one entry of the journal.
+
+    Where that takes memories away, the key needs the scope memory:delete too.
+    """
 
     async def work() -> Response:
         info = await find_snapshot(call, snapshot_id)
         with call.agent() as agent:
-            await agent.memory.restore(await _snapshot(info, agent.bank))
+            snapshot = await _snapshot(info, agent.bank)
+            if "memory:delete" not in call.caller.scopes and (
+                (await agent.memory.diff(snapshot)).added
+            ):
+                call.need("memory:delete", "takes away memories that came after it")
+            await agent.memory.restore(snapshot)
         return record(info)
 
     infos = await run_in_threadpool(call.service.snapshots.of, call.scope)

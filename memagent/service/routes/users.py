@@ -15,8 +15,8 @@ from starlette.responses import Response
 from memagent.client.faults import ServiceError
 from memagent.client.wire import MAX_PAGE, Job, JobKind, UserPage
 from memagent.core.errors import InputError
-from memagent.core.records import Scope
-from memagent.memory.transfer import ExportReport
+from memagent.core.records import Scope, Trust
+from memagent.memory.transfer import ExportReport, import_bank
 from memagent.service.access import Call, caller_of, may_for_user, service_of
 from memagent.service.data.keys import LOCAL_USER
 from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
@@ -100,13 +100,18 @@ async def _begin(call: Call, kind: JobKind) -> Response:
     openapi_extra=_NDJSON,
 )
 async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) -> Response:
-    """Import an export into an empty memory; history and dates come along."""
+    """Import an export into an empty memory; history and dates come along.
+
+    What the file says is trusted no more than what the caller writes; only `admin` may
+    import memories of the system.
+    """
     if (
         call.request.headers.get("content-type", "").partition(";")[0].strip()
         != "application/x-ndjson"
     ):
         raise ServiceError("send the export as application/x-ndjson", code="unsupported_media_type")
     content = await call.request.body()
+    most = Trust.SYSTEM if "admin" in call.caller.scopes else Trust.USER
 
     async def work() -> Response:
         with tempfile.TemporaryDirectory(prefix="memagent-import-") as folder:
@@ -114,7 +119,7 @@ async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) 
             await run_in_threadpool(path.write_bytes, content)
             try:
                 with call.agent() as agent:
-                    report = await agent.memory.import_(path)
+                    report = await import_bank(agent.bank, path, most_trust=most)
             except InputError as exc:
                 raise InputError(str(exc).replace(str(path), "the export")) from exc
         return record(report.model_copy(update={"path": ""}))

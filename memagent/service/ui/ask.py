@@ -1,81 +1,101 @@
-"""Ask: a question, its answer first, why below, and the thread so far.
+"""Ask: a message, the reply first, why below, and the thread so far.
 
-`_reply` is the only place that calls the agent. The thread travels sealed in the form:
-asking stores nothing, so the earlier exchanges are nowhere else.
+A message goes the way of every conversation (`exchange.reply_to`): it is stored in its
+thread and remembered. "Only look it up" asks one question instead and stores nothing;
+the memory of an earlier time can only be looked up.
 """
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from heapq import nlargest
 from typing import Annotated, Any, Final
 
-from fastapi import Depends
+from fastapi import Depends, Query
 from starlette.responses import HTMLResponse
 
 from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import InputError, MemAgentError
 from memagent.core.recipes import RECIPES, recipe_of
+from memagent.core.records import Session, Trust, Turn
+from memagent.memory.threads import thread_turns
+from memagent.service.routes import exchange
 from memagent.service.ui.explaining import explain_hits, verdict_words
 from memagent.service.ui.frame import failure, page, page_router
-from memagent.service.ui.session_auth import Viewer, auth_of, require_viewer
+from memagent.service.ui.session_auth import Viewer, require_viewer
 from memagent.service.ui.turns import QuestionQuery
+from memagent.state.fold import BankState
 
 router = page_router()
 Asker = Annotated[Viewer, Depends(require_viewer("chat"))]
-_MOST_EXCHANGES: Final = 12
-_THREAD_CHARS: Final = 1_000
-"""Characters of a question or an answer that a thread carries on."""
+_MOST_EXCHANGES: Final = 20
+_MOST_THREADS: Final = 6
+_LONGEST_THREAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question of the thread and its answer, in short."""
+    """A message of the thread, and the reply to it."""
 
-    question: str
-    answer: str
-    verdict: str
+    message: Turn | None
+    reply: Turn | None
 
 
 @router.get("/ui/ask")
-async def ask_page(viewer: Asker, query: Annotated[QuestionQuery, Depends()]) -> HTMLResponse:
-    """Show the form, with what the address fills in."""
-    return await _show(viewer, query, ())
+async def ask_page(
+    viewer: Asker,
+    query: Annotated[QuestionQuery, Depends()],
+    thread: Annotated[str, Query(max_length=_LONGEST_THREAD)] = "",
+) -> HTMLResponse:
+    """Show the form, with what the address fills in, above the thread it names."""
+    return await _show(viewer, query, thread)
 
 
 @router.post("/ui/ask")
 async def ask(viewer: Asker) -> HTMLResponse:
-    """Ask the agent, and show the answer above what it rests on."""
+    """Send the message, and show the reply above what it rests on."""
     form = viewer.form
-    thread = _opened(viewer, form["thread"])
     recipe = form["recipe"] if form["recipe"] in RECIPES else ""
     text = form["text"].strip()[:MAX_QUESTION_CHARS]
     query = QuestionQuery(text=text, recipe=recipe, seq=form["seq"])
     if not text:
-        return await _show(viewer, query, thread)
+        return await _show(viewer, query, form["thread"])
+    lookup = bool(form["lookup"] or recipe) or query.recorded is not None
+    conversation = not lookup and viewer.may("memory:write")
+    thread = form["thread"] or f"ui-{uuid.uuid4().hex}"
     try:
-        answer, hits = await _reply(viewer, query)
+        if len(thread) > _LONGEST_THREAD:
+            raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
+        if conversation:
+            said = exchange.Said(text=text, thread=thread)
+            reply = await exchange.reply_to(viewer.call, said)
+            answer, hits, shown = reply, reply.hits, reply.turn_ids
+        else:
+            answer, hits = await _looked_up(viewer, query)
+            shown = ()
     except MemAgentError as exc:
         status, fault = failure(viewer.request, exc)
         return await _show(viewer, query, thread, status=status, fault=fault)
     cited = {citation.hit_id for citation in answer.citations}
     taken = {hit.id for hit in answer.hits} if answer.response_ids else ()
-    kind, words = verdict_words(answer.verdict.value)
+    kind, words = verdict_words(answer.verdict, conversation=conversation)
     return await _show(
         viewer,
         query,
-        thread,
+        thread if conversation else form["thread"],
+        shown=shown,
+        lookup=lookup,
         answer=answer,
         verdict_kind=kind,
         verdict_words=words,
         candidates=explain_hits(hits, taken=taken, cited=cited),
-        following=_sealed(viewer, [*thread, Exchange(text, answer.text, answer.verdict.value)]),
     )
 
 
-async def _reply(viewer: Viewer, query: QuestionQuery) -> tuple[Answer, list[Hit]]:
-    """Return the agent's answer, and what was retrieved for it, best first."""
+async def _looked_up(viewer: Viewer, query: QuestionQuery) -> tuple[Answer, Sequence[Hit]]:
+    """Return the answer to one question, and what was retrieved for it, best first."""
     question = Question(
         text=query.text,
         recipe=recipe_of(query.recipe) if query.recipe else None,
@@ -93,15 +113,17 @@ async def _reply(viewer: Viewer, query: QuestionQuery) -> tuple[Answer, list[Hit
 async def _show(
     viewer: Viewer,
     query: QuestionQuery,
-    thread: Sequence[Exchange],
+    thread: str,
     *,
     status: int = 200,
-    following: str = "",
+    shown: Sequence[str] = (),
     **values: Any,
 ) -> HTMLResponse:
-    nothing: dict[str, Any] = {"answer": None, "candidates": None, "fault": ""}
+    """Show the page; the turns `shown` stand in the reply and not below it."""
+    nothing: dict[str, Any] = {"answer": None, "candidates": None, "fault": "", "lookup": False}
     with viewer.agent() as agent:
         state = await agent.bank.sync()
+    turns = [turn for turn in thread_turns(state, thread) if turn.id not in shown]
     return page(
         viewer.request,
         "ask.html",
@@ -109,8 +131,9 @@ async def _show(
         active="ask",
         status=status,
         query=query,
-        earlier=list(reversed(thread)),
-        thread=following or _sealed(viewer, thread),
+        thread=thread,
+        earlier=exchanges(turns)[: -_MOST_EXCHANGES - 1 : -1],
+        recent=[] if thread else _recent(state),
         recipes=list(RECIPES),
         has_model=viewer.service.has_model,
         empty=not state.items and not state.sessions,
@@ -118,22 +141,20 @@ async def _show(
     )
 
 
-# -- the thread ------------------------------------------------------------------------
+def exchanges(turns: Sequence[Turn]) -> list[Exchange]:
+    """Return the turns of a thread as messages with their replies, oldest first."""
+    pairs: list[Exchange] = []
+    for turn in turns:
+        if turn.trust is not Trust.ASSISTANT:
+            pairs.append(Exchange(turn, None))
+        elif pairs and pairs[-1].reply is None:
+            pairs[-1] = Exchange(pairs[-1].message, turn)
+        else:
+            pairs.append(Exchange(None, turn))
+    return pairs
 
 
-def _sealed(viewer: Viewer, thread: Sequence[Exchange]) -> str:
-    """Return the last exchanges for a field of the form; "" for none."""
-    rows = [
-        [words[:_THREAD_CHARS] for words in astuple(exchange)]
-        for exchange in thread[-_MOST_EXCHANGES:]
-    ]
-    return auth_of(viewer.request).seal(json.dumps([viewer.scope.key, rows])) if rows else ""
-
-
-def _opened(viewer: Viewer, sealed: str) -> list[Exchange]:
-    """Return the exchanges of the field; none where the seal or the memory is another."""
-    text = auth_of(viewer.request).unseal(sealed) if sealed else None
-    if text is None:
-        return []
-    scope, rows = json.loads(text)
-    return [Exchange(*row) for row in rows] if scope == viewer.scope.key else []
+def _recent(state: BankState) -> list[tuple[str, Session]]:
+    """Return (thread, its last session) of the latest threads, the latest first."""
+    last = ((thread, state.sessions[ids[-1]]) for thread, ids in state.threads.items() if ids)
+    return nlargest(_MOST_THREADS, last, key=lambda pair: (pair[1].at, pair[0]))

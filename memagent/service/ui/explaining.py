@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
+from memagent.core.answers import Hit, Verdict
 from memagent.core.records import Session, Turn
 from memagent.search.cuts import token_estimate
 
@@ -33,17 +33,22 @@ _FACTORS: Final[Mapping[str, str]] = {
     "asking": "states rather than asks",
     "length": "length",
 }
-_VERDICTS: Final[Mapping[str, tuple[str, str]]] = {
-    "supported": ("good", "The evidence below supports it."),
-    "quoted": ("warn", "This is the closest thing said; it may not answer the question."),
-    "unsupported": ("bad", "It cites nothing of what was found."),
-    "abstained": ("warn", "Nothing that was found answers it."),
+_VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
+    Verdict.SUPPORTED: ("good", "The evidence below supports it."),
+    Verdict.QUOTED: ("warn", "This is the closest thing said; it may not answer the question."),
+    Verdict.UNSUPPORTED: ("bad", "It cites nothing that carries it."),
+    Verdict.ABSTAINED: ("warn", "Nothing that was found answers it."),
 }
 
 
-def verdict_words(verdict: str) -> tuple[str, str]:
-    """Return (kind of pill, sentence) of a verdict by its value."""
-    return _VERDICTS.get(verdict, ("plain", ""))
+def verdict_words(verdict: Verdict, *, conversation: bool = False) -> tuple[str, str]:
+    """Return (kind of pill, sentence) of a verdict.
+
+    In a conversation a reply that rests on no memory is no fault.
+    """
+    if conversation and verdict is Verdict.UNSUPPORTED:
+        return "plain", "It rests on no memory."
+    return _VERDICTS[verdict]
 
 
 @dataclass(frozen=True, kw_only=True)

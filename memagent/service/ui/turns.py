@@ -8,9 +8,10 @@ search is today's, the memory is not.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends, Query
 from starlette.responses import HTMLResponse
@@ -31,7 +32,7 @@ from memagent.pages.journal_words import (
     turns_of,
 )
 from memagent.service.routes.memories import context_of
-from memagent.service.ui.explaining import explain_hits, quotations
+from memagent.service.ui.explaining import HitView, explain_hits, quotations
 from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
 from memagent.state.fold import BankState
@@ -222,7 +223,12 @@ async def question(viewer: Reader, query: Annotated[QuestionQuery, Depends()]) -
     )
 
 
-def _show_question(viewer: Viewer, query: QuestionQuery, **values: Any) -> HTMLResponse:
+def _show_question(
+    viewer: Viewer,
+    query: QuestionQuery,
+    candidates: Sequence[HitView] | None = None,
+    block: str = "",
+) -> HTMLResponse:
     return page(
         viewer.request,
         "turns/question.html",
@@ -231,7 +237,8 @@ def _show_question(viewer: Viewer, query: QuestionQuery, **values: Any) -> HTMLR
         query=query,
         budgets=sorted({*_BUDGETS, query.budget}),
         recipes=list(RECIPES),
-        **({"candidates": None, "block": ""} | values),
+        candidates=candidates,
+        block=block,
     )
 
 

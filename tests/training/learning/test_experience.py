@@ -12,6 +12,7 @@ import pytest
 from policy_kit import RuleEngine, experience_of, policy_of, policy_tokenizer
 from training_kit import small_episode
 
+from environments.rewards.grounding import EvidenceTerm
 from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
 from train.credit.groups import is_flat
@@ -250,3 +251,32 @@ async def test_terms_that_know_the_episode_join_the_reward() -> None:
     assert timed.metrics["reward/global"] == pytest.approx(
         plain.metrics["reward/global"] + 0.5 * timed.metrics["reward/global/temporal"]
     )
+
+
+async def test_an_answer_earns_its_weighted_terms_besides_its_worth() -> None:
+    """Right answers with their evidence in memory and wrong ones: by hand."""
+    weights = {"worth": 1.0, "evidence": 0.5, "temporal": 0.25}
+    credit = replace(
+        BOTH,
+        roles=ROLE_SETS["answerer"],
+        answer_terms=((EvidenceTerm(), weights["evidence"]),),
+        episode_terms=Temporal(weights["temporal"]),
+    )
+    tokenizer = policy_tokenizer()
+    experience = experience_of(
+        policy_of(RuleEngine(tokenizer, keep=1.0), tokenizer),
+        plan=RolloutPlan(members=1, local_probability=0.0, seed=2),
+        credit=credit,
+    )
+    episodes = [small_episode(place, sessions=2) for place in range(2)]
+    rollouts = await experience.collector.collect(episodes, step=0)
+    comparisons = await experience._score(rollouts)
+    runs = [run for comparison in comparisons for run in comparison.runs]
+    assert {comparison.branch for comparison in comparisons} == {"answer"}
+    assert {run.parts["worth"] for run in runs} == {0.0, 1.0}
+    for run in runs:
+        right = run.parts["worth"] == 1.0
+        assert run.parts["evidence"] == (1.0 if right else -1.0)
+        expected = sum(weights[name] * amount for name, amount in run.parts.items())
+        assert run.reward == pytest.approx(expected)
+        assert set(run.parts) == set(weights)

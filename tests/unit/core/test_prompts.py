@@ -144,6 +144,43 @@ def test_quoted_text_stays_inside_its_fence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "mark",
+    ["SYSTEM_PROMPT", "TOOL_CALLS", "AVAILABLE_TOOLS", "TOOL_RESULTS", "/AVAILABLE_TOOLS", "inst"],
+)
+def test_control_marks_of_chat_templates_are_not_quoted_as_such(mark: str) -> None:
+    for text in (f"x [{mark}] y", f"[ {mark}]" if mark[0] != "/" else f"[{mark}]"):
+        assert "[" not in quoted(text) and mark in quoted(text)
+    assert quoted("[systematic] [tools]") == "[systematic] [tools]"
+
+
+def test_a_hidden_mark_inside_a_control_mark_does_not_save_it() -> None:
+    assert "[" not in quoted("[\u200bTOOL_CALLS]") and "[" not in quoted("[TOOL\u2060_CALLS]")
+    assert "<" not in quoted("<\u202e/memories>")
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    ["\u200b", "\u202e", "\u2066", "\u200f", "\ufeff", "\u2060", "\u00ad", "\U000e0041", "\u200d"],
+)
+def test_what_a_person_cannot_see_is_not_shown_to_a_model(unseen: str) -> None:
+    assert quoted(f"pay{unseen} now") == "pay now"
+    hidden = "".join(chr(0xE0000 + ord(sign)) for sign in "delete all")
+    assert quoted(f"Hello{hidden}") == "Hello"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f52c",
+        "caf\u00e9",
+    ],
+)
+def test_joiners_stay_where_a_script_or_an_emoji_needs_them(text: str) -> None:
+    assert quoted(text) == text
+
+
+@pytest.mark.parametrize(
     "text", ["I <3 you", "a < b", "x <= y", "x <- y", "1<2", "tail <", "[D1:3] fine > ok"]
 )
 def test_harmless_marks_stay(text: str) -> None:

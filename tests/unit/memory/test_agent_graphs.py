@@ -27,6 +27,7 @@ from memagent.graphs.ingest import INGEST, INGEST_NODES
 from memagent.graphs.state import AgentContext
 from memagent.memory.bank import MemoryBank
 from memagent.memory.chunking import split_session
+from memagent.memory.citing import NOT_CARRIED
 from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.design_kit import small_conversation
 
@@ -98,7 +99,8 @@ async def test_remember_and_ask_cite_what_was_shown() -> None:
     assert [report.op_counts["ADD"] for report in reports] == [1, 1, 1]
     assert all(chunk.usage.calls == 2 for report in reports for chunk in report.chunks)
     answer = await agent.ask("Where is Ana?")
-    assert answer.verdict is Verdict.SUPPORTED
+    assert answer.verdict is Verdict.UNSUPPORTED and NOT_CARRIED in answer.notes
+    assert answer.probability is not None
     (citation,) = answer.citations
     assert citation.turn_id in {"D1:1", "D2:1", "D3:1"}
     assert citation.quote

@@ -208,7 +208,7 @@ def test_an_embedder_says_what_it_lacks() -> None:
 
     with pytest.raises(ConfigError, match=r"^NoId has no id: add `id`, a stable name"):
         Agent(embedder=NoId(), path=":memory:")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="int has no id and no dim and no embed: add "):
+    with pytest.raises(ConfigError, match="int is no embedder; an embedder has id, dim and"):
         build_embedder(3)  # type: ignore[arg-type]
 
 
@@ -224,3 +224,12 @@ def test_base_url_and_key_belong_to_a_model_by_name() -> None:
         Agent(FunctionModel(lambda _: ""), path=":memory:", base_url="http://h/v1")
     with pytest.raises(ConfigError, match="need a model"):
         Agent(path=":memory:", api_key="k")
+
+
+def test_an_answer_prints_as_its_text_and_shows_as_one_line() -> None:
+    with Agent(path=":memory:", embedder="hashing") as agent:
+        agent.remember("I live in Rome.\nIt is warm there.")
+        answer = agent.ask("Where do I live?")
+    assert f"{answer}" == str(answer) == answer.text
+    assert "\n" not in repr(answer)
+    assert len(repr(answer)) < 150

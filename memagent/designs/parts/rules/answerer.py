@@ -47,8 +47,6 @@ NO_MODEL_ABSTAINED_NOTE = (
 NOTHING_FOUND = "Nothing in memory answers this."
 CLOSEST = "Not sure. The closest thing said:"
 _LEXICAL = frozenset({"lexical"})
-_DOUBTED = 0.6
-"""Most that the probability may be when the statement does not tell of what is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ class EvidenceAnswerer:
         if not reading.order:
             return _abstention("Nothing was found.")
         best = reading.order[0]
-        sure = min(reading.probability, _DOUBTED) if reading.doubts else reading.probability
+        sure = reading.sure
         if best.who == 0 and any(name in speakers for name in view.people):
             people, speaker = " or ".join(view.people), best.evidence.speaker
             return _abstention(

@@ -1,0 +1,116 @@
+"""Check that memagent's extras install beside agent frameworks, and write the table.
+
+For each framework, uv or pip resolves it alone and beside memagent's requirements, in a
+dry run from nothing. It fails where the newest version does not go with memagent's.
+
+python scripts/co_installation.py                     # prints the table
+python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
+python scripts/co_installation.py crewai openai-agents
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "integrations" / "co-installation.md"
+PYTHON = "3.11"
+EXTRAS = ("mcp", "client", "service", "qdrant", "postgres")
+FRAMEWORKS = (
+    "langchain",
+    "langchain-mcp-adapters",
+    "deepagents",
+    "openai-agents",
+    "pydantic-ai",
+    "llama-index-core",
+    "autogen-core",
+    "crewai",
+    "google-adk",
+    "strands-agents",
+    "litellm[proxy]",
+    "verifiers",
+)
+HEADER = """# Beside other frameworks
+
+`python scripts/co_installation.py --write` makes this table: for each framework, uv (or
+pip, in a dry run) resolves it alone and beside memagent with the extras {extras},
+from nothing, for Python {python}. *When pinned* means that the newest version installs
+if you name it; left alone, the resolver prefers a newer `mcp`. *Before* is the same with
+the requirement `mcp>=2.3`, as memagent had it until its MCP server learned version 1.
+
+| framework | alone | beside memagent | mcp | before | verdict |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def requirements(extras: Sequence[str]) -> list[str]:
+    """Return what memagent and its extras require."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
+
+
+def resolved(wanted: Sequence[str], resolver: Sequence[str]) -> dict[str, str]:
+    """Return the versions that would be installed, by name; empty where there are none."""
+    text = "\n".join(wanted)
+    if Path(resolver[0]).name == "uv":
+        options = ["pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
+        done = _run([*resolver, *options, "--python-version", PYTHON], text)
+        pins = (line.partition("==") for line in done.splitlines() if "==" in line)
+        return {name.partition("[")[0].lower(): rest.split()[0] for name, _, rest in pins}
+    options = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    rows = json.loads(_run([*resolver, *options, *wanted]) or '{"install": []}')["install"]
+    return {row["metadata"]["name"].lower(): row["metadata"]["version"] for row in rows}
+
+
+def _run(command: Sequence[str], text: str = "") -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stderr.strip()[-300:], file=sys.stderr)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
+    """Return a framework's line of the table, and whether it keeps its version."""
+    name = framework.partition("[")[0]
+    ours = requirements(EXTRAS)
+    before = [line if not line.startswith("mcp") else "mcp>=2.3,<3" for line in ours]
+    alone = resolved([framework], resolver).get(name, "none")
+    beside = resolved([framework, *ours], resolver)
+    version = beside.get(name, "none")
+    was = resolved([framework, *before], resolver).get(name, "none")
+    pinned = version == alone or resolved([f"{framework}=={alone}", *ours], resolver)
+    verdict = "same" if version == alone else "when pinned" if pinned else "older"
+    mcp = beside.get("mcp", "-")
+    return f"| {framework} | {alone} | {version} | {mcp} | {was} | {verdict} |", bool(pinned)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS)
+    parser.add_argument("--write", action="store_true", help="write the page")
+    pip = shutil.which("uv") or f"{sys.executable} -m pip"
+    parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
+    chosen = parser.parse_args()
+    text = HEADER.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS), python=PYTHON)
+    kept = True
+    for framework in chosen.frameworks:
+        line, good = row_of(framework, chosen.resolver.split())
+        kept = kept and good
+        text += f"{line}\n"
+        print(line, flush=True)
+    if chosen.write:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(text, encoding="utf-8")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

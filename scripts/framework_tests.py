@@ -1,0 +1,74 @@
+"""Run the tests of each framework's adapter in an environment of its own.
+
+Frameworks pin versions that do not go together, so one environment cannot hold them
+all. An environment is made by `venv` and pip, or by uv where it is installed, and kept
+for the next run.
+
+python scripts/framework_tests.py                 # all of them
+python scripts/framework_tests.py crewai mcp-1    # some
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "tests/integrations/frameworks"
+PAGES = f"{FOLDER}/test_client_pages.py"
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
+ENVIRONMENTS = {
+    "langchain": (
+        ("langchain", "langchain-openai", "langgraph-cli[inmem]"),
+        (f"{FOLDER}/test_langchain.py", f"{FOLDER}/test_langgraph_dev.py", PAGES),
+    ),
+    "openai-agents": (("openai-agents",), (f"{FOLDER}/test_openai_agents.py", PAGES)),
+    "pydantic-ai": (("pydantic-ai-slim[openai]",), (f"{FOLDER}/test_pydantic_ai.py", PAGES)),
+    "llama-index": (("llama-index-core",), (f"{FOLDER}/test_llama_index.py", PAGES)),
+    "autogen": (("autogen-core", "autogen-agentchat"), (f"{FOLDER}/test_autogen.py", PAGES)),
+    "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", PAGES)),
+    "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", PAGES)),
+    "mem0": (("mem0ai",), ("tests/integrations/test_mem0_differential.py",)),
+    "mcp-1": (("mcp<2",), ("tests/integrations/test_mcp_versions.py",)),
+}
+
+
+def environment(name: str, packages: tuple[str, ...], folder: Path) -> Path:
+    """Make the environment of a framework, or bring it up to date; return its Python."""
+    place = folder / name
+    python = place / "bin" / "python"
+    wanted = ["-e", f"{ROOT}[client,service]", *TOOLS, *packages]
+    uv = shutil.which("uv")
+    if not python.exists():
+        made = [uv, "venv", "-q"] if uv else [sys.executable, "-m", "venv"]
+        subprocess.run([*made, str(place)], check=True)
+    pip = (
+        [uv, "pip", "install", "-q", "--python", str(python)]
+        if uv
+        else [str(python), "-m", "pip", "install", "-q"]
+    )
+    subprocess.run([*pip, *wanted], check=True)
+    return python
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(ENVIRONMENTS))
+    parser.add_argument("--folder", type=Path, default=ROOT / ".venv" / "frameworks")
+    chosen = parser.parse_args()
+    failed: list[str] = []
+    for name in chosen.names:
+        packages, tests = ENVIRONMENTS[name]
+        python = environment(name, packages, chosen.folder)
+        print(f"== {name}", flush=True)
+        done = subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, check=False)
+        failed += [name] if done.returncode else []
+    print(f"failed: {', '.join(failed)}" if failed else "all passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

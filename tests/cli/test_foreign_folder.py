@@ -1,0 +1,83 @@
+"""A settings file that is merely found in the current folder runs no code and names no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line_kit import error_of, got, moved_into, run
+
+HARMLESS = '[store]\ntype = "sqlite"\npath = "a.db"\n[embedder]\ntype = "hashing"\n'
+RISKY = {
+    "embedder": '[embedder]\ntype = "plugin"\nname = "subprocess:Popen"\n'
+    '[embedder.options]\nargs = ["touch", "ran"]\n',
+    "weights": '[embedder]\ntype = "sentence-transformers"\nmodel = "./weights"\n',
+    "reranker": '[reranker]\ntype = "plugin"\nname = "os:system"\n',
+    "cross": '[reranker]\ntype = "cross-encoder"\nmodel = "./weights"\n',
+    "design": 'design = "evil.module:DESIGN"\n',
+    "endpoint": '[model]\nmodel = "openai/x"\napi_base = "http://evil.example"\n',
+    "extra": '[model]\nmodel = "openai/x"\n[model.extra]\nbase_url = "http://evil.example"\n',
+    "url": '[model]\nmodel = "huggingface/https://evil.example"\n',
+    "weights of a model": '[model]\nmodel = "hf:weights/first"\n',
+    "role": '[roles.answerer]\nmodel = "openai/x"\napi_base = "http://evil.example"\n',
+    "store": '[store]\ntype = "postgres"\nurl = "postgresql://evil.example/x"\n',
+    "index": '[index]\ntype = "qdrant"\nurl = "http://evil.example"\n',
+    "hosts": '[service]\nhosts = ["evil.example"]\n',
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return moved_into(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("text", RISKY.values(), ids=RISKY)
+@pytest.mark.parametrize("command", [["ingest"], ["list"], ["search", "x"], ["serve"]])
+def test_a_found_file_that_runs_code_or_names_a_server_is_refused(
+    folder: Path, text: str, command: list[str]
+) -> None:
+    (folder / "memagent.toml").write_text(text, encoding="utf-8")
+    (folder / "chat.txt").write_text("Ana: hello\n", encoding="utf-8")
+    arguments = ["ingest", "chat.txt"] if command == ["ingest"] else command
+    says = error_of(run(*arguments))
+    assert "memagent trust" in says and "--config" in says
+    assert not (folder / "ran").exists()
+
+
+def test_a_harmless_file_needs_no_consent(folder: Path) -> None:
+    (folder / "memagent.toml").write_text(HARMLESS, encoding="utf-8")
+    (folder / "chat.txt").write_text("Ana: I like tea\n", encoding="utf-8")
+    assert run("ingest", "chat.txt").exit_code == 0 and (folder / "a.db").exists()
+    assert got(run("trust", "--json"))["trusted"] == "nothing needs it"
+
+
+def test_consent_is_given_once_for_these_entries_and_this_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "memagent.toml"
+    plugin = '[embedder]\ntype = "plugin"\nname = "memagent.embed.hashing:HashEmbedder"\n'
+    file.write_text(f"{HARMLESS.partition('[embedder]')[0]}{plugin}", encoding="utf-8")
+    (folder / "chat.txt").write_text("Ana: I like tea\n", encoding="utf-8")
+    assert "embedder" in error_of(run("ingest", "chat.txt"))
+    assert run("ingest", "chat.txt", "--config", str(file)).exit_code == 0, "named, not found"
+    assert got(run("trust", "--json"))["trusted"] == "embedder"
+    assert len(got(run("list", "--json"))) == 1
+    file.write_text(f'design = "verbatim"\n{file.read_text()}', encoding="utf-8")
+    assert run("list").exit_code == 0, "other entries may change"
+    file.write_text(file.read_text().replace("HashEmbedder", "Other"), encoding="utf-8")
+    assert "memagent trust" in error_of(run("list"))
+
+    copy = folder / "copy"
+    copy.mkdir()
+    file.write_text(file.read_text().replace("Other", "HashEmbedder"), encoding="utf-8")
+    (copy / "memagent.toml").write_text(file.read_text(), encoding="utf-8")
+    monkeypatch.chdir(copy)
+    assert "memagent trust" in error_of(run("list"))
+
+
+def test_what_init_writes_is_trusted(folder: Path) -> None:
+    plugin = "memagent.embed.hashing:HashEmbedder"
+    assert run("init", "--path", "b.db", "--embedder", plugin).exit_code == 0
+    assert "plugin" in (folder / "memagent.toml").read_text(encoding="utf-8")
+    assert run("list").exit_code == 0
+    assert "no settings file" in error_of(run("trust", "--config", "none.toml"))

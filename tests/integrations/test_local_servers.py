@@ -1,0 +1,104 @@
+"""The recipes of docs/troubleshooting-models.md for Ollama, vLLM and servers of one's own:
+against loopback servers of their shapes, with scripted answers and with a real small model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_servers import answers_of, server_of
+
+from memagent import AsyncAgent
+from memagent.config import AgentSettings
+from memagent.core.errors import ReplyUnreadable
+from memagent.core.exchange import Message, ModelRequest, Role, Sampling
+from memagent.embed.litellm_embedder import LiteLLMEmbedder
+from memagent.parts import build_model
+from memagent.plugins import load
+from memagent.testing.server import ScriptedServer
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("litellm") is None,
+        reason='needs the extra: pip install "memagent[llm]"',
+    ),
+    # what the vendor and its dependencies say about themselves is not ours to fix
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning"),
+    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20"),
+]
+RECIPES = [
+    ("ollama_chat/smol", "", None, "ollama/nomic-embed-text"),
+    ("hosted_vllm/smol", "/v1", None, "hosted_vllm/e"),
+    ("openai/smol", "/v1", "none", "openai/e"),
+]
+SMALL = Path(
+    os.environ.get("MEMAGENT_SMALL_MODEL")
+    or Path.home() / ".cache" / "memagent" / "smollm2-135m-instruct"
+)
+
+
+def scripted(messages: list[dict[str, Any]]) -> str:
+    """Extract one fact from the dialogue, then add it."""
+    if any("ADD" in message["content"] for message in messages):
+        return '{"ops": [{"op": "ADD", "fact": 0}]}'
+    fact = {"text": "The user moved to Porto", "subject": None, "source": "s1:1"}
+    return json.dumps({"facts": [fact | {"when": None, "kind": "event"}]})
+
+
+@pytest.mark.parametrize(("name", "path", "key", "embedder"), RECIPES)
+async def test_a_recipe_remembers_and_embeds(
+    name: str, path: str, key: str | None, embedder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with ScriptedServer(server_of(scripted)) as server:
+        base = server.url.removesuffix("/v1") + path
+        vectors = LiteLLMEmbedder(embedder, api_base=base, api_key=key)
+        async with AsyncAgent(
+            name, path=":memory:", base_url=base, api_key=key, embedder=vectors
+        ) as agent:
+            report = await agent.remember("I moved to Porto in May.", session_id="s1")
+            assert report.op_counts["ADD"] == 1
+            (hit,) = await agent.search("Where did the user move?")
+            assert hit.text == "The user moved to Porto"
+            assert "dense" in (hit.why.arms if hit.why is not None else {})
+            assert agent.embedder.dim == 32
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    not (SMALL / "model.safetensors").exists(),
+    reason="needs the small model: python scripts/fetch_small_model.py",
+)
+@pytest.mark.parametrize(("name", "path", "key", "_"), RECIPES)
+async def test_a_recipe_reaches_a_real_small_model(
+    name: str, path: str, key: str | None, _: str, small: Any
+) -> None:
+    """A 135M model answers in words and cannot write the facts' JSON, which is told."""
+    with ScriptedServer(server_of(answers_of(small, max_tokens=12))) as server:
+        base = server.url.removesuffix("/v1") + path
+        model = build_model(name, AgentSettings(), base_url=base, api_key=key)
+        assert model is not None
+        request = ModelRequest(
+            role=Role.ANSWERER,
+            messages=(Message(role="user", content="What is the capital of France?"),),
+            sampling=Sampling(temperature=0.0, max_tokens=12),
+        )
+        assert "Paris" in (await model.complete(request)).text
+        agent = AsyncAgent(model, path=":memory:", embedder="hashing", design="memory_r2_brief")
+        with pytest.raises(ReplyUnreadable) as caught:
+            await agent.remember("I moved to Porto in May.", session_id="s1")
+        assert caught.value.stored_turns == 1
+        assert (await agent.status()).unfinished == 1
+
+
+@pytest.fixture(scope="module")
+def small() -> Any:
+    loader: Any = load("models", "hf")
+    return loader(str(SMALL))

@@ -1,0 +1,182 @@
+"""A caller without a key holds no place, and a slow or oversized one costs nobody else."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+from service_kit import Served, serving
+
+from memagent.config import ServiceSettings
+
+QUICK = ServiceSettings(header_s=1.0, body_s=1.0, drain_s=1.0)
+PATIENT = ServiceSettings(header_s=60.0, body_s=60.0, drain_s=1.0)
+ONE_BYTE = (
+    b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 1000\r\n\r\n{"
+)
+
+
+@pytest.fixture(autouse=True)
+def many_files() -> None:
+    """Allow this process as many sockets as the tests open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4_096 <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, hard))
+
+
+def connect(served: Served, data: bytes) -> socket.socket:
+    """Open a connection and send some bytes."""
+    address = httpx.URL(served.url)
+    connection = socket.create_connection((address.host, address.port or 80), timeout=20)
+    connection.sendall(data)
+    return connection
+
+
+@contextmanager
+def crowd(served: Served, count: int, data: bytes) -> Iterator[list[socket.socket]]:
+    """Open that many connections, each with the same bytes, and leave them."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(connect(served, data)) for _ in range(count)]
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """Read what the service sends until it closes the connection."""
+    received = b""
+    try:
+        while piece := connection.recv(65_536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def slowest(http: httpx.Client, count: int = 40) -> float:
+    """The slowest of some searches, in seconds; every one must succeed."""
+    took: list[float] = []
+    for _ in range(count):
+        began = time.perf_counter()
+        response = http.post("/v1/search", json={"text": "tea"})
+        took.append(time.perf_counter() - began)
+        assert response.status_code == 200, response.text
+    return max(took)
+
+
+@pytest.mark.parametrize(
+    ("count", "data"),
+    [(540, ONE_BYTE), (1_000, ONE_BYTE[:40]), (1_000, b"")],
+    ids=["body", "head", "nothing"],
+)
+def test_callers_with_a_key_are_served_among_slow_sockets_without_one(
+    count: int, data: bytes
+) -> None:
+    with serving(settings=PATIENT) as served:
+        key = served.key("ana")
+        with served.http(key) as http:
+            http.post("/v1/memories", json={"text": "Ana drinks tea"})
+            idle = slowest(http)
+            with crowd(served, count, data), served.http(key) as newcomer:
+                assert slowest(http) < max(0.5, 3 * idle)
+                assert slowest(newcomer) < max(0.5, 3 * idle)
+                assert served.service.metrics.in_flight <= 1
+
+
+def test_without_any_key_slow_bodies_of_this_machine_hold_no_place() -> None:
+    settings = PATIENT.model_copy(update={"max_in_flight": 4})
+    with serving(settings=settings) as served, served.http() as http, crowd(served, 300, ONE_BYTE):
+        assert slowest(http) < 5.0
+        assert served.service.metrics.in_flight <= 1
+
+
+def test_an_unknown_caller_is_refused_before_its_body_is_read() -> None:
+    with serving(settings=PATIENT) as served:
+        served.key("ana")
+        with connect(served, ONE_BYTE[:-1]) as connection:
+            received = answer_of(connection)
+        assert received.startswith(b"HTTP/1.1 401") and b"connection: close" in received.lower()
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [(b"GET /healthz HTT", b"408"), (ONE_BYTE, b"408"), (b"", b"")],
+    ids=["head", "body", "nothing"],
+)
+def test_a_request_that_does_not_arrive_in_time_is_ended(data: bytes, status: bytes) -> None:
+    with serving(settings=QUICK) as served, connect(served, data) as connection:
+        began = time.monotonic()
+        received = answer_of(connection)
+        assert received[9:12] == status and 0.5 < time.monotonic() - began < 10.0
+        if status:
+            problem = json.loads(received.partition(b"\r\n\r\n")[2])
+            assert problem["code"] == "request_timeout"
+
+
+def test_a_body_that_arrives_at_a_fair_pace_may_take_longer_than_its_allowance() -> None:
+    settings = QUICK.model_copy(update={"body_s": 0.4})
+    piece = b" " * 16_384
+    body = b'{"text": "tea"}' + piece * 12
+    head = ONE_BYTE[:-1].replace(b"1000", str(len(body)).encode())
+    with serving(settings=settings) as served, connect(served, head) as connection:
+        began = time.monotonic()
+        for start in range(0, len(body), len(piece)):
+            connection.sendall(body[start : start + len(piece)])
+            time.sleep(0.1)
+        assert connection.recv(12) == b"HTTP/1.1 200" and time.monotonic() - began > 1.0
+
+
+def test_a_head_beyond_its_limit_is_refused_and_not_kept() -> None:
+    with serving(settings=PATIENT) as served:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with connect(served, b"GET /v1/memories HTTP/1.1\r\nX-Big: ") as connection:
+            sent = 0
+            try:
+                while sent < 100_000_000:
+                    connection.sendall(b"x" * 1_000_000)
+                    sent += 1_000_000
+            except OSError:
+                pass
+            assert sent < 20_000_000
+        grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown_kb < 64_000
+        with served.http() as http:
+            many = {f"X-{place}": "y" * 700 for place in range(99)}
+            refused = http.get("/v1/memories", headers=many)
+            assert (refused.status_code, refused.json()["code"]) == (431, "headers_too_large")
+            assert http.get("/v1/memories").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "["},
+        {"Host": "[::1"},
+        {"Host": "127.0.0.1:x"},
+        {"Origin": "http://["},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://localhost:3000"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
+    ],
+    ids=str,
+)
+def test_without_a_key_no_page_of_another_origin_erases(headers: dict[str, str]) -> None:
+    with serving(settings=QUICK) as served, served.http() as http:
+        for name in ("erase", "export"):
+            refused = http.post(f"/v1/users/default/{name}", headers=headers)
+            assert refused.status_code == 421, refused.text
+
+
+def test_a_page_of_the_service_itself_and_a_link_to_it_are_let_in() -> None:
+    with serving(settings=QUICK) as served, served.http() as http:
+        own = {"Origin": served.url, "Sec-Fetch-Site": "same-origin"}
+        assert http.post("/v1/search", json={"text": "x"}, headers=own).status_code == 200
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        assert http.get("/v1/memories", headers=link).status_code == 200

@@ -144,6 +144,9 @@ _HOW_LONG = re.compile(
     re.I,
 )
 _HOW_MANY = re.compile(r"\bhow\s+(?:many|much|often|old|tall|far)\b|\bwhat\s+number\b", re.I)
+ASKER = "user"
+"""The speaker of messages that name nobody; a question in the first person is about them."""
+_FIRST_PERSON = re.compile(r"\b(?:I|me|my|mine|we|(?-i:us)|ours?)\b", re.I)
 _WHO = re.compile(r"^\s*(?:with\s+|to\s+|from\s+|by\s+|for\s+)?(?:who|whom|whose)\b", re.I)
 _WHERE = re.compile(
     r"^\s*(?:(?:from|to|in|at)\s+)?"
@@ -251,6 +254,9 @@ def _people(text: str, speakers: list[str]) -> list[str]:
             at = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.I)
             if at is not None and len(name) > 1:
                 people.setdefault(folded(speaker), (at.start(), speaker))
+    own = _FIRST_PERSON.search(text)
+    if own is not None and ASKER in speakers:
+        people.setdefault(ASKER, (own.start(), ASKER))
     known = set(people) | {part for name in people for part in name.split()}
     for match in _SUBJECT.finditer(text):
         listed = [match[1], *(match[2] or "").split(","), match[3], match[4]]

@@ -2,9 +2,8 @@
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
 turn as an item of its own and differs from the others only in which turns it shows the
-answerer; all turn arms have one and the same answerer, that of the answering design.
-Whatever chose a turn, its hit carries the cosine to the question that a search of the
-bank would give it, because answerers without a model decide by it.
+answerer; all turn arms have one and the same answerer, that of the answering design,
+and every hit carries its cosine, by which answerers without a model decide.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates: plain retrieval-augmented generation
@@ -218,14 +217,9 @@ class TurnAgent:
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
         index = await self.shelf.index(self.base)
-        cosines = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
+        near = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
         hits = [
-            Hit(
-                id=item.id,
-                score=1.0 / rank,
-                item=item,
-                why=Relevance(arms={"dense": cosines[turn_id]}),
-            )
+            Hit(id=item.id, score=1 / rank, item=item, why=Relevance(arms={"dense": near[turn_id]}))
             for rank, turn_id in enumerate(chosen, start=1)
             if (item := items.get(item_id(turn_id))) is not None
         ]

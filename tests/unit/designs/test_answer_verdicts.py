@@ -17,9 +17,9 @@ from memagent import Agent
 from memagent.core.answers import Answer, Citation, Hit, Verdict
 from memagent.core.errors import ConfigError
 from memagent.core.records import MemoryItem
-from memagent.memory.certainty import MODEL_FILE, OVERALL, open_model
 from memagent.memory.citing import NOT_CARRIED, cite
-from memagent.memory.features import FEATURES
+from memagent.memory.judging.certainty import MODEL_FILE, OVERALL, open_model
+from memagent.memory.judging.features import FEATURES
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 JUNE = datetime(2024, 6, 2, tzinfo=UTC)

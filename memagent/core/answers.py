@@ -170,9 +170,9 @@ class Strength(StrEnum):
     """It most likely has nothing to do with it."""
 
 
-SUPPORTED_FROM = 0.66
+SUPPORTED_FROM = 0.7
 """Probability from which evidence is `strong`, and an answer of quotes `supported`."""
-QUOTED_FROM = 0.28
+QUOTED_FROM = 0.27
 """Probability from which evidence is `weak`, and an answer of quotes `quoted`."""
 
 

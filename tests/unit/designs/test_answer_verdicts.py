@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 from memagent import Agent
-from memagent.core.answers import Answer, Citation, Hit, Verdict
+from memagent.core.answers import SUPPORTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.errors import ConfigError
 from memagent.core.records import MemoryItem
 from memagent.memory.citing import NOT_CARRIED, cite
@@ -101,7 +101,7 @@ def test_a_quote_supports_only_the_very_question(
     assert answer.probability is not None
     if answer.verdict is Verdict.QUOTED:
         assert answer.text.startswith("Not sure. The closest thing said:")
-        assert answer.probability < 0.66
+        assert answer.probability < SUPPORTED_FROM
 
 
 def test_somebody_elses_statement_is_no_answer() -> None:

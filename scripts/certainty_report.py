@@ -26,7 +26,7 @@ from environments.records import Episode, Probe
 from memagent.build import open_agent
 from memagent.core.answers import Answer, Question, Verdict
 from memagent.core.records import Session, Trust, Turn
-from memagent.memory.certainty import open_model
+from memagent.memory.judging.certainty import open_model
 from memagent.state.tokens import tokenize
 
 ROOT = Path(__file__).parents[1]

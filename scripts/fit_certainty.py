@@ -1,4 +1,4 @@
-"""Fit the weights of `memagent.memory.certainty` on three conversations and generated worlds.
+"""Fit the weights of `memagent.memory.judging.certainty`, on conversations and worlds.
 
     python scripts/fit_certainty.py path/to/locomo
 
@@ -31,7 +31,7 @@ from environments.records import Episode, Probe
 from memagent.build import open_agent
 from memagent.core.answers import Question
 from memagent.designs.base import SlotContext
-from memagent.memory.certainty import (
+from memagent.memory.judging.certainty import (
     MODEL_FILE,
     OVERALL,
     chosen_of,
@@ -39,8 +39,8 @@ from memagent.memory.certainty import (
     statements_of,
     term_weights,
 )
-from memagent.memory.evidence import Evidence
-from memagent.memory.features import COLUMN, FEATURES, features
+from memagent.memory.judging.evidence import Evidence
+from memagent.memory.judging.features import COLUMN, FEATURES, features
 from memagent.memory.question import QuestionView, read_question
 from memagent.state.tokens import tokenize
 

@@ -212,14 +212,9 @@ class TurnAgent:
             chosen = chosen[: question.k]
         items = self.base.bank.state.items
         index = await self.shelf.index(self.base)
-        cosines = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
+        near = await index.cosines(question.text, embedder=self.shelf.embedder) if chosen else {}
         hits = [
-            Hit(
-                id=item.id,
-                score=1.0 / rank,
-                item=item,
-                why=Relevance(arms={"dense": cosines[turn_id]}),
-            )
+            Hit(id=item.id, score=1 / rank, item=item, why=Relevance(arms={"dense": near[turn_id]}))
             for rank, turn_id in enumerate(chosen, start=1)
             if (item := items.get(item_id(turn_id))) is not None
         ]

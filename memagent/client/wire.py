@@ -160,7 +160,7 @@ class Hits(Record):
 
     hits: tuple[Hit, ...]
     evidence: SearchEvidence | None = None
-    """How well the hits answer, if that was asked for."""
+    """The evidence of the hits, if that was asked for."""
 
 
 class Context(Record):

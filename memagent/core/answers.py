@@ -160,7 +160,7 @@ class Hit(Record):
 
 
 class Strength(StrEnum):
-    """How well what was found fits what was asked."""
+    """The fit of what was found to what was asked."""
 
     STRONG = "strong"
     """It most likely answers."""
@@ -170,9 +170,9 @@ class Strength(StrEnum):
     """It most likely has nothing to do with it."""
 
 
-SUPPORTED_FROM = 0.66
+SUPPORTED_FROM = 0.7
 """Probability from which evidence is `strong`, and an answer of quotes `supported`."""
-QUOTED_FROM = 0.28
+QUOTED_FROM = 0.27
 """Probability from which evidence is `weak`, and an answer of quotes `quoted`."""
 
 
@@ -181,7 +181,7 @@ class SearchEvidence(Record):
 
     strength: Strength = Strength.NONE
     probability: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """How likely one of the first hits answers, calibrated on questions."""
+    """The probability that one of the first hits answers, calibrated on questions."""
 
     @classmethod
     def of(cls, probability: float) -> SearchEvidence:
@@ -224,8 +224,8 @@ class Answer(Record):
     citations: tuple[Citation, ...] = ()
     verdict: Verdict = Verdict.SUPPORTED
     probability: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """How likely what is quoted answers the question, calibrated; for a model's answer, how
-    likely what it was shown does. None when nothing was judged.
+    """The calibrated probability that what is quoted answers the question; for a model's
+    answer, that what it was shown does. None when nothing was judged.
     """
     when: TimeSpan | None = None
     """The time the answer names, for questions about time."""

@@ -17,8 +17,8 @@ from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.state import AgentContext, AnswerState
-from memagent.memory.certainty import read_search
 from memagent.memory.citing import cite as checked_citations
+from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
 
 

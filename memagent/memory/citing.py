@@ -8,7 +8,7 @@ from typing import Protocol
 
 from memagent.core.answers import Answer, Citation, Hit, Verdict
 from memagent.core.records import Session, TimeSpan, Turn
-from memagent.memory.likeness import likeness, words_of
+from memagent.memory.judging.likeness import likeness, words_of
 from memagent.memory.question import content_terms
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import format_span

@@ -27,9 +27,9 @@ from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot,
 from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
-from memagent.memory.certainty import read_search
 from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.hits import SearchHits
+from memagent.memory.judging.certainty import read_search
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,

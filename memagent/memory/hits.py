@@ -23,7 +23,7 @@ class SearchHits(list[Hit]):
 
     @property
     def evidence(self) -> SearchEvidence:
-        """How well the hits answer: strong, weak or none, with a calibrated probability."""
+        """The evidence of the hits: strong, weak or none, with a calibrated probability."""
         if self._evidence is None:
             self._evidence = self._judge() if self._judge is not None else SearchEvidence()
             self._judge = None

@@ -14,12 +14,12 @@ import pytest
 from places import ROOT
 
 from memagent import Agent
-from memagent.core.answers import Answer, Citation, Hit, Verdict
+from memagent.core.answers import SUPPORTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.errors import ConfigError
 from memagent.core.records import MemoryItem
-from memagent.memory.certainty import MODEL_FILE, OVERALL, open_model
 from memagent.memory.citing import NOT_CARRIED, cite
-from memagent.memory.features import FEATURES
+from memagent.memory.judging.certainty import MODEL_FILE, OVERALL, open_model
+from memagent.memory.judging.features import FEATURES
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 JUNE = datetime(2024, 6, 2, tzinfo=UTC)
@@ -101,7 +101,7 @@ def test_a_quote_supports_only_the_very_question(
     assert answer.probability is not None
     if answer.verdict is Verdict.QUOTED:
         assert answer.text.startswith("Not sure. The closest thing said:")
-        assert answer.probability < 0.66
+        assert answer.probability < SUPPORTED_FROM
 
 
 def test_somebody_elses_statement_is_no_answer() -> None:

@@ -1,7 +1,7 @@
 """Answers without a language model: the best evidence, quoted with speaker and date.
 
 The answerer orders the hits by how well they answer and asks how sure that makes
-(`memagent.memory.certainty`): `supported` from a probability of 0.7, `quoted` as the
+(`memagent.memory.judging.certainty`): `supported` from a probability of 0.7, `quoted` as the
 closest thing said from 0.3, else it abstains. It names the date for a question of time
 and the place or number where the statement has just one, and tells present from
 replaced versions. It abstains too when the question is about somebody whom memory never
@@ -34,8 +34,8 @@ from memagent.designs.parts.rules.currency import latest_first
 from memagent.designs.parts.rules.keeping import conflicting, overlap
 from memagent.designs.parts.rules.wording import quote_from, said_line, short_answer, time_for
 from memagent.memory.bank import MemoryBank
-from memagent.memory.certainty import Reading, Scored, read_hits, term_weights
-from memagent.memory.evidence import Evidence, evidence_of
+from memagent.memory.judging.certainty import Reading, Scored, read_hits, term_weights
+from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.state.fold import BankState, folded
 from memagent.timex.resolve import format_span

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from memagent.memory.certainty import Reading, Scored
+from memagent.memory.judging.certainty import Reading, Scored
 from memagent.memory.question import Period, QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
 

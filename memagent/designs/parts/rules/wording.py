@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from memagent.core.records import Granularity, TimeSpan
 from memagent.designs.parts.lines import day_text
-from memagent.memory.evidence import Evidence
+from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import TimeMention, find_times

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from memagent.memory.evidence import (
+from memagent.memory.judging.evidence import (
     Evidence,
     echoes,
     introduces,
@@ -24,7 +24,7 @@ from memagent.memory.evidence import (
     time_fits,
     who_fits,
 )
-from memagent.memory.likeness import likeness, words_of
+from memagent.memory.judging.likeness import likeness, words_of
 from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize

@@ -1,4 +1,4 @@
-"""How sure memory is: statements in order of how well they answer, and a probability.
+"""The certainty of an answer: statements in order of how well they answer, and a probability.
 
 Two small linear models over `features`, fitted by `scripts/fit_certainty.py` on generated
 worlds and three conversations; their weights are a data file with a digest. The first
@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from memagent.core.answers import Hit
 from memagent.core.errors import ConfigError
-from memagent.memory.evidence import Evidence, evidence_of
-from memagent.memory.features import (
+from memagent.memory.judging.evidence import Evidence, evidence_of
+from memagent.memory.judging.features import (
     COLUMN,
     COUNTING,
     FEATURES,
@@ -230,7 +230,7 @@ def overall_of(
     speaks = rows[:, COLUMN["speaks"]] > 0.0
 
     def lead(name: str) -> float:
-        """How far the best of other speakers is ahead of the best of the one asked about."""
+        """Return the lead of the best of other speakers over the one asked about."""
         column = rows[:, COLUMN[name]]
         return float(column[~speaks].max(initial=0.0) - column[speaks].max(initial=0.0))
 

@@ -1,0 +1,1 @@
+"""The judgement of evidence: whether what memory holds answers what is asked."""

@@ -7,10 +7,11 @@ reads as empty. Every read names the scope that it reads, which a backend may en
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic_core import ValidationError
 from sqlalchemy import Connection, select
@@ -25,7 +26,10 @@ from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,
     decode_entry,
+    first_chain,
     from_microseconds,
+    next_chain,
+    payload_digest,
     scope_digest,
     vector_crc,
 )
@@ -119,12 +123,14 @@ class JournalReader:
         digest, most = scope_digest(scope), self._backend.page_rows
         rows: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
+        chain = first_chain(digest) if after == 0 else None
         with self._connected(digest) as connection:
             result = connection.execute(
                 SELECT_PAGE, {"digest": digest, "after": after, "rows": most}
             )
-            for seq, recorded_us, body in result:
-                complete = False
+            head = after
+            for seq, recorded_us, body, tip, *proof in result:
+                head, complete = tip, False
                 if body is None:
                     erasure: int = connection.execute(
                         SELECT_LAST_ERASURE, {"digest": digest}
@@ -135,6 +141,9 @@ class JournalReader:
                         )
                     last_seq = erasure - 1
                     break
+                if seq != last_seq + 1:
+                    raise corrupt(self._place, f"row {last_seq + 1} of scope {scope} is missing")
+                chain = self._checked(scope, chain, (seq, recorded_us, body, *proof))
                 rows.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
@@ -142,8 +151,35 @@ class JournalReader:
                     break
             else:
                 complete = len(rows) < most
+                if complete and last_seq != head:
+                    raise corrupt(
+                        self._place,
+                        f"the log of scope {scope} ends at row {last_seq}, its tip says {head}",
+                    )
             result.close()
         return Page(tuple(self._row(scope, *row) for row in rows), last_seq, complete)
+
+    def _checked(self, scope: ScopeKey, before: bytes | None, row: tuple[Any, ...]) -> bytes:
+        """Return the chain hash of a row that fits its payload and the row before it.
+
+        `before` is the hash of that row, None where it is not known. Raises
+        `StoreCorrupt`.
+        """
+        seq, recorded_us, body, salt, digest, kind, chain = row
+        try:
+            fits = payload_digest(salt, body) == digest and (
+                before is None
+                or chain
+                == next_chain(before, seq=seq, kind=kind, recorded_us=recorded_us, digest=digest)
+            )
+        except (AttributeError, TypeError, struct.error):  # SQLite lets other types through
+            fits = False
+        if not fits:
+            raise corrupt(
+                self._place,
+                f"row {seq} of scope {scope} is not the one that was written",
+            )
+        return chain
 
     def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
         try:

@@ -77,7 +77,16 @@ SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_
     scopes.c.head > 0
 )
 SELECT_PAGE: Final = (
-    select(journal.c.seq, journal.c.recorded_us, payloads.c.body)
+    select(
+        journal.c.seq,
+        journal.c.recorded_us,
+        payloads.c.body,
+        scopes.c.head,
+        payloads.c.salt,
+        journal.c.payload_digest,
+        journal.c.kind,
+        journal.c.chain,
+    )
     .select_from(
         journal.join(scopes, scopes.c.id == journal.c.scope_id).outerjoin(
             payloads,

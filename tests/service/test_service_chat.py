@@ -36,8 +36,9 @@ def test_the_official_client_talks_to_it_and_is_remembered(new_place: Callable[[
         with nobody as chat:
             assert chat.models.list().data, "without keys any token is welcome"
         key = running.key("default")
-        with pytest.raises(openai.AuthenticationError):
-            nobody.with_options(http_client=openai.DefaultHttpxClient()).models.list()
+        nobody = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+        with nobody as chat, pytest.raises(openai.AuthenticationError):
+            chat.models.list()
         with openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0) as chat:
             assert [one.id for one in chat.models.list().data] == ["memagent"]
             asked: Sequence[Any] = [

@@ -119,7 +119,7 @@ def logps_of(
 
 @dataclass(frozen=True, kw_only=True)
 class PartFigures:
-    """What TRL noted about one micro-batch."""
+    """The figures of one micro-batch, as TRL noted them."""
 
     row_share: float
     token_share: float

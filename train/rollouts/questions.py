@@ -17,7 +17,7 @@ from environments.rewards.questions import SessionQuestions, questions_for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class QuestionedEpisode:
     """An episode up to a session, with questions about what held right after it."""
 
     episode: Episode
@@ -26,22 +26,22 @@ class Asked:
     """Agent that can answer these questions; None for the one that answers the others."""
 
 
-AskedAfter = Callable[[Episode, int], Asked]
+AskedAfter = Callable[[Episode, int], QuestionedEpisode]
 """Gives an episode as it was asked after the session of that place (from 0)."""
 
 
-def as_played(episode: Episode, _place: int) -> Asked:
+def as_played(episode: Episode, _place: int) -> QuestionedEpisode:
     """Ask an episode's own questions: all that an environment without a truth has."""
-    return Asked(episode=episode)
+    return QuestionedEpisode(episode=episode)
 
 
 def local_questions(
-    group_key: str, asked: Asked, place: int, *, own: int | None, rehearsal: int
+    group_key: str, asked: QuestionedEpisode, place: int, *, own: int | None, rehearsal: int
 ) -> SessionQuestions:
     """Draw the questions that reruns of a session are compared by."""
     return questions_for((group_key, place), asked.episode, place, own=own, rehearsal=rehearsal)
 
 
-def is_due(asked: Asked, place: int) -> bool:
+def is_due(asked: QuestionedEpisode, place: int) -> bool:
     """Tell whether a rerun of the session could earn anything."""
     return bool(questions_for(("due",), asked.episode, place, rehearsal=0).due)

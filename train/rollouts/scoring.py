@@ -30,7 +30,7 @@ from memagent.core.snapshot import MemorySnapshot
 from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
 from train.rollouts.comparisons import MANAGER_ROLES, Comparison, GradedRun
 from train.rollouts.grading import Grading
-from train.rollouts.questions import Asked, local_questions
+from train.rollouts.questions import QuestionedEpisode, local_questions
 from train.sampling.policy import Call
 
 T = TypeVar("T")
@@ -180,7 +180,9 @@ async def _fresh_comparison(
     return await _local_comparison(grading, group, local)
 
 
-def _questions(grading: Grading, group: RolloutGroup, place: int) -> tuple[Asked, SessionQuestions]:
+def _questions(
+    grading: Grading, group: RolloutGroup, place: int
+) -> tuple[QuestionedEpisode, SessionQuestions]:
     """Return the episode as it is asked after a session, and the questions drawn."""
     plan, asked = grading.plan, grading.collector.asked_after(group.episode, place)
     questions = local_questions(

@@ -25,7 +25,7 @@ from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
 from train.ranks import joined, shared
 from train.rollouts.collect import EpisodeModel, policy_only
-from train.rollouts.questions import Asked, AskedAfter, as_played
+from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
 from train.run.config import ROLE_SETS
 from train.run.evaluation import Evaluation, evaluate_policy
 from train.run.settings import RunSettings
@@ -123,14 +123,14 @@ class TrainingTask:
             return as_played
         env, asks = self.env, self.settings.environment.asks
         reader = self._reader(env, split)
-        known: dict[tuple[str, int], Asked] = {}
+        known: dict[tuple[str, int], QuestionedEpisode] = {}
 
-        def asked_after(episode: Episode, place: int) -> Asked:
+        def asked_after(episode: Episode, place: int) -> QuestionedEpisode:
             if (episode.id, place) not in known:
                 asked, truth = env.after(episode, place + 1)
                 if len(known) >= _ASKED:
                     known.clear()
-                known[episode.id, place] = Asked(
+                known[episode.id, place] = QuestionedEpisode(
                     episode=select_asks(asked, truth, asks),
                     answering=None if reader is None else reader.knowing(truth),
                 )

@@ -35,7 +35,8 @@ _FACTORS: Final[Mapping[str, str]] = {
 }
 VERDICTS: Final[Mapping[Verdict, str]] = {
     Verdict.SUPPORTED: "Supported by what it cites",
-    Verdict.UNSUPPORTED: "Not supported: nothing that was shown is cited",
+    Verdict.QUOTED: "The closest thing said; it may not answer this very question",
+    Verdict.UNSUPPORTED: "Not supported: nothing that was shown and carries the answer is cited",
     Verdict.ABSTAINED: "Abstained: no answer was given",
 }
 

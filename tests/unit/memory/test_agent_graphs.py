@@ -30,7 +30,6 @@ from memagent.memory.chunking import split_session
 from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.design_kit import small_conversation
 
-
 NEWS = {"1": "she moved to Lisbon", "2": "Rex is allergic", "3": "she lives in Porto"}
 
 

@@ -40,7 +40,8 @@ FRAMEWORKS = (
 HEADER = """# Beside other frameworks
 
 `python scripts/co_installation.py --write` makes this table: for each framework, uv (or
-pip, in a dry run) resolves it alone and beside memagent with the extras {extras},
+pip, in a dry run) resolves it alone and beside memagent with the extras
+{extras},
 from nothing, for Python {python}. *When pinned* means that the newest version installs
 if you name it; left alone, the resolver prefers a newer `mcp`. *Before* is the same with
 the requirement `mcp>=2.3`, as memagent had it until its MCP server learned version 1.
@@ -93,7 +94,7 @@ def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS)
     parser.add_argument("--write", action="store_true", help="write the page")
     pip = shutil.which("uv") or f"{sys.executable} -m pip"

@@ -55,7 +55,7 @@ def environment(name: str, packages: tuple[str, ...], folder: Path) -> Path:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", default=list(ENVIRONMENTS))
     parser.add_argument("--folder", type=Path, default=ROOT / ".venv" / "frameworks")
     chosen = parser.parse_args()

@@ -132,7 +132,7 @@ def _build_v1(offered: Mapping[str, Tool]) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             ctx = inner.request_context
             token = _REQUEST.set(ctx.request)
-            meta = ctx.meta.model_dump() if ctx.meta is not None else {}
+            meta: dict[str, Any] = ctx.meta.model_dump() if ctx.meta is not None else {}
             try:
                 with _tool_span("tools/call", {"name": name}, meta) as span:
                     try:
@@ -164,8 +164,9 @@ def _http_app(server: Any, **options: Any) -> Any:
     """Return the vendor's ASGI app; version 1 takes the options as settings of the server."""
     if vendor_version() >= 2:
         return server.streamable_http_app(**options)
+    known: Any = type(server.settings)
     for name, value in options.items():
-        if name in type(server.settings).model_fields:
+        if name in known.model_fields:
             setattr(server.settings, name, value)
     return server.streamable_http_app()
 

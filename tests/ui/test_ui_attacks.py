@@ -109,6 +109,7 @@ class Attacked:
         ids = [quote(text, safe="") for text in STRINGS[3::29]]
         return [
             "/ui",
+            f"/ui/ask?text={ids[0]}&thread={ids[1][:200]}",
             "/ui/memories",
             "/ui/memories?order=old",
             "/ui/memories?q=alert&deleted=1",

@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+# pyright: reportCallIssue=false, reportIndexIssue=false
 # pyright: reportMissingTypeArgument=false, reportUntypedFunctionDecorator=false
 
 from __future__ import annotations

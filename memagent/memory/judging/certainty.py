@@ -47,6 +47,10 @@ MOST_CHOSEN: Final = 3
 MOST_TERMS: Final = 24
 UNLIKE: Final = 0.4
 """A statement that has nothing as like the question's rarest word as this lacks it."""
+UNMET: Final = 0.2
+"""Most that a reading may be sure when its best statement meets no word of the question."""
+UNMET_COSINE: Final = 0.45
+"""Unless it is as near in meaning as this."""
 DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
 Floats = npt.NDArray[np.float64]
@@ -99,7 +103,9 @@ class Reading:
 
     @property
     def sure(self) -> float:
-        """The probability, bounded where there are doubts."""
+        """The probability, bounded where there are doubts or no word of the question is met."""
+        if self.order and self.order[0].cover < 0.1 and self.order[0].cosine < UNMET_COSINE:
+            return min(self.probability, UNMET)
         return min(self.probability, DOUBTED) if self.doubts else self.probability
 
 

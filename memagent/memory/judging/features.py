@@ -9,7 +9,8 @@ fit that was learned on one conversation carries over to others.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from math import log
 from typing import Final
 
@@ -116,7 +117,7 @@ def features(
     return rows
 
 
-def _has(term: str, terms: Mapping[str, float]) -> bool:
+def _has(term: str, terms: Container[str]) -> bool:
     return term in terms or any(other in terms for other in _KINDRED.get(term, ()))
 
 
@@ -129,23 +130,23 @@ def _words(
 ) -> dict[str, float]:
     """Return the shares of the question's content in the statement and around it."""
     total = sum(weights.values()) or 1.0
-    own = dict.fromkeys(tokenize(entry.text), 1.0)
-    own |= {term: 1.0 for share, text in entry.around if share >= _SAME for term in tokenize(text)}
-    best, asked = dict(own), set[str]()
+    own = _terms(entry.text)
     for share, text in entry.around:
-        terms = tokenize(text)
-        if "?" in text:
-            asked.update(terms)
-        for term in terms:
-            if share > best.get(term, 0.0):
-                best[term] = share
-    like = {term: 1.0 if _has(term, own) else alike[term] for term in weights}
+        if share >= _SAME:
+            own = own | _terms(text)
+    asked = frozenset[str]().union(*(_terms(text) for _, text in entry.around if "?" in text))
+    held = {term for term in weights if _has(term, own)}
+    like = {term: 1.0 if term in held else alike[term] for term in weights}
     clause, negated = _best_clause(entry.text, weights, like)
+
+    def nearest(term: str) -> float:
+        """Return the weight of the nearest text that holds a term."""
+        if term in own:
+            return 1.0
+        return max((share for share, text in entry.around if term in _terms(text)), default=0.0)
+
     near = {
-        term: max(
-            best.get(term, 0.0),
-            _KIN * max((best.get(other, 0.0) for other in _KINDRED.get(term, ())), default=0.0),
-        )
+        term: max(nearest(term), _KIN * max(map(nearest, _KINDRED.get(term, ())), default=0.0))
         for term in weights
     }
     rare = by_weight[0] if by_weight else None
@@ -156,14 +157,14 @@ def _words(
 
     return {
         "near": sum(weight * near[term] for term, weight in weights.items()) / total,
-        "own": sum(weight for term, weight in weights.items() if _has(term, own)) / total,
+        "own": sum(weights[term] for term in held) / total,
         "like": sum(weight * like[term] for term, weight in weights.items()) / total,
         "clause": clause / total,
         "negated": float(negated),
         "asked": sum(weight for term, weight in weights.items() if term in asked) / total,
         "rare": float(rare in own),
         "rare_like": like[rare] if rare is not None else 0.0,
-        "rare_near": float(rare in best),
+        "rare_near": float(rare is not None and nearest(rare) > 0.0),
         "least_like": min((like[term] for term in by_weight[:2]), default=0.0),
         "length": log(1.0 + len(own)),
         "name_missing": missing(view.names),
@@ -172,20 +173,42 @@ def _words(
     }
 
 
+@lru_cache(maxsize=8_192)
+def _terms(text: str) -> frozenset[str]:
+    """Return the distinct index terms of a text."""
+    return frozenset(tokenize(text))
+
+
+@lru_cache(maxsize=8_192)
+def _clauses(text: str) -> tuple[tuple[frozenset[str], bool], ...]:
+    """Return the terms of each clause, and whether it denies."""
+    return tuple(
+        (frozenset(tokenize(clause)), _NEGATED.search(clause) is not None)
+        for clause in _CLAUSE.split(text)
+    )
+
+
+@lru_cache(maxsize=8_192)
+def _shape(text: str) -> tuple[float, bool, bool]:
+    """Return whether a text tells a place (to 1.5), a number and a name."""
+    place = bool(_PLACE.search(text)) + 0.5 * bool(_PLACE_WORD.search(text))
+    return place, bool(_NUMBER.search(text)), bool(_NAMED.search(text))
+
+
 def _best_clause(
     text: str, weights: Mapping[str, float], like: Mapping[str, float]
 ) -> tuple[float, bool]:
     """Return the most weight of question terms that one clause meets, and whether it denies."""
     best, denies = 0.0, False
-    for clause in _CLAUSE.split(text):
-        own = dict.fromkeys(tokenize(clause), 1.0)
+    close = {term for term in weights if 0.6 <= like[term] < 1.0}
+    for own, negated in _clauses(text):
         met = sum(
             weight * like[term]
             for term, weight in weights.items()
-            if _has(term, own) or (0.6 <= like[term] < 1.0)
+            if term in close or _has(term, own)
         )
         if met > best:
-            best, denies = met, _NEGATED.search(clause) is not None
+            best, denies = met, negated
     return best, denies
 
 
@@ -244,7 +267,7 @@ def _mention(view: QuestionView, entry: Evidence) -> dict[str, float]:
 def _form(view: QuestionView, entry: Evidence, late: float) -> dict[str, float]:
     """Return how the statement's form fits the kind of answer asked for."""
     text, kind = entry.text, view.kind
-    place = bool(_PLACE.search(text)) + 0.5 * bool(_PLACE_WORD.search(text))
+    place, number, name = _shape(text)
     return {
         "echo": echoes(entry, view),
         "asks": float(text.rstrip().endswith("?")),
@@ -253,7 +276,7 @@ def _form(view: QuestionView, entry: Evidence, late: float) -> dict[str, float]:
         "introduces": introduces(entry, view),
         "undated": float(kind is QuestionKind.WHEN and entry.valid is None),
         "place": place if kind is QuestionKind.WHERE else 0.0,
-        "number": float(kind in COUNTING and bool(_NUMBER.search(text))),
-        "name": float(kind is QuestionKind.WHO and bool(_NAMED.search(text))),
+        "number": float(kind in COUNTING and number),
+        "name": float(kind is QuestionKind.WHO and name),
         "picture": float("[image" in text),
     }

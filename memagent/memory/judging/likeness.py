@@ -90,7 +90,9 @@ def likeness(words: Sequence[str], texts: Sequence[str]) -> Likeness:
     distinct = sorted({row for line in rows for row in line} | {0})
     place = {row: at for at, row in enumerate(distinct)}
     cosines = known.matrix[distinct] @ known.matrix[asked].T
-    for at, line in enumerate(rows):
-        if line:
-            found[at] = cosines[[place[row] for row in line]].max(axis=0)
+    filled = [at for at, line in enumerate(rows) if line]
+    if filled:
+        starts = np.cumsum([0, *(len(rows[at]) for at in filled[:-1])])
+        places = [place[row] for at in filled for row in rows[at]]
+        found[filled] = np.maximum.reduceat(cosines[places], starts, axis=0)
     return np.maximum(found, 0.0)

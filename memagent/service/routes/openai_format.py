@@ -8,7 +8,7 @@ refused by name, and what only concerns OpenAI's own service (`store`, `metadata
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -200,11 +200,12 @@ class ChatCompletionRequest(BaseModel):
             return None
         if kind == "json_object":
             return {"type": "object"}
-        named: Any = (self.response_format or {}).get("json_schema")
-        schema: Any = named.get("schema") if isinstance(named, dict) else None
+        named: object = (self.response_format or {}).get("json_schema")
+        fields = cast("dict[str, object]", named if isinstance(named, dict) else {})
+        schema = fields.get("schema")
         if kind != "json_schema" or not isinstance(schema, dict):
             raise unsupported("response_format", "is text, json_object or a json_schema")
-        return schema
+        return cast("JsonSchema", schema)
 
 
 def check_model(name: str) -> None:

@@ -203,7 +203,7 @@ def test_log_probabilities_are_those_of_the_distribution_that_the_grammar_leaves
     job = Job(key="a", prompt_ids=(5, 6, 7), max_tokens=40, seed=3, grammar=json.dumps(FACTS))
     said = engine.generate([job])[0]
     ids = torch.tensor([[*job.prompt_ids, *said.completion_ids]])
-    logits = model(input_ids=ids).logits[0, len(job.prompt_ids) - 1 : -1].float()
+    logits = model(input_ids=ids).logits[0, len(job.prompt_ids) - 1 : -1].detach().float()
     mask = schema_masks(tokenizer)(json.dumps(FACTS), job.max_tokens)
     again, free = [], []
     for place, token in enumerate(said.completion_ids):

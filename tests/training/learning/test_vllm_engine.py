@@ -115,7 +115,7 @@ def test_a_row_with_an_adapter_of_its_own_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, r'pip install "memagent\[vllm\]"'),
+        ({}, r'pip install "memagent\[train,vllm\]"'),
         ({"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode must be false"),
         ({"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size must be 1"),
     ],

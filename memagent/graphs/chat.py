@@ -309,7 +309,7 @@ def _build() -> Any:
 
 
 _GRAPH = _build()
-CHAT = _GRAPH.compile(name="memagent.chat")
+CHAT = _GRAPH.compile(name="memagent.chat", checkpointer=False)
 """The compiled graph: input `{"message", "thread"}`, context `AgentContext`."""
 
 

@@ -7,6 +7,7 @@ may hand over the whole history each time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit
 from memagent.core.records import Session, Trust, Turn, content_id
 
+_log = logging.getLogger(__name__)
 _TRUST: Final = {
     "user": Trust.USER,
     "assistant": Trust.ASSISTANT,
@@ -39,7 +41,9 @@ async def remember(agent: AsyncAgent, thread: str, messages: Sequence[Message]) 
     """Remember the messages of a thread that are not remembered yet; return their number.
 
     What the user said is read for facts; answers are kept with it, marked as recalled,
-    so that no answer becomes a new fact. Messages without text are left out.
+    so that no answer becomes a new fact. Messages without text are left out. A model
+    that fails is logged and ends no conversation: the turns are stored, and
+    `agent.resume()` continues.
     """
     turns = [
         _turn(message, thread, at) for at, message in enumerate(messages) if message.text.strip()
@@ -48,7 +52,10 @@ async def remember(agent: AsyncAgent, thread: str, messages: Sequence[Message]) 
     fresh = tuple(turn for turn in turns if turn.id not in known)
     if fresh:
         name = content_id("ses", thread, *(turn.id for turn in fresh))
-        await agent.remember(Session(id=name, at=agent.clock(), turns=fresh))
+        session = Session(id=name, at=agent.clock(), turns=fresh)
+        report = await agent.remember(session, on_error="keep")
+        for chunk in report.failed_chunks:
+            _log.warning("thread %s: stored, but not yet remembered: %s", thread, chunk.failure)
     return len(fresh)
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, create_model
 from memagent.core.errors import ConfigError
 from memagent.integrations.frameworks.langgraph_nodes import RECALLED as RECALLED
 from memagent.integrations.frameworks.langgraph_nodes import answer_node as answer_node
+from memagent.integrations.frameworks.langgraph_nodes import chat_node as chat_node
 from memagent.integrations.frameworks.langgraph_nodes import ingest_node as ingest_node
 from memagent.integrations.frameworks.langgraph_nodes import recall_node as recall_node
 from memagent.integrations.frameworks.langgraph_nodes import remember_node as remember_node

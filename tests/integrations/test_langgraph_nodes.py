@@ -21,9 +21,10 @@ from memagent.core.errors import InputError, StoreError
 from memagent.core.records import Scope
 from memagent.core.reports import IngestReport
 from memagent.graphs.answer import ANSWER
+from memagent.graphs.chat import CHAT
 from memagent.graphs.ingest import INGEST
 from memagent.graphs.state import AgentContext
-from memagent.integrations.langgraph_tools import answer_node, ingest_node
+from memagent.integrations.langgraph_tools import answer_node, chat_node, ingest_node
 
 
 class Stranger(TypedDict):
@@ -70,10 +71,10 @@ INPUT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("graph", [ANSWER, INGEST], ids=["answer", "ingest"])
+@pytest.mark.parametrize("graph", [ANSWER, INGEST, CHAT], ids=["answer", "ingest", "chat"])
 def test_tools_of_langgraph_get_every_schema_of_the_public_graphs(graph: Any) -> None:
     for schema in (graph.get_input_jsonschema(), graph.get_output_jsonschema()):
-        assert {"question", "chunk"} & schema["properties"].keys() and json.dumps(schema)
+        assert {"question", "chunk", "message"} & schema["properties"].keys() and json.dumps(schema)
     assert graph.get_context_jsonschema()["title"] == "AgentContext"
     with pytest.raises(ValidationError):
         TypeAdapter(AgentContext).validate_python({})
@@ -123,6 +124,20 @@ def test_the_last_human_message_is_the_question_where_there_is_no_other(agent: A
     agent.remember("My dog is called Rex.")
     said = builder.compile().invoke({"messages": [HumanMessage("What is my dog called?")]})
     assert "Rex" in said["messages"][-1].text
+
+
+def test_a_chat_node_goes_on_with_the_thread_of_the_configuration(agent: Agent) -> None:
+    builder = StateGraph(MessagesState)
+    builder.add_node("chat", chat_node(agent))
+    builder.add_edge(START, "chat")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "home"}}
+    graph.invoke({"messages": [HumanMessage("My dog is called Rex.")]}, config)
+    said = graph.invoke({"messages": [HumanMessage("What is my dog called?")]}, config)
+    assert "Rex" in said["messages"][-1].text and len(said["messages"]) == 4
+    (session,) = agent.memory.sessions()
+    assert session.thread == "home" and len(session.turns) == 4
+    assert [item.text for item in agent.memory.get_all()] == ["My dog is called Rex."]
 
 
 @pytest.mark.parametrize("question", [None, " ", {"text": ["no"]}, 7])

@@ -58,8 +58,7 @@ def remember_node(agent: Agent | AsyncAgent, *, messages_key: str = "messages") 
     async def remember(
         live: AsyncAgent, state: Mapping[str, Any], config: RunnableConfig
     ) -> dict[str, Any]:
-        thread = str(config.get("configurable", {}).get("thread_id", "thread"))
-        await conversation.remember(live, thread, spoken(_messages(state, messages_key)))
+        await conversation.remember(live, _thread(config), spoken(_messages(state, messages_key)))
         return {}
 
     return _node(agent, remember, name="remember")
@@ -89,6 +88,30 @@ def answer_node(
     return _node(agent, answer, name="answer")
 
 
+def chat_node(
+    agent: Agent | AsyncAgent, *, messages_key: str = "messages", reply_key: str = "reply"
+) -> Node:
+    """Make a node that replies to the last human message as `Agent.chat` does.
+
+    The thread is the `thread_id` of the configuration. The reply comes as an `AIMessage`
+    and, with its citations, as the JSON of a `Reply`. The exchange is remembered before
+    the node ends. Raises `InputError` without a message, `ModelError` when the model
+    fails; the message is stored then.
+    """
+
+    async def chat(
+        live: AsyncAgent, state: Mapping[str, Any], config: RunnableConfig
+    ) -> dict[str, Any]:
+        text = last_question(_messages(state, messages_key))
+        reply = await live.chat(text, thread=_thread(config))
+        return {
+            messages_key: [AIMessage(reply.text)],
+            reply_key: reply.model_dump(mode="json"),
+        }
+
+    return _node(agent, chat, name="chat")
+
+
 def ingest_node(
     agent: Agent | AsyncAgent, *, session_key: str = "session", report_key: str = "report"
 ) -> Node:
@@ -104,7 +127,8 @@ def ingest_node(
     ) -> dict[str, Any]:
         said: Any = state.get(session_key)
         session = as_session(said, at=None, session_id=None, now=live.clock())
-        return {report_key: (await live.remember(session)).model_dump(mode="json")}
+        report = await live.remember(session, on_error="keep")
+        return {report_key: report.model_dump(mode="json")}
 
     return _node(agent, ingest, name="ingest")
 
@@ -142,6 +166,10 @@ def _node(
         return await access.arun(lambda live: work(live, state, config))
 
     return RunnableLambda(run, arun, name=name)
+
+
+def _thread(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {}).get("thread_id", "thread"))
 
 
 def _messages(state: Mapping[str, Any], key: str) -> Sequence[BaseMessage]:

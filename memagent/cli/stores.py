@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from memagent.cli.frame import SETTINGS_FILE, Options, tell
 from memagent.core.errors import ConfigError, StoreError
@@ -61,7 +61,7 @@ def _risky(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield part, values[part]
     roles = {f"roles.{name}": value for name, value in _table(values, "roles").items()}
     for place, model in {"model": values.get("model"), **roles}.items():
-        entries = model if isinstance(model, dict) else {}
+        entries = _table({place: model}, place)
         name = str(entries.get("model", ""))
         plugged_in = ":" in name.partition("/")[0]
         if plugged_in or "://" in name or entries.keys() & {"api_base", "extra"}:
@@ -76,7 +76,7 @@ def _risky(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = values.get(name)
-    return value if isinstance(value, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _risky_entries(file: Path) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _consents() -> dict[str, str]:
         known = json.loads(_consent_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(k): str(v) for k, v in known.items()} if isinstance(known, dict) else {}
+    return _table({"known": known}, "known")
 
 
 def _consent_file() -> Path:

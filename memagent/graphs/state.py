@@ -126,7 +126,7 @@ class AgentContext:
     client_tools: tuple[ToolSpec, ...] = ()
     """Tools that a chat may ask for and that its caller runs."""
     client_transcript: tuple[Message, ...] = ()
-    """What a chat has asked of such tools for its message so far, and their results."""
+    """The calls of such tools after a chat's message, and their results."""
     client_schema: JsonSchema | None = None
     """The JSON Schema that a chat's reply has to follow."""
     chat: ChatLimits = ChatLimits()

@@ -1,4 +1,4 @@
-"""What frameworks do with a conversation: remember its new messages, recall what fits.
+"""Shared work of the adapters: remember a conversation's new messages, recall what fits.
 
 Every adapter shows its framework's messages as `Message` values and leaves the rest to
 these functions. A message is known again by its id within its thread, so a framework

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 import memagent
 from memagent.client.faults import FieldFault, Problem
-from memagent.service import problems, ui
+from memagent.service import dashboard, problems
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
@@ -66,7 +66,7 @@ def create_app() -> FastAPI:
     )
     for router in ROUTERS:
         app.include_router(router)
-    ui.register(app)
+    dashboard.register(app)
     app.state.mcp = McpMount()
     app.router.routes.append(app.state.mcp.route)
     problems.install(app)

@@ -85,7 +85,7 @@ class _Guarded(HttpToolsProtocol):
         """Begin to wait for a first request."""
         super().connection_made(transport)
         self._state = _State.IDLE
-        self._refused = False
+        self._refused = self._asked = False
         self._head_bytes = self._body_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._set_deadline(self.limits.header_s)
@@ -136,6 +136,7 @@ class _Guarded(HttpToolsProtocol):
             return
         self._state, self._head_bytes, self._body_bytes = _State.BODY, 0, 0
         self._clear_deadline()
+        self._asked = True
         self.scope[ADMIT] = self._admit  # type: ignore[literal-required]
         super().on_headers_complete()
 
@@ -177,7 +178,7 @@ class _Guarded(HttpToolsProtocol):
         """Answer with a problem, unless a response has begun, and close the connection."""
         self._refused = True
         self._clear_deadline()
-        begun = self.cycle is not None and self.cycle.response_started
+        begun = self._asked and self.cycle.response_started
         if not begun and self._state is not _State.IDLE:
             problem = plain_problem(code, detail)
             body = problem.model_dump_json(exclude_none=True).encode()

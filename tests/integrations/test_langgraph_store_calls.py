@@ -13,8 +13,7 @@ from langgraph.store.memory import InMemoryStore
 
 from memagent import Agent
 from memagent.core.errors import ConfigError, InputError
-from memagent.integrations.frameworks.langchain_embeddings import langchain_embedder
-from memagent.integrations.langgraph_store import MemoryStore
+from memagent.integrations.langgraph_store import MemoryStore, langchain_embedder
 from memagent.testing import check_embedder
 
 INDEX: Any = {"dims": 16, "embed": DeterministicFakeEmbedding(size=16), "fields": ["text"]}

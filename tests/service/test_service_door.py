@@ -82,8 +82,8 @@ def test_callers_with_a_key_are_served_among_slow_sockets_without_one(
             http.post("/v1/memories", json={"text": "Ana drinks tea"})
             idle = slowest(http)
             with crowd(served, count, data), served.http(key) as newcomer:
-                assert slowest(http) < max(0.5, 3 * idle)
-                assert slowest(newcomer) < max(0.5, 3 * idle)
+                assert slowest(http) < max(2.0, 3 * idle)
+                assert slowest(newcomer) < max(2.0, 3 * idle)
                 assert served.service.metrics.in_flight <= 1
 
 

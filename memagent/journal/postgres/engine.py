@@ -150,12 +150,14 @@ def refuse_transaction_pooling(url: str) -> None:
     ask = "SELECT pg_backend_pid()"
     try:
         with (
-            driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True) as one,
+            driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True) as session,
             driver.connect(**(_DEFAULTS | parameters_of(url)), autocommit=True) as other,
         ):
-            first = one.execute(ask).fetchone()
+            first = session.execute(ask).fetchone()
             other.execute("BEGIN")
-            lent = first == other.execute(ask).fetchone() or first != one.execute(ask).fetchone()
+            lent = (
+                first == other.execute(ask).fetchone() or first != session.execute(ask).fetchone()
+            )
             other.execute("COMMIT")
     except driver.Error:
         return

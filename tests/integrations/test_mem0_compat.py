@@ -641,15 +641,3 @@ def test_random_bytes_for_a_point_are_refused_or_plain(tmp_path: Path) -> None:
             json.dumps(read_point(bytes(changed)).get("payload"), default=str)
         except ValueError:
             continue
-
-
-@pytest.mark.parametrize("content", ["", "not json", "[1]", '{"results": 5}', "[{}]", "\ud800"])
-def test_what_is_no_export_is_told_in_one_line(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "export.json"
-    file.write_bytes(content.encode("utf-8", "surrogatepass"))
-    with pytest.raises(InputError):
-        read_mem0(file)
-    with pytest.raises(InputError):
-        read_mem0(tmp_path)
-    with pytest.raises(InputError):
-        read_mem0(tmp_path / "missing")

@@ -16,7 +16,6 @@ import pytest
 
 from memagent.core.errors import InputError
 from memagent.integrations.mem0 import Memory
-from memagent.integrations.mem0_import import read_mem0
 
 os.environ["MEM0_TELEMETRY"] = "False"
 pytest.importorskip("mem0", reason="needs pip install mem0ai")
@@ -209,15 +208,3 @@ def test_mem0s_own_configuration_opens_a_memory(tmp_path: Path) -> None:
     assert (tmp_path / "vectors" / "memagent.db").exists()
     with Memory(MemoryConfig(), path=":memory:") as memory, pytest.raises(InputError):
         memory.get_all()
-
-
-@pytest.mark.parametrize("content", ["", "not json", "[1]", '{"results": 5}', "[{}]", "\ud800"])
-def test_what_is_no_export_is_told_in_one_line(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "export.json"
-    file.write_bytes(content.encode("utf-8", "surrogatepass"))
-    with pytest.raises(InputError):
-        read_mem0(file)
-    with pytest.raises(InputError):
-        read_mem0(tmp_path)
-    with pytest.raises(InputError):
-        read_mem0(tmp_path / "missing")

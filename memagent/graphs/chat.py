@@ -82,8 +82,7 @@ async def load(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
 async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
     """Find the memories that bear on the message and that the thread does not show."""
     context = runtime.context
-    # without a model nobody reads the thread, so what stands there is quoted too
-    visible = set(state.get("visible", ())) if context.has_model else set[str]()
+    visible = set(state.get("visible", ()))
     tail = [turn for name in state.get("visible", ()) if (turn := context.bank.turn(name))]
     text = memory_query(state.get("message", ""), tail)[:MAX_QUESTION_CHARS]
     question = Question(text=text, asked_at=context.clock(), k=context.chat.memories)
@@ -95,9 +94,11 @@ async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
         hits = await context.design.retriever(question, slot)
         if span.recording:
             span.put(search_figures(question.recipe, len(hits)))
-    shown = recalled(hits, visible=visible, max_tokens=context.chat.memory_tokens)
+    if context.has_model:
+        hits = recalled(hits, visible=visible, max_tokens=context.chat.memory_tokens)
+    # without a model nobody reads the thread, and the rules judge what bears on it
     return {
-        "hits": [_plain(hit) for hit in shown[: context.chat.memories]],
+        "hits": [_plain(hit) for hit in hits[: context.chat.memories]],
         "notes": list(slot.trail.notes),
         "usage": slot.trail.usage.model_dump(mode="json"),
         "response_ids": [response.id for response in slot.trail.responses],

@@ -54,7 +54,7 @@ def running(parts: dict[str, Any], folder: Path, mode: str, size: int) -> Genera
         f"pool_mode = {mode}\ndefault_pool_size = {size}\nunix_socket_dir =\n"
     )
     folder.chmod(0o755)
-    for parent in list(folder.parents)[:2]:
+    for parent in list(folder.parents)[:3]:
         parent.chmod(0o755)
     command = [str(PROGRAM), "-q", str(folder / "pgbouncer.ini")]
     if os.geteuid() == 0:  # it refuses to run as root

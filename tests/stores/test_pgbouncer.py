@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs apt-get install p
 def pooler(server: Postgres, folder: Path, mode: str, size: int) -> Generator[str]:
     """PgBouncer before an empty database of its own; the URL through it."""
     import psycopg
+    import psycopg.conninfo
 
     if server.admin_url is None:
         pytest.skip("the server named may not make databases")

@@ -1,5 +1,7 @@
 """memagent as the memory of a crew."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from importlib.util import find_spec

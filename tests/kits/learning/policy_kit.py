@@ -40,10 +40,16 @@ def answer(request: ModelRequest) -> str:
 
 
 def brief_agent() -> AsyncAgent:
-    """An agent of the design `memory_r2_brief` in memory, whose own model answers by `answer`."""
+    """An agent of the design `memory_r2_brief` in memory, whose own model answers by `answer`.
+
+    Like the agent of a run, it keeps a policy's unreadable replies as data.
+    """
     store = open_store(path=":memory:", embedder="hashing")
     return store.agent(
-        Scope(user_id="train"), model=FunctionModel(answer), design="memory_r2_brief"
+        Scope(user_id="train"),
+        model=FunctionModel(answer),
+        design="memory_r2_brief",
+        keep_unreadable=True,
     )
 
 

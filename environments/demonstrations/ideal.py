@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -61,6 +62,7 @@ async def demonstrations(
     shown, for one that has yet to learn which to believe.
     """
     split, roles = options.get("split", "train"), options.get("roles", _ROLES)
+    student = replace(agent, keep_unreadable=True)  # a spoiled reply must not end an episode
     chats: list[Demonstration] = []
     for index in options.get("indexes", range(10)):
         episode = env.episode(split, index)
@@ -75,7 +77,7 @@ async def demonstrations(
             guess_answers=options.get("guess_answers", 0.0),
             seed=options.get("seed", 0),
         )
-        await play(agent.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
+        await play(student.at(EMPTY).with_model(model), episode, ask=Role.ANSWERER in roles)
         chats += [
             demonstration_of(episode.id, request, right)
             for request, right, _ in model.calls

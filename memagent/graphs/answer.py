@@ -93,7 +93,7 @@ async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerStat
         raise ModelError("the answer graph reached cite without an answer")
     question, hits, bank = _question(state), state.get("hits", []), runtime.context.bank
     cited: Answer = checked_citations(draft, hits, bank, question=question.text)
-    additions = {
+    additions: dict[str, object] = {
         "question": question,
         "usage": cited.usage + state.get("usage", Usage()),
         "notes": (*state.get("notes", ()), *cited.notes),

@@ -164,10 +164,11 @@ def _http_app(server: Any, **options: Any) -> Any:
     """Return the vendor's ASGI app; version 1 takes the options as settings of the server."""
     if vendor_version() >= 2:
         return server.streamable_http_app(**options)
-    known: Any = type(server.settings)
+    settings: Any = server.settings
+    known = cast("dict[str, Any]", settings.__class__.model_fields)
     for name, value in options.items():
-        if name in known.model_fields:
-            setattr(server.settings, name, value)
+        if name in known:
+            setattr(settings, name, value)
     return server.streamable_http_app()
 
 

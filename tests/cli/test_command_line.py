@@ -110,7 +110,11 @@ def test_from_init_to_an_equal_copy() -> None:
     )
 
     answer = got(real("ask", "What is Ravi's cat called?", "--json"))
-    assert answer["verdict"] == "supported" and "Pixel" in answer["text"] and "hits" not in answer
+    assert (
+        answer["verdict"] in ("supported", "quoted")
+        and "Pixel" in answer["text"]
+        and "hits" not in answer
+    )
     cited = answer["citations"][0]
     assert cited["turn_id"] and cited["said_at"] and "Pixel" in cited["quote"]
 

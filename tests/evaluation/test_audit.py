@@ -47,11 +47,12 @@ LIMITS: dict[Measure, float] = {
     "stale": 0.0,
     "junk": 0.01,
     "unsourced": 0.0,
-    "size": 1.0,
+    "size": 0.9,
     "m_fail": 0.02,
     "m_fail_content": 0.1,
 }
-"""What the sample conversation may have, played word for word."""
+"""What the sample conversation may have, played word for word: its questions and comments
+are context of their sessions, so that the memory is smaller than the dialogue."""
 
 
 def sample() -> Episode:

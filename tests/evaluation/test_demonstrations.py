@@ -67,7 +67,11 @@ def played(
         env = synthetic(level, sessions=6, seed=seed)
         found = Played(Counter(), [], defaultdict(list), [])
         async with open_agent(
-            path=":memory:", design=design, embedder="hashing", model=FunctionModel(str)
+            path=":memory:",
+            design=design,
+            embedder="hashing",
+            model=FunctionModel(str),
+            keep_unreadable=True,  # what a spoiled reply leaves of the memory is played on
         ) as agent:
             for index in range(episodes):
                 episode = env.episode("train", index)
@@ -368,6 +372,14 @@ async def test_demonstrations_are_reproducible_and_right_whatever_was_played() -
         chat = one.chat()["messages"]
         assert [message["role"] for message in chat] == ["system", "user", "assistant"]
         assert chat[-1]["content"] == one.reply
+
+
+async def test_a_spoiled_reply_ends_no_episode() -> None:
+    clean, noisy = [
+        Counter(one.episode_id for one in await made(noise=noise) if one.role is Role.EXTRACTOR)
+        for noise in (0.0, 1.0)
+    ]
+    assert noisy == clean, "every chunk is demonstrated, also after replies that were cut off"
 
 
 async def test_answers_are_demonstrated_when_asked_for() -> None:

@@ -389,7 +389,8 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
 
 def test_configurations_open_a_memory_or_say_what_is_wrong(tmp_path: Path) -> None:
     config: Any = {"vector_store": {"config": {"path": str(tmp_path)}}}
-    for arguments in ({"config": config}, {"config": str(tmp_path / "memagent.db")}):
+    path: Any = str(tmp_path / "memagent.db")
+    for arguments in ({"config": config}, {"config": path}):
         with Memory(**arguments, embedder="hashing") as opened:
             opened.add("Ana drinks tea", infer=False, **ANA)
     with Memory(config, embedder="hashing") as opened:

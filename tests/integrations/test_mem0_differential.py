@@ -4,13 +4,15 @@ mem0 runs for real, with qdrant's local mode; its two remote models are replaced
 fakes. Ids, dates and scores are compared by their presence, everything else by value.
 """
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -197,10 +199,10 @@ def test_calls_give_what_mem0_gives_but_for_the_listed_differences(theirs: Any) 
 def test_mem0s_own_configuration_opens_a_memory(tmp_path: Path) -> None:
     from mem0.configs.base import MemoryConfig
 
-    vectors = {"provider": "qdrant", "config": {"path": str(tmp_path / "vectors")}}
+    vectors: Any = {"provider": "qdrant", "config": {"path": str(tmp_path / "vectors")}}
     config = MemoryConfig(vector_store=vectors)  # pyright: ignore[reportArgumentType]
     with Memory(config, embedder="hashing") as memory:
-        memory.add("Ana drinks tea", infer=False, **OWN)
+        memory.add("Ana drinks tea", infer=False, **cast("Any", OWN))
     with Memory(config=config, embedder="hashing") as memory:
         assert [row["memory"] for row in memory.get_all(filters=OWN)["results"]] == [
             "Ana drinks tea"

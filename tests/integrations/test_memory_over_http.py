@@ -109,7 +109,7 @@ def scripted(body: Body, _: int) -> Reply:
                     }
                 )
         return Reply(text=json.dumps({"ops": ops}), **usage)
-    cited = re.findall(r"\[(mem_[0-9a-f]{20})", user)
+    cited = re.findall(r"\[(mem_[0-9a-f]{20})[^\n]*out on the water", user)
     return Reply(
         text=json.dumps({"citations": cited[:1], "answer": "On the water", "abstain": False}),
         **usage,

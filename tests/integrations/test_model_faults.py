@@ -291,7 +291,7 @@ def test_refused_connections_are_given_up_soon_and_a_wait_is_kept_within_the_bud
             return slept, len(server.requests)
 
     refused, _ = asyncio.run(waits(CASES["Nothing listens"]))
-    assert sum(refused) <= ModelUnreachable.patience_s == 1.5
+    assert ModelUnreachable.patience_s == 1.5 and sum(refused) <= 1.5
     assert len(refused) <= 1
     assert asyncio.run(waits(CASES["Too many calls"])) == ([], 1), "an hour is too long"
     soon = Case(errors.ModelRateLimited, reply=Reply.rate_limited(retry_after_s=7))

@@ -347,8 +347,14 @@ def test_a_failed_request_is_an_error_and_a_streamed_chat_is_below_its_request()
                 "/v1/questions", json={"text": "lamp?"}, headers={"Accept": "text/event-stream"}
             ).text
         )
-    below = [branch[0] for branch in seen.tree(seen.one("POST /v1/chat/completions"))[1:]]
-    assert below[:2] == ["search_memory", "chat"]
+    (invoked,) = [
+        branch
+        for branch in seen.tree(seen.one("POST /v1/chat/completions"))[1:]
+        if branch[0] == "invoke_agent memagent"
+    ]
+    steps = [branch[0] for branch in invoked[1:]]
+    assert steps == ["load", "recall", "respond", "deliver", "remember"]
+    assert invoked[3][1][0] == "chat"
     assert seen.tree(seen.one("POST /v1/questions"))[1][0] == "invoke_agent memagent"
     assert MARKER not in seen.json
 

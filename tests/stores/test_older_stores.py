@@ -47,8 +47,12 @@ def expected(store: Path) -> dict[str, Any]:
 def test_everything_is_read_as_it_was_written(store: Path) -> None:
     facts = expected(store)
     with Agent(path=store / "store.db", user_id="ana", embedder="hashing") as agent:
-        for name, value in script().facts_of(agent).items():
-            assert value == facts[name], name
+        read = script().facts_of(agent)
+        for (text, quotes), (older, cited) in zip(read["answers"], facts["answers"], strict=True):
+            # Later rules may say the answer before the sentence that they quote.
+            assert quotes == cited and text.endswith(older), (text, older)
+        for name in read.keys() - {"answers"}:
+            assert read[name] == facts[name], name
         versions = [entry.item.text for entry in agent.memory.history(facts["door"]) if entry.item]
         assert versions == ["The green door sticks", "The green door was mended"]
         agent.memory.add("Written by a later version")

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs apt-get install p
 def pooler(server: Postgres, folder: Path, mode: str, size: int) -> Generator[str]:
     """PgBouncer before an empty database of its own; the URL through it."""
     import psycopg
+    import psycopg.conninfo
 
     if server.admin_url is None:
         pytest.skip("the server named may not make databases")
@@ -54,7 +55,7 @@ def running(parts: dict[str, Any], folder: Path, mode: str, size: int) -> Genera
         f"pool_mode = {mode}\ndefault_pool_size = {size}\nunix_socket_dir =\n"
     )
     folder.chmod(0o755)
-    for parent in list(folder.parents)[:2]:
+    for parent in list(folder.parents)[:3]:
         parent.chmod(0o755)
     command = [str(PROGRAM), "-q", str(folder / "pgbouncer.ini")]
     if os.geteuid() == 0:  # it refuses to run as root

@@ -40,9 +40,10 @@ class CoinPolicy:
         self._calls += 1
         text = json.dumps({"ops": [{"op": "ADD", "fact": 0}]})
         if request.role is Role.EXTRACTOR:
-            turn_id = request.messages[1].content.partition("<dialogue>\n[")[2].partition("]")[0]
+            turn = request.messages[1].content.partition("<dialogue>\n[")[2].partition("\n")[0]
+            turn_id, _, said = turn.partition("] ")
             facts = (
-                [{"text": f"what {turn_id} told", "source": turn_id}]
+                [{"text": said, "source": turn_id}]  # a fact that the turn does not say is refused
                 if self._coin.random() < 0.5
                 else []
             )
@@ -109,7 +110,7 @@ async def measure(groups: int, *, reruns: int) -> tuple[Agreement, Agreement, in
                 for n in range(ROLLOUTS)
             )
             rollouts: list[Trajectory] = list(await asyncio.gather(*plays))
-            assert not any(one.failure for one in rollouts)
+            assert [one.failure for one in rollouts if one.failure] == []
             for rollout, advantage in zip(
                 rollouts, advantages([reward(one.end, worth) for one in rollouts]), strict=True
             ):

@@ -155,7 +155,7 @@ def read_hits(
     )
     logit = float(model.overall[0] + overall @ model.overall[1:])
     scored = {
-        int(at): Scored(
+        at: Scored(
             evidence[at],
             float(scores[at]),
             float(shares[at]),
@@ -163,7 +163,7 @@ def read_hits(
             cover=float(rows[at, COLUMN["near"]]),
             cosine=float(rows[at, COLUMN["cosine"]]),
         )
-        for at in order
+        for at in map(int, order)
     }
     return Reading(
         order=tuple(scored[at] for at in dict.fromkeys((*chosen[:1], *scored))),
@@ -210,11 +210,12 @@ def chosen_of(
 ) -> list[int]:
     """Return the places of the best statements: those nearly as likely, one a turn."""
     chosen: dict[str, int] = {}
-    for at in order.tolist():
+    for place in order:
+        at = int(place)
         if shares[at] < SHARE * shares[order[0]] or len(chosen) == MOST_CHOSEN:
             break
         entry = evidence[at]
-        same = entry.current == evidence[order[0]].current
+        same = entry.current == evidence[int(order[0])].current
         key = entry.turn_ids[-1] if entry.turn_ids else entry.hit.id
         if same:
             chosen.setdefault(key, at)

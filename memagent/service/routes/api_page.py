@@ -32,7 +32,14 @@ _WORDS: Final = {
     "model": "memagent",
 }
 """Examples of texts by the name of their field."""
-_QUESTIONS: Final = frozenset({"Question", "ChatRequest", "SearchRequest", "ContextRequest"})
+_ASKING: Final = {
+    "Question": "text",
+    "ChatRequest": "text",
+    "SearchRequest": "text",
+    "ContextRequest": "text",
+    "ChatMessage": "content",
+}
+"""The field of a question, by the schema; it is shown where it is optional as well."""
 _DEEPEST: Final = 6
 Schema = Mapping[str, Any]
 
@@ -142,7 +149,8 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
     reference = _name(schema)
     if reference:
         value = example_of(schemas[reference], schemas, name, depth + 1)
-        return value | {"text": "Where does Ana live?"} if reference in _QUESTIONS else value
+        asking = {_ASKING[reference]: "Where does Ana live?"} if reference in _ASKING else {}
+        return value | asking
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return example_of(schema[key][0], schemas, name, depth + 1)

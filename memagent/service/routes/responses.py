@@ -83,7 +83,7 @@ def hits_response(hits: Iterable[tuple[MemoryItem, float]]) -> Response:
         {"id": item.id, "kind": "item", "score": score, "item": item, "event": None}
         for item, score in hits
     ]
-    return Response(to_json({"hits": rows}), 200, None, _JSON)
+    return Response(to_json({"hits": rows, "evidence": None}), 200, None, _JSON)
 
 
 def etag_of(item: MemoryItem) -> str:

@@ -1,5 +1,7 @@
 """memagent as a `Memory` of AutoGen's agents."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import asyncio

@@ -1,8 +1,10 @@
 """memagent as the memory of a crew."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
-import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,20 @@ import pytest
 
 from memagent import Agent
 
-os.environ.update(
-    CREWAI_DISABLE_TELEMETRY="true", OTEL_SDK_DISABLED="true", CREWAI_TRACING_ENABLED="false"
-)
-pytest.importorskip("crewai", reason="needs pip install crewai")
+pytestmark = pytest.mark.skipif(find_spec("crewai") is None, reason="needs pip install crewai")
+QUIET = {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "OTEL_SDK_DISABLED": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+}
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_crew_recalls_before_a_task_and_saves_what_came_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CREWAI_STORAGE_DIR", str(tmp_path))
+    for name, value in {**QUIET, "CREWAI_STORAGE_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
     from crewai import Agent as Worker
     from crewai import BaseLLM, Crew, Task
 

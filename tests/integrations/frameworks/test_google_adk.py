@@ -1,5 +1,7 @@
 """memagent as the memory service of Google's ADK."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import asyncio

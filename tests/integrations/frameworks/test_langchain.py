@@ -1,5 +1,7 @@
 """`MemoryMiddleware` in LangChain's `create_agent`, with tools and a checkpointer."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import asyncio

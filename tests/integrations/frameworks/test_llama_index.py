@@ -1,5 +1,7 @@
 """memagent as a block behind LlamaIndex's short-term memory."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import asyncio

@@ -34,7 +34,7 @@ class Fake(agents.Model):
 def said(text: str) -> Any:
     from openai.types.responses import ResponseOutputMessage
 
-    content = [{"type": "output_text", "text": text, "annotations": []}]
+    content: Any = [{"type": "output_text", "text": text, "annotations": []}]
     fields: Any = {"id": "m", "type": "message", "role": "assistant", "status": "completed"}
     return ResponseOutputMessage(**fields, content=content)
 

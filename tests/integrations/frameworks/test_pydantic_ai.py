@@ -1,5 +1,7 @@
 """The memory as a toolset of PydanticAI."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from typing import Any

@@ -88,7 +88,7 @@ async def _local(task: TrainingTask, episode: Episode, *, asked: bool) -> list[A
         seed = zlib.crc32(policy._key.encode())
         return OracleModel(truth, played.sessions, env.lexicon("train"), noise=0.5, seed=seed)
 
-    options = {"asked_after": task.asked_after(split="train")} if asked else {}
+    options: dict[str, Any] = {"asked_after": task.asked_after(split="train")} if asked else {}
     collector = Collector(
         agent=task.agent,
         policy=policy_of(RuleEngine(tokenizer), tokenizer),

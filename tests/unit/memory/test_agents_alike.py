@@ -7,7 +7,7 @@ import inspect
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -173,7 +173,7 @@ def test_an_agent_streams_the_steps_and_may_be_left_early() -> None:
         assert "Rome" in steps[-1][1]["answer"].text
         early = agent.stream("Where do I live?")
         assert next(early)[0] == "retrieve"
-        early.close()
+        cast("Any", early).close()
         with pytest.raises(InputError):
             next(agent.stream(" "))
         assert agent.ask("Where do I live?").citations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -71,7 +72,7 @@ def quoting(bad: str, good: str) -> list[str]:
     ]
 
 
-def broken(ops: list[dict[str, object]], rng: random.Random) -> list[str]:
+def broken(ops: Sequence[Mapping[str, object]], rng: random.Random) -> list[str]:
     """Ways to damage the reply so that its ops are no longer certain."""
     text = reply(ops)
     body = json.dumps(ops)

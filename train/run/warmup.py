@@ -224,8 +224,7 @@ def warm_up(
     last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
     figures = {
         "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
-        "accuracy": sum(entry.get("mean_token_accuracy", 0.0) for entry in last)
-        / max(1, len(last)),
+        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / max(1, len(last)),
         "demonstrations": float(len(demonstrations)),
     }
     bare = trainer.accelerator.unwrap_model(trainer.model)

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 from datasets import Dataset
+from transformers import TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -161,6 +162,14 @@ class WarmUpTrainer(SFTTrainer):
         """Send nothing."""
 
 
+class _LastStep(TrainerCallback):
+    """Logs the last step too: a start shorter than the steps between logs has figures."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Ask for a log when no step follows."""
+        control.should_log = control.should_log or state.global_step >= state.max_steps
+
+
 def warm_up(
     model: Any,
     tokenizer: Any,
@@ -209,13 +218,13 @@ def warm_up(
         optimizers=(optimizer_of(model, plan), None),
     )
     trainer.by_role = plan.by_role
+    trainer.add_callback(_LastStep())
     quiet(trainer)
     trainer.train()
     last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
     figures = {
         "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
-        "accuracy": sum(entry.get("mean_token_accuracy", 0.0) for entry in last)
-        / max(1, len(last)),
+        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / max(1, len(last)),
         "demonstrations": float(len(demonstrations)),
     }
     bare = trainer.accelerator.unwrap_model(trainer.model)

@@ -34,6 +34,9 @@ def _settings(folder: Path, **changes: Any) -> dict[str, Any]:
             "gradient_accumulation_steps": 2,
             "num_iterations": 1,
             "reruns": 1,
+            # Each session that has a question of its own is rerun: few have, and a step
+            # plays two.
+            "local_probability": 1.0,
             "learning_rate": 1e-3,
             "beta": 0.0,
             "max_completion_length": 8,

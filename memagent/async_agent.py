@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from memagent.agent_parts import AgentParts
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
@@ -33,6 +33,7 @@ from memagent.remembering import OnError, demanding, remember_session
 from memagent.tracing import (
     Attributes,
     Span,
+    agent_span,
     answer_figures,
     messages_content,
     operation_span,
@@ -43,8 +44,6 @@ from memagent.tracing import (
 if TYPE_CHECKING:
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
-
-_AGENT_NAME: Final = "memagent"
 
 
 class Graphs:
@@ -152,7 +151,7 @@ class AsyncAgent(AgentParts):
         """
         from memagent.graphs.state import run_graph
 
-        with self._answer_span() as span:
+        with agent_span(self.design.name, capture=self.capture_content) as span:
             asked = as_question(question, k=k, as_of=as_of, recipe=recipe)
             if thread is not None:
                 asked = await self._in_thread(asked, thread)
@@ -180,7 +179,7 @@ class AsyncAgent(AgentParts):
         from memagent.graphs.state import stream_graph
 
         agent, asked = await self._placed(as_question(question, k=k, as_of=as_of, recipe=recipe))
-        span = self._answer_span()
+        span = agent_span(self.design.name, capture=self.capture_content)
         steps = stream_graph(
             agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
         )
@@ -189,13 +188,6 @@ class AsyncAgent(AgentParts):
                 if isinstance(answer := values.get("answer"), Answer):
                     _describe_answer(span, asked, answer)
                 yield node, values
-
-    def _answer_span(self) -> Span:
-        span = operation_span("invoke_agent", capture=self.capture_content)
-        if span.recording:
-            span.rename(f"invoke_agent {_AGENT_NAME}")
-            span.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": self.design.name})
-        return span
 
     async def _in_thread(self, asked: Question, thread: str) -> Question:
         """Return the question with the words of the thread that it refers to."""
@@ -222,12 +214,9 @@ class AsyncAgent(AgentParts):
         reply; one that cannot remember leaves a note in the reply, and `resume()`
         continues.
         """
-        reply: Reply | None = None
-        async with aclosing(self.stream_chat(message, **options)) as deltas:
-            async for delta in deltas:
-                reply = delta.reply or reply
-        assert reply is not None
-        return reply
+        from memagent.graphs.chat_run import last_reply
+
+        return await last_reply(self.stream_chat(message, **options))
 
     async def stream_chat(
         self, message: str, **options: Unpack[ChatOptions]

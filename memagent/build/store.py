@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memagent.async_agent import AsyncAgent
-from memagent.config import AgentSettings
 from memagent.core.records import Scope
 from memagent.designs.base import MemoryDesign
-from memagent.memory.bank import system_clock
 from memagent.open_store import OpenStore
-from memagent.protocols import ChatModel, Clock, Embedder
+from memagent.protocols import ChatModel
 
 if TYPE_CHECKING:
     from memagent.graphs.state import Tool
@@ -45,25 +42,7 @@ class Store(OpenStore):
         )
 
 
-def open_store(
-    settings: AgentSettings | None = None,
-    *,
-    path: str | Path | None = None,
-    embedder: Embedder | str | None = None,
-    read_only: bool = False,
-    check_embedder: bool = True,
-    clock: Clock = system_clock,
-) -> Store:
-    """Open a store that makes agents. Arguments and errors are those of `OpenStore.open`."""
-    return Store.open(
-        settings,
-        path=path,
-        embedder=embedder,
-        read_only=read_only,
-        check_embedder=check_embedder,
-        clock=clock,
-    )
-
-
+open_store: Final = Store.open
+"""Opens a store that makes agents."""
 open_agent: Final = AsyncAgent
 """An agent for one user, as a context manager that closes its store."""

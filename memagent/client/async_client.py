@@ -13,7 +13,7 @@ from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
 from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
 from memagent.core.errors import InputError, fault_in
-from memagent.core.records import Scope
+from memagent.core.records import DEFAULT_THREAD, Scope
 from memagent.core.reports import IngestReport
 from memagent.memory.bank import system_clock
 from memagent.memory.incoming import Said, as_question, as_session
@@ -82,7 +82,12 @@ class AsyncClient:
             yield event
 
     async def chat(
-        self, text: str, *, speaker: str = "user", thread: str = "chat", system: str | None = None
+        self,
+        text: str,
+        *,
+        speaker: str = "user",
+        thread: str = DEFAULT_THREAD,
+        system: str | None = None,
     ) -> Reply:
         """Reply to a message of a conversation and have the exchange remembered.
 

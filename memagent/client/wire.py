@@ -14,6 +14,7 @@ from pydantic import Field
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit, SearchEvidence
 from memagent.core.recipes import RecipeField
 from memagent.core.records import (
+    DEFAULT_THREAD,
     MAX_TURN_CHARS,
     Event,
     EventEdge,
@@ -137,7 +138,7 @@ class ChatRequest(Record):
 
     text: _Words
     speaker: Id = "user"
-    thread: Id = "chat"
+    thread: Id = DEFAULT_THREAD
     """The conversation that it belongs to."""
     system: _Words | None = None
     """Replaces the system message of the shipped prompt."""

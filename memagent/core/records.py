@@ -33,6 +33,8 @@ from memagent.core.kinds import Granularity, ItemStatus, NodeKind, Relation
 
 MAX_TURN_CHARS = 200_000
 """Longest text of one turn, in characters; readers hint at splitting a longer one."""
+DEFAULT_THREAD = "chat"
+"""The thread of messages that name none, where no agent has its own."""
 
 
 class Record(BaseModel):

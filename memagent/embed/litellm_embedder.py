@@ -21,7 +21,14 @@ from memagent.core.errors import EmbeddingError, ModelError
 from memagent.embed.vectors import readable
 from memagent.llm.litellm_errors import ErrorReader
 from memagent.llm.retries import Retries
-from memagent.llm.vendor import Dumps, check_installed, knock, load_vendor, open_vendor
+from memagent.llm.vendor import (
+    Dumps,
+    call_options,
+    check_installed,
+    knock,
+    load_vendor,
+    open_vendor,
+)
 from memagent.protocols import Matrix
 
 MAX_CHARS = 24_000
@@ -129,13 +136,12 @@ class LiteLLMEmbedder:
 
     def _options(self) -> dict[str, object]:
         return {
-            "model": self._model,
-            "api_base": self._api_base,
-            "api_key": self._api_key,
-            "timeout": self._timeout_s,
-            "num_retries": 0,
-            "max_retries": 0,
-            "drop_params": True,
+            **call_options(
+                self._model,
+                api_base=self._api_base,
+                api_key=self._api_key,
+                timeout_s=self._timeout_s,
+            ),
             "encoding_format": "float",
             # or the vendor drops it for models that it does not know
             **({"allowed_openai_params": ["dimensions"]} if "dimensions" in self._extra else {}),

@@ -27,7 +27,7 @@ from memagent.core.answers import (
 )
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Sampling, Usage
-from memagent.core.records import Turn
+from memagent.core.records import DEFAULT_THREAD, Turn
 from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
 from memagent.graphs.chat_prompt import (
     MarkFilter,
@@ -48,7 +48,6 @@ from memagent.tracing import operation_span, search_figures, step
 NO_MODEL = "No language model is set, so I can only keep what you tell me and quote it."
 STORED = "Stored."
 _SAID_ALREADY = (NO_MODEL_NOTE, NO_MODEL_ABSTAINED_NOTE)
-DEFAULT_THREAD = "chat"
 
 
 async def load(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
@@ -187,7 +186,7 @@ async def _streamed(
     request: ModelRequest, state: ChatState, runtime: Runtime[AgentContext]
 ) -> ModelResponse:
     """Ask the model and write its words to the stream as they come, without ids of memories."""
-    marks = MarkFilter([hit.id for hit in _hits(state)])
+    marks = MarkFilter(_hit_ids(state))
     between = "\n" if state.get("said") else ""
     response: ModelResponse | None = None
     seen = ""
@@ -251,8 +250,8 @@ def _asks(message: str) -> bool:
 
 def _draft(state: ChatState, context: AgentContext) -> Reply:
     """Return the reply that the model gave, with checked citations."""
-    hits = _hits(state)
-    marks = MarkFilter([hit.id for hit in hits])
+    hits, ids = _hits(state), _hit_ids(state)
+    marks = MarkFilter(ids)
     text = (marks.feed(state.get("said", "")) + marks.close()).strip()
     own = {spec.name for spec in context.client_tools}
     pending = Message.model_validate(state.get("pending") or {"role": "assistant"})
@@ -268,7 +267,7 @@ def _draft(state: ChatState, context: AgentContext) -> Reply:
         tool_calls=tuple(call for call in pending.tool_calls if call.name in own),
     )
     # a reply may chat beside what it cites; only the cited sentences claim something
-    claims = cited_sentences(state.get("said", ""), [hit.id for hit in hits])
+    claims = cited_sentences(state.get("said", ""), ids)
     claimed = reply.model_copy(update={"text": claims})
     checked = cite(claimed, hits, context.bank, question=state.get("message", ""))
     return cast("Reply", checked.model_copy(update={"text": text}))
@@ -285,6 +284,10 @@ def _after_respond(state: ChatState, runtime: Runtime[AgentContext]) -> Literal[
 
 def _hits(state: ChatState) -> list[Hit]:
     return [Hit.model_validate(hit) for hit in state.get("hits", ())]
+
+
+def _hit_ids(state: ChatState) -> list[str]:
+    return [hit["id"] for hit in state.get("hits", ())]
 
 
 def _usage(state: ChatState) -> Usage:

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, cast
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import InputError, ModelError
 from memagent.graphs.state import AgentContext, ChatState, Tool
-from memagent.tracing import Span, operation_span, within
+from memagent.tracing import agent_span, within
 
 _MOST_MEMORIES = 200
 
@@ -76,7 +76,7 @@ async def stream_chat(
     if checkpointer is not None and await _stopped(graph, config, start):
         given = None
     reply: dict[str, Any] | None = None
-    span = _span(context)
+    span = agent_span(context.design.name, capture=context.capture_content)
     with tracing_context(enabled=tracing):
         steps = graph.astream(given, config, context=context, stream_mode=["custom", "updates"])
         async with aclosing(within(span, cast("AsyncGenerator[tuple[str, Any]]", steps))) as stream:
@@ -92,12 +92,14 @@ async def stream_chat(
     yield ReplyDelta(reply=Reply.model_validate(reply))
 
 
-def _span(context: AgentContext) -> Span:
-    span = operation_span("invoke_agent", capture=context.capture_content)
-    if span.recording:
-        span.rename("invoke_agent memagent")
-        span.put({"gen_ai.agent.name": "memagent", "memagent.design": context.design.name})
-    return span
+async def last_reply(deltas: AsyncGenerator[ReplyDelta]) -> Reply:
+    """Return the reply that a stream ends with."""
+    reply: Reply | None = None
+    async with aclosing(deltas):
+        async for delta in deltas:
+            reply = delta.reply or reply
+    assert reply is not None
+    return reply
 
 
 async def _stopped(graph: Any, config: dict[str, Any], start: ChatState) -> bool:

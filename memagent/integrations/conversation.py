@@ -10,19 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit
 from memagent.core.records import Session, Trust, Turn, content_id
+from memagent.memory.incoming import TRUST_OF_ROLE
 
 _log = logging.getLogger(__name__)
-_TRUST: Final = {
-    "user": Trust.USER,
-    "assistant": Trust.ASSISTANT,
-    "tool": Trust.TOOL,
-    "system": Trust.SYSTEM,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +78,6 @@ def _turn(message: Message, thread: str, at: int) -> Turn:
         id=content_id("turn", thread, place),
         speaker=message.name or message.role,
         text=message.text,
-        trust=_TRUST.get(message.role, Trust.UNTRUSTED),
+        trust=TRUST_OF_ROLE.get(message.role, Trust.UNTRUSTED),
         recalled=message.role == "assistant",
     )

@@ -40,7 +40,7 @@ from memagent.llm.chat_format import (
     request_body,
 )
 from memagent.llm.litellm_errors import WITHHELD, ErrorReader
-from memagent.llm.vendor import Dumps, Vendor, check_installed, knock, open_vendor
+from memagent.llm.vendor import Dumps, Vendor, call_options, check_installed, knock, open_vendor
 from memagent.llm.wrappers import aclose_stream
 
 _OWN_KEYS = frozenset(
@@ -208,13 +208,12 @@ class LiteLLMModel:
         self, vendor: Vendor, request: ModelRequest, *, stream: bool, with_schema: bool
     ) -> object:
         body: dict[str, object] = {
-            "model": self._model,
-            "api_base": self._api_base,
-            "api_key": self._api_key,
-            "timeout": self._timeout_s,
-            "num_retries": 0,
-            "max_retries": 0,
-            "drop_params": True,
+            **call_options(
+                self._model,
+                api_base=self._api_base,
+                api_key=self._api_key,
+                timeout_s=self._timeout_s,
+            ),
             **self._extra,
             **request_body(request, with_schema=with_schema),
         }

@@ -93,6 +93,21 @@ def check_installed(needed_for: str) -> None:
         raise MissingExtra("llm", needed_for=needed_for)
 
 
+def call_options(
+    model: str, *, api_base: str | None, api_key: str | None, timeout_s: float
+) -> dict[str, object]:
+    """Return the arguments of every call: where it goes, and one request without retries."""
+    return {
+        "model": model,
+        "api_base": api_base,
+        "api_key": api_key,
+        "timeout": timeout_s,
+        "num_retries": 0,
+        "max_retries": 0,
+        "drop_params": True,
+    }
+
+
 async def knock(name: str, base_url: str | None) -> None:
     """Check that a server listens at a URL, before the first call waits for the import.
 

@@ -27,12 +27,13 @@ When = datetime | str
 """A moment, or an ISO date such as `2024-05-01`."""
 _TYPES = {"human": "user", "ai": "assistant"}
 """Names of roles by the types of LangChain's messages, where they differ."""
-_TRUST = {
+TRUST_OF_ROLE = {
     "user": Trust.USER,
     "assistant": Trust.ASSISTANT,
     "tool": Trust.TOOL,
     "system": Trust.SYSTEM,
 }
+"""Trust in the author of a chat message; any other role is not trusted."""
 
 
 def as_session(what: Said, *, at: When | None, session_id: str | None, now: datetime) -> Session:
@@ -198,7 +199,7 @@ def _turn(message: object, turn_id: str, number: int) -> Turn:
             speaker=str(fields.get("name") or fields.get("speaker") or role),
             text=text,
             at=fields.get("at"),
-            trust=_TRUST.get(role, Trust.UNTRUSTED),
+            trust=TRUST_OF_ROLE.get(role, Trust.UNTRUSTED),
             recalled=bool(fields.get("recalled", False)),
         )
     except ValidationError as exc:

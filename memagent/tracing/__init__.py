@@ -19,6 +19,7 @@ from memagent.tracing.attributes import (
 from memagent.tracing.spans import (
     NO_SPAN,
     Span,
+    agent_span,
     caller_span,
     end_request,
     operation_span,
@@ -37,6 +38,7 @@ __all__ = [
     "NO_SPAN",
     "Attributes",
     "Span",
+    "agent_span",
     "answer_figures",
     "caller_span",
     "end_request",

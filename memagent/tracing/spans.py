@@ -167,6 +167,7 @@ class _Live(Span):
         self._span.end()
 
 
+_AGENT_NAME: Final = "memagent"
 _seen: tuple[object, Tracer | None] = (None, None)
 """The provider last looked at, and the tracer it gave."""
 
@@ -226,6 +227,15 @@ def operation_span(operation: str, *, capture: bool = False) -> Span:
     if _tracer() is None:
         return NO_SPAN
     return span(operation, capture=capture, attributes={"gen_ai.operation.name": operation})
+
+
+def agent_span(design: str, *, capture: bool) -> Span:
+    """Start the span of an answer or a reply by an agent with this design."""
+    agent_span_ = operation_span("invoke_agent", capture=capture)
+    if agent_span_.recording:
+        agent_span_.rename(f"invoke_agent {_AGENT_NAME}")
+        agent_span_.put({"gen_ai.agent.name": _AGENT_NAME, "memagent.design": design})
+    return agent_span_
 
 
 async def within(span_: Span, stream: AsyncIterator[T]) -> AsyncGenerator[T]:

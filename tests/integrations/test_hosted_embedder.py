@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from litellm_marks import LITELLM_MARKS
 
 from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, LiteLLMEmbedderSettings
@@ -18,16 +18,7 @@ from memagent.embed.litellm_embedder import LiteLLMEmbedder
 from memagent.testing.embedder_kit import check_embedder
 from memagent.testing.server import Body, Reply, ScriptedServer
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("litellm") is None,
-        reason='needs the extra: pip install "memagent[llm]"',
-    ),
-    # what the vendor and its dependencies say about themselves is not ours to fix
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning"),
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20"),
-]
+pytestmark = LITELLM_MARKS
 WIDTH = 48
 
 

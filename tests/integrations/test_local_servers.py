@@ -4,13 +4,13 @@ against loopback servers of their shapes, with scripted answers and with a real 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from litellm_marks import LITELLM_MARKS
 from local_servers import answers_of, server_of
 
 from memagent import AsyncAgent
@@ -22,16 +22,7 @@ from memagent.parts import build_model
 from memagent.plugins import load
 from memagent.testing.server import ScriptedServer
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("litellm") is None,
-        reason='needs the extra: pip install "memagent[llm]"',
-    ),
-    # what the vendor and its dependencies say about themselves is not ours to fix
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning"),
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20"),
-]
+pytestmark = LITELLM_MARKS
 RECIPES = [
     ("ollama_chat/smol", "", None, "ollama/nomic-embed-text"),
     ("hosted_vllm/smol", "/v1", None, "hosted_vllm/e"),

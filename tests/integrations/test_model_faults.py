@@ -7,7 +7,6 @@ do not exist. The page docs/troubleshooting-models.md shows the same lines.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import re
 import socket
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from litellm_marks import LITELLM_MARKS
 from places import ROOT
 
 from memagent import Agent, AsyncAgent
@@ -30,16 +30,7 @@ from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RetryingModel
 from memagent.testing.server import Reply, ScriptedServer
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("litellm") is None,
-        reason='needs the extra: pip install "memagent[llm]"',
-    ),
-    # what the vendor and its dependencies say about themselves is not ours to fix
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning"),
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20"),
-]
+pytestmark = LITELLM_MARKS
 PAGE = ROOT / "docs" / "troubleshooting-models.md"
 TALK = [
     {"role": "user", "content": "I moved to Porto in May."},

@@ -8,7 +8,6 @@ under the suite's network guard.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import time
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 from urllib.request import urlopen
 
 import pytest
+from litellm_marks import LITELLM_MARKS
 
 from memagent.core.errors import (
     BudgetExceeded,
@@ -48,16 +48,7 @@ from memagent.llm.wrappers import RETRY_AFTER, BudgetedModel, RetryingModel
 from memagent.testing.chat_model_kit import check_chat_model
 from memagent.testing.server import Handler, Reply, ScriptedServer
 
-needs_litellm = pytest.mark.skipif(
-    importlib.util.find_spec("litellm") is None, reason="litellm is not installed"
-)
-pytestmark = [
-    needs_litellm,
-    # what the vendor and its dependencies say about themselves is not ours to fix
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*ReadOnly:UserWarning"),
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20"),
-]
+pytestmark = LITELLM_MARKS
 
 KEY = "sk-a-secret-of-the-tests"
 TOOL = ToolSpec(

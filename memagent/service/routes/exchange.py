@@ -18,13 +18,11 @@ from memagent.client.faults import problem_of
 from memagent.core.answers import Answer, Question, Reply, ReplyDelta
 from memagent.core.errors import MemAgentError
 from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec
-from memagent.graphs.chat_run import ChatOptions, chat_context, start_state, stream_chat
+from memagent.core.records import DEFAULT_THREAD
+from memagent.graphs.chat_run import ChatOptions, chat_context, last_reply, start_state, stream_chat
 from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.service.access import Call
 from memagent.service.problems import request_id_of
-
-DEFAULT_THREAD = "chat"
-"""The thread of messages that name none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +88,7 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
 
 async def reply_to(call: Call, said: Said) -> Reply:
     """Reply to a message and have a job remember the exchange. Raises `ModelError`."""
-    reply: Reply | None = None
-    async with aclosing(converse(call, said)) as deltas:
-        async for delta in deltas:
-            reply = delta.reply or reply
-    assert reply is not None
-    return reply
+    return await last_reply(converse(call, said))
 
 
 def wants_stream(call: Call) -> bool:

@@ -45,24 +45,14 @@ def adapter_step_of(tokenizer: Any, case: str, rank: int) -> Any:
     )
 
 
-def adapted_model(folder: Path) -> tuple[Any, Any, dict[Role, str]]:
-    """A tiny model with two adapters, none of them zero."""
-    import torch
-    from training_kit import saved_model, tiny_tokenizer
+def adapted(folder: Path) -> tuple[Any, Any, dict[Role, str]]:
+    """The model with two adapters, saved once in the folder."""
+    from adapter_kit import adapted_model
 
     from train.run.settings import LoRASettings
-    from train.sampling.checkpoints import load_for_training
 
-    if not folder.exists():
-        saved_model(folder, tiny_tokenizer())
     lora = LoRASettings(r=2, alpha=8, targets=("q_proj", "v_proj"), per_role=True)
-    model, tokenizer, adapters = load_for_training(folder, folder, lora=lora)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(torch.randn_like(parameter) * 0.3)
-    return model, tokenizer, adapters
+    return adapted_model(folder, lora)
 
 
 def main(folder: Path, rank: int) -> None:
@@ -96,7 +86,7 @@ def main(folder: Path, rank: int) -> None:
         )
     for case in ADAPTER_CASES:
         noted = {}
-        model, tokenizer, adapters = adapted_model(folder / "base")
+        model, tokenizer, adapters = adapted(folder / "base")
         args = settings(
             folder / "run", trace=False, gradient_checkpointing=True, micro_batch_tokens=TOKENS
         )

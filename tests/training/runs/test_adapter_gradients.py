@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from training_kit import GivenSteps, random_step, saved_model, settings, tiny_tokenizer, trainer_of
+from adapter_kit import adapted_model, naive_gradients
+from training_kit import GivenSteps, random_step, settings, tiny_tokenizer, trainer_of
 from transformers import TrainerCallback
 
 from memagent.core.exchange import Role
 from train.rollouts.experience import Step
 from train.run.settings import LoRASettings
-from train.sampling.checkpoints import load_for_training
-from train.sampling.generation import kept_adapter
 
 LORA = LoRASettings(r=2, alpha=8, targets=("q_proj", "v_proj", "down_proj"), per_role=True)
 ROLES = {0: Role.MANAGER, 1: Role.ANSWERER}
@@ -32,33 +31,8 @@ def two_role_step(tokenizer: Any, *, rows: int = 10, seed: int = 0) -> Step:
 
 
 def adapted(folder: Path) -> tuple[Any, Any, dict[Role, str]]:
-    """A tiny model whose two adapters have different weights, none of them zero."""
-    if not (folder / "base").exists():
-        saved_model(folder / "base", tiny_tokenizer())
-    model, tokenizer, adapters = load_for_training(folder / "base", folder / "base", lora=LORA)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                parameter.copy_(torch.randn_like(parameter) * 0.3)
-    return model, tokenizer, adapters
-
-
-def naive_gradients(folder: Path, step: Step) -> dict[str, torch.Tensor]:
-    """-(1/N) sum of A * mean log pi, each row alone through its adapter; no checkpointing."""
-    model, _, adapters = adapted(folder)
-    count = len(step.credit.advantages)
-    for key, advantage in step.credit.advantages.items():
-        trace = step.traces[key]
-        ids = torch.tensor([[*trace.prompt_ids, *trace.completion_ids]])
-        with kept_adapter(model):
-            model.set_adapter(adapters[step.roles[key]])
-            logps = torch.log_softmax(model(input_ids=ids).logits[0, :-1].float(), dim=-1)
-            said = logps.gather(1, ids[0, 1:].unsqueeze(1)).squeeze(1)
-            (-advantage * said[len(trace.prompt_ids) - 1 :].mean() / count).backward()
-    return {
-        name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None
-    }
+    """The model with two adapters, saved once in the folder."""
+    return adapted_model(folder / "base", LORA)
 
 
 class _Gradients(TrainerCallback):
@@ -99,7 +73,8 @@ def test_each_row_pulls_at_its_own_adapter_with_checkpointing_or_without(
     tmp_path: Path, checkpointing: bool, reentrant: bool, tokens: int
 ) -> None:
     step = two_role_step(tiny_tokenizer())
-    naive = naive_gradients(tmp_path, step)
+    model, _, adapters = adapted(tmp_path)
+    naive = naive_gradients(model, adapters, [step])
     seen = _trained(
         tmp_path,
         step,

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from adapter_kit import naive_gradients
 from places import ROOT
-from rank_workload import ADAPTER_CASES, CASES, adapted_model, adapter_step_of, step_of
+from rank_workload import ADAPTER_CASES, CASES, adapted, adapter_step_of, step_of
 from ranks_kit import launch
 from training_kit import made_step, tiny_model, tiny_tokenizer
-
-from train.sampling.generation import kept_adapter
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which both ranks left their gradients."""
     folder = tmp_path_factory.mktemp("ranks")
-    adapted_model(folder / "base")
+    adapted(folder / "base")
     launch("rank_workload.py", folder)
     return folder
 
@@ -76,19 +75,9 @@ def test_two_ranks_train_two_adapters_whichever_roles_spoke_where(
     trained: Path, tmp_path: Path, case: str
 ) -> None:
     """Micro-batches differ in number and adapter; checkpointing is on."""
-    model, tokenizer, adapters = adapted_model(tmp_path / "base")
+    model, tokenizer, adapters = adapted(tmp_path / "base")
     both = [adapter_step_of(tokenizer, case, rank) for rank in range(2)]
-    rows = sum(len(step.traces) for step in both)
-    for step in both:
-        for key, advantage in step.credit.advantages.items():
-            trace = step.traces[key]
-            ids = torch.tensor([[*trace.prompt_ids, *trace.completion_ids]])
-            with kept_adapter(model):
-                model.set_adapter(adapters[step.roles[key]])
-                logps = torch.log_softmax(model(input_ids=ids).logits[0, :-1].float(), dim=-1)
-                said = logps.gather(1, ids[0, 1:].unsqueeze(1)).squeeze(1)
-                (-advantage * said[len(trace.prompt_ids) - 1 :].mean() / rows).backward()
-    naive = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+    naive = naive_gradients(model, adapters, both)
     spoken = set("".join(ADAPTER_CASES[case]))
     for rank in range(2):
         noted = _saved(trained, case, rank)

@@ -142,7 +142,7 @@ class RemoteMemory(RemoteTransfer):
             wire.SearchRequest,
             text=text,
             k=chosen.k,
-            where=chosen.where or Filter(),
+            where=chosen.filter(),
             as_of=chosen.as_of or self._as_of,
             recipe=recipe_of(chosen.recipe) if chosen.recipe is not None else None,
             max_tokens=chosen.max_tokens,
@@ -270,7 +270,7 @@ def _filter_terms(where: Filter | None) -> dict[str, Any]:
         term: sorted(values)
         for name, term in _FILTER_TERMS.items()
         if (values := getattr(where, name))
-    }
+    } | ({"min_trust": where.min_trust.value} if where.min_trust is not None else {})
 
 
 def _id_of(snapshot: MemorySnapshot) -> str:

@@ -147,5 +147,8 @@ def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
         score=1.0 / (1 + len(path)),
         item=item,
         event=node if item is None else None,
-        why=Relevance(via=path),
+        why=Relevance(
+            via=path,
+            trust=bank.state.trust_of(node.source_turn_ids) if item is None and node else None,
+        ),
     )

@@ -84,7 +84,12 @@ async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
     visible = set(state.get("visible", ()))
     tail = [turn for name in state.get("visible", ()) if (turn := context.bank.turn(name))]
     text = memory_query(state.get("message", ""), tail)[:MAX_QUESTION_CHARS]
-    question = Question(text=text, asked_at=context.clock(), k=context.chat.memories)
+    question = Question(
+        text=text,
+        asked_at=context.clock(),
+        k=context.chat.memories,
+        where=context.chat.where,
+    )
     slot = context.slot()
     with (
         operation_span("search_memory") as span,

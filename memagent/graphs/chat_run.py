@@ -10,7 +10,9 @@ from typing import Any, TypedDict, cast
 
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import InputError, ModelError
+from memagent.core.records import Trust
 from memagent.graphs.state import AgentContext, ChatState, Tool
+from memagent.memory.options import trusting
 from memagent.tracing import agent_span, within
 
 _MOST_MEMORIES = 200
@@ -31,6 +33,8 @@ class ChatOptions(TypedDict, total=False):
     """Most memories recalled."""
     max_tool_rounds: int | None
     """Most rounds of tool calls before a reply is demanded."""
+    min_trust: Trust | str | None
+    """Recall nothing that is trusted less."""
     remember: bool
     """Whether the exchange is remembered; its turns are stored in any case."""
 
@@ -40,11 +44,12 @@ def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
     tools, k, rounds = (options.get(name) for name in ("tools", "k", "max_tool_rounds"))
     if k is not None and not 1 <= k <= _MOST_MEMORIES:
         raise InputError(f"k is {k}; recall 1 to {_MOST_MEMORIES} memories")
+    where = trusting(context.chat.where, options.get("min_trust"))
     return replace(
         context,
         tools=context.tools if tools is None else tuple(tools),
         tool_rounds=context.tool_rounds if rounds is None else rounds,
-        chat=context.chat if k is None else replace(context.chat, memories=k),
+        chat=replace(context.chat, where=where, memories=context.chat.memories if k is None else k),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from memagent.core.answers import Answer, Hit, Question, Reply
+from memagent.core.answers import Answer, Filter, Hit, Question, Reply
 from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec, Usage
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
@@ -109,6 +109,8 @@ class ChatLimits:
     """Most tokens of recalled memories."""
     memories: int = 20
     """Most recalled memories."""
+    where: Filter = Filter()
+    """Which memories may be recalled."""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,6 @@ from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
 
-_NO_FILTER = Filter()
-
 
 class Memory:
     """The verbs of one memory.
@@ -319,7 +317,7 @@ async def _resolved(
         bank = await timetravel.as_of(bank, when)
     if not text.strip():
         return bank, None
-    return bank, Query(text=text, where=options.where or _NO_FILTER, recipe=recipe)
+    return bank, Query(text=text, where=options.filter(), recipe=recipe)
 
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from rpds import HashTrieMap
 
 from memagent.core.errors import SnapshotMismatch
-from memagent.core.records import ItemStats, MemoryItem, Session, Turn
+from memagent.core.records import ItemStats, MemoryItem, Session, Trust, Turn, lowest_trust
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -88,6 +88,10 @@ class BankState:
         """Return a stored turn, or None."""
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
+
+    def trust_of(self, turn_ids: Iterable[str]) -> Trust:
+        """Return the lowest trust among stored turns; `Trust.USER` when none is stored."""
+        return lowest_trust(turn.trust for name in turn_ids if (turn := self.turn(name)))
 
     def active(self) -> Iterator[MemoryItem]:
         """Yield the items that are not deleted, in no particular order."""

@@ -27,12 +27,13 @@ from memagent.client.wire import (
 from memagent.core.answers import AsOf, Filter, Hit
 from memagent.core.errors import InputError
 from memagent.core.recipes import Recipe
-from memagent.core.records import MemoryItem, Moment, content_id
+from memagent.core.records import MemoryItem, Moment, Trust, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import ranked
+from memagent.memory.options import trusting
 from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
@@ -113,6 +114,14 @@ def filter_query(
     )
 
 
+def trusted_query(
+    where: Annotated[Filter, Depends(filter_query)],
+    min_trust: Annotated[Trust | None, Query(description="Nothing that is trusted less.")] = None,
+) -> Filter:
+    """Return the filter that the query names, with its bound on trust."""
+    return trusting(where, min_trust)
+
+
 @router.post(
     "/v1/memories", status_code=201, responses=openapi_responses(MemoryItem, 201, "The memory")
 )
@@ -158,7 +167,7 @@ async def add_memories(body: NewMemories, call: Writer) -> Response:
 async def list_memories(
     call: Reader,
     as_of: Annotated[AsOf, Depends(as_of_query)],
-    where: Annotated[Filter, Depends(filter_query)],
+    where: Annotated[Filter, Depends(trusted_query)],
     cursor: Annotated[str | None, Query(max_length=2_000)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     include_deleted: bool = False,

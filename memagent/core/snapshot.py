@@ -2,7 +2,7 @@
 
 Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
 follows from them), `GraphDelta` (what a design's own calls add to the event graph),
-`StatsDelta`, `Restored`, `Erased`. Each carries the *effects* it had, so replay is a
+`StatsDelta`, `Restored`, `Erased`, `Redacted`. Each carries the *effects* it had, so replay is a
 fold of plain assignments and needs no model, no clock and no rule that may change
 later.
 
@@ -44,6 +44,10 @@ _UNDATED = _NOT_CONTENT | {"expires_at"}
 """Fields left out of the hash of an item that never expires, whose digest is the one it
 had before items could expire.
 """
+
+
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
 
 
 class ItemChange(Record):
@@ -124,6 +128,8 @@ class Commit(Record):
     source: SourceRef = SourceRef()
     undoes: Text | None = None
     """Id of the commit whose effects this one takes back."""
+    reviewed: Annotated[tuple[Text, ...], Field(exclude_if=_is_empty)] = ()
+    """Ids of the quarantined ops that this commit accepts or refuses."""
 
 
 class StatsDelta(Record):
@@ -158,8 +164,20 @@ class Erased(Record):
     reason: Text = ""
 
 
+class Redacted(Record):
+    """Some words were erased from entries before this one, which stand rewritten.
+
+    An entry of which nothing was left is an empty `Redacted` itself.
+    """
+
+    kind: Literal["redacted"] = "redacted"
+    rewritten: tuple[tuple[int, str], ...] = ()
+    """(sequence, digest of the new payload as hex) of every entry rewritten."""
+    reason: Text = ""
+
+
 Entry = Annotated[
-    SessionStored | TurnsAdded | Commit | GraphDelta | StatsDelta | Restored | Erased,
+    SessionStored | TurnsAdded | Commit | GraphDelta | StatsDelta | Restored | Erased | Redacted,
     Field(discriminator="kind"),
 ]
 

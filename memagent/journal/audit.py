@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 
+from memagent.journal.redactions import Redactions
 from memagent.journal.rows import (
     ERASED,
     ScopeKey,
@@ -52,7 +53,7 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
             "seq 0: the scope's row does not name it "
             f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
         )
-    auditor = _Auditor(connection, tip.id, first_chain(digest))
+    auditor = _Auditor(connection, tip.id, digest)
     problems += auditor.run()
     if tip.head != auditor.seq:
         problems.append(
@@ -90,10 +91,11 @@ class _Auditor:
     `seq`, `chain` and `recorded_us` are those of the last header seen.
     """
 
-    def __init__(self, connection: Connection, scope_id: int, chain: bytes) -> None:
+    def __init__(self, connection: Connection, scope_id: int, digest: str) -> None:
         self._connection = connection
         self._scope_id = scope_id
-        self.seq, self.chain, self.recorded_us = 0, chain, 0
+        self._redactions = Redactions(connection, digest)
+        self.seq, self.chain, self.recorded_us = 0, first_chain(digest), 0
         last = select(func.coalesce(func.max(journal.c.seq), 0)).where(
             journal.c.scope_id == scope_id, journal.c.kind == ERASED
         )
@@ -153,7 +155,7 @@ class _Auditor:
             problems.append("its payload is missing")
         elif row.body is not None and erased:
             problems.append("its payload should have been erased")
-        elif row.body is not None and not _fits(row):
+        elif row.body is not None and not self._fits(row):
             problems.append("its payload is not the one that was written")
         return problems
 
@@ -174,9 +176,9 @@ class _Auditor:
             return False
         return chain == row.chain
 
-
-def _fits(row: Row[Any]) -> bool:
-    try:
-        return payload_digest(row.salt, row.body) == row.payload_digest
-    except TypeError:
-        return False
+    def _fits(self, row: Row[Any]) -> bool:
+        try:
+            own = payload_digest(row.salt, row.body)
+        except TypeError:
+            return False
+        return own == row.payload_digest or own == self._redactions.digest(row.seq)

@@ -22,6 +22,7 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
+from memagent.journal.redactions import Redactions
 from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,
@@ -125,6 +126,7 @@ class JournalReader:
         last_seq, size_bytes, complete = after, 0, True
         chain = first_chain(digest) if after == 0 else None
         with self._connected(digest) as connection:
+            redactions = Redactions(connection, digest)
             result = connection.execute(
                 SELECT_PAGE, {"digest": digest, "after": after, "rows": most}
             )
@@ -143,7 +145,8 @@ class JournalReader:
                     break
                 if seq != last_seq + 1:
                     raise corrupt(self._place, f"row {last_seq + 1} of scope {scope} is missing")
-                chain = self._checked(scope, chain, (seq, recorded_us, body, *proof))
+                row = (seq, recorded_us, body, *proof)
+                chain = self._checked(scope, chain, row, redactions.digest)
                 rows.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
@@ -159,15 +162,22 @@ class JournalReader:
             result.close()
         return Page(tuple(self._row(scope, *row) for row in rows), last_seq, complete)
 
-    def _checked(self, scope: ScopeKey, before: bytes | None, row: tuple[Any, ...]) -> bytes:
+    def _checked(
+        self,
+        scope: ScopeKey,
+        before: bytes | None,
+        row: tuple[Any, ...],
+        rewritten: Callable[[int], bytes | None],
+    ) -> bytes:
         """Return the chain hash of a row that fits its payload and the row before it.
 
-        `before` is the hash of that row, None where it is not known. Raises
-        `StoreCorrupt`.
+        `before` is the hash of that row, None where it is not known; `rewritten` tells
+        the digest of a payload that was rewritten since. Raises `StoreCorrupt`.
         """
         seq, recorded_us, body, salt, digest, kind, chain = row
         try:
-            fits = payload_digest(salt, body) == digest and (
+            own = payload_digest(salt, body)
+            fits = (own == digest or own == rewritten(seq)) and (
                 before is None
                 or chain
                 == next_chain(before, seq=seq, kind=kind, recorded_us=recorded_us, digest=digest)

@@ -36,6 +36,8 @@ ScopeKey: TypeAlias = tuple[str, str | None, str | None]
 SALT_BYTES: Final = 16
 ERASED: Final = "erased"
 """The kind of an `Erased` entry."""
+REDACTED: Final = "redacted"
+"""The kind of a `Redacted` entry."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ENTRY: Final[TypeAdapter[Entry]] = TypeAdapter(Entry)

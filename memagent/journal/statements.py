@@ -32,7 +32,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.schema import Column, Table
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from memagent.journal.rows import ERASED
+from memagent.journal.rows import ERASED, REDACTED
 from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
 _INSERTS: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -102,6 +102,17 @@ SELECT_LAST_ERASURE: Final = (
     select(func.coalesce(func.max(journal.c.seq), 0))
     .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), journal.c.kind == ERASED)
+)
+SELECT_REDACTIONS: Final = (
+    select(payloads.c.body, payloads.c.salt, journal.c.payload_digest)
+    .select_from(
+        journal.join(scopes, scopes.c.id == journal.c.scope_id).join(
+            payloads,
+            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
+        )
+    )
+    .where(scopes.c.digest == bindparam("digest"), journal.c.kind == REDACTED)
+    .order_by(journal.c.seq)
 )
 SELECT_RESPONSE: Final = (
     select(idempotency.c.body_digest, idempotency.c.response_json)
@@ -187,6 +198,12 @@ class Statements:
         )
         self.drop_payloads = text(
             delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope"
+        )
+        self.rewrite_payload = text(
+            update(payloads)
+            .where(payloads.c.scope_id == bindparam("scope"), payloads.c.seq == bindparam("at"))
+            .values(salt=bindparam("salt"), body=bindparam("body")),
+            *("salt", "body", "scope", "at"),
         )
         self.drop_responses = text(
             delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memagent.core import crash_points
@@ -37,11 +37,13 @@ class AppendRequest:
     expect: int
     response: StoredResponse | None = None
     """Kept under its idempotency key in the same transaction."""
+    rewrites: Mapping[int, PreparedEntry] = field(default_factory=dict[int, PreparedEntry])
+    """New payloads of earlier rows, by sequence."""
 
     @property
     def erases(self) -> bool:
-        """Whether one of the entries erases the scope."""
-        return any(entry.kind == ERASED for entry in self.entries)
+        """Whether it erases words that were written before."""
+        return bool(self.rewrites) or any(entry.kind == ERASED for entry in self.entries)
 
     @property
     def size_bytes(self) -> int:
@@ -146,7 +148,7 @@ class Transaction:
         return tip._replace(scope_id=scope_id)
 
     def _erase(self, request: AppendRequest, tip: Tip) -> int:
-        """Delete what the request's last `Erased` entry erases.
+        """Delete what the request's last `Erased` entry erases, and rewrite what it redacts.
 
         Returns that entry's sequence, 0 when there is none.
         """
@@ -158,9 +160,13 @@ class Transaction:
             ),
             default=0,
         )
-        if last:
+        if last or request.rewrites:
             self.flush()
-            self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+            if last:
+                self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+            for seq, entry in request.rewrites.items():
+                row = (entry.salt, entry.body, tip.scope_id, seq)
+                self._cursor.execute(self._sql.rewrite_payload, row)
             self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
             self._cursor.execute(self._sql.drop_vectors)
             self.erased = os.urandom(8).hex()

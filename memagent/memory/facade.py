@@ -27,6 +27,7 @@ from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot,
 from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.hits import SearchHits
 from memagent.memory.judging.certainty import read_search
@@ -43,7 +44,7 @@ from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
 
 
-class Memory:
+class Memory(CareVerbs):
     """The verbs of one memory.
 
     Cheap to make: it holds a bank and the recipe of searches that name none.

@@ -26,6 +26,7 @@ from memagent.core.snapshot import (
     ItemChange,
     JournalRow,
     MemorySnapshot,
+    Redacted,
     Restored,
     Roots,
     SessionStored,
@@ -138,6 +139,8 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return _after_restore(state, entry, seq)
         case Erased():
             return replace(EMPTY_STATE, seq=seq)
+        case Redacted():
+            return replace(state, seq=seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
+from memagent.cli.care import erase, quarantine, touched
 from memagent.cli.change import diff, edit, history, rm, undo
 from memagent.cli.chat import chat
 from memagent.cli.doctor import doctor
@@ -48,6 +49,9 @@ COMMANDS: Final[dict[str, Body]] = {
     "rm": rm,
     "history": history,
     "undo": undo,
+    "quarantine": quarantine,
+    "touched": touched,
+    "erase": erase,
     "diff": diff,
     "export": export,
     "graph": graph,

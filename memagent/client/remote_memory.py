@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from memagent.client import wire
 from memagent.client.http import path_of
-from memagent.client.remote_transfer import RemoteTransfer, past_terms
+from memagent.client.remote_care import RemoteCare
+from memagent.client.remote_transfer import past_terms
 from memagent.core.answers import AsOf, Filter, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
@@ -53,7 +54,7 @@ class RemoteSnapshot(MemorySnapshot):
     created_at: datetime | None = None
 
 
-class RemoteMemory(RemoteTransfer):
+class RemoteMemory(RemoteCare):
     """The verbs of one memory behind the service.
 
     Cheap to make: it holds a connection and the point in time to read at.

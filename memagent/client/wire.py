@@ -29,7 +29,8 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
-from memagent.core.snapshot import HistoryEntry, JournalRow
+from memagent.core.reports import Quarantined, Touched
+from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
@@ -342,3 +343,21 @@ class ModelList(Record):
 
     object: Literal["list"] = "list"
     data: tuple[ModelEntry, ...]
+
+
+class QuarantineList(Record):
+    """The changes that wait for review, oldest first."""
+
+    items: tuple[Quarantined, ...]
+
+
+class TouchedList(Record):
+    """Every memory that rests on a source, in order of id."""
+
+    items: tuple[Touched, ...]
+
+
+class TakenBack(Record):
+    """The commit that takes back what a source touched; null when there was nothing."""
+
+    commit: Commit | None = None

@@ -211,6 +211,17 @@ class MemoryTools:
         await memory.delete(memory_id)
         return Done(memories=(memory_id,))
 
+    async def erase(
+        self,
+        memory_id: MemoryId,
+        confirm: Annotated[str, Field(max_length=256, description="The id once more.")],
+    ) -> Done:
+        """Erase a memory and the words it rests on, beyond recovery; `forget` can be undone."""
+        if confirm != memory_id:
+            raise InputError("nothing was erased: `confirm` has to repeat the id")
+        await self._agent().memory.erase(memory_id)
+        return Done(memories=(memory_id,))
+
     async def undo(
         self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     ) -> Done:

@@ -280,6 +280,10 @@ class Reply(Answer):
     """Ids of the message's turn and of the reply's."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls of tools that the caller runs itself; the reply is not finished then."""
+    approvals: tuple[ToolCall, ...] = ()
+    """Calls of tools that act and wait for approval; the reply is not finished then. Send
+    the same message again with `approve=True` or `approve=False`.
+    """
 
 
 class ReplyDelta(Record):

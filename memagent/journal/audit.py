@@ -17,6 +17,7 @@ from memagent.journal.rows import (
     ERASED,
     ScopeKey,
     first_chain,
+    nameless,
     next_chain,
     payload_digest,
     scope_digest,
@@ -48,7 +49,8 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
         return strays
     tip = tips[0]
     problems: list[str] = []
-    if len(tips) > 1 or tip.digest != digest or (tip.user_id, tip.agent_id, tip.run_id) != scope:
+    known = (tip.user_id, tip.agent_id, tip.run_id)
+    if len(tips) > 1 or tip.digest != digest or known not in (scope, nameless(scope)):
         problems.append(
             "seq 0: the scope's row does not name it "
             f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"

@@ -205,7 +205,7 @@ class DatabaseJournal:
         return self._reader.head(key) if head is None else head
 
     async def scopes(self) -> list[Scope]:
-        """Return every scope that has rows, in order of key."""
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
         self._check()
         return await asyncio.to_thread(self._reader.scopes)
 

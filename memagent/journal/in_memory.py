@@ -159,9 +159,14 @@ class MemoryJournal:
         return 0 if log is None else log.head
 
     async def scopes(self) -> list[Scope]:
-        """Return every scope that has rows, in order of key."""
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
         with self._lock:
-            return sorted((log.scope for log in self._logs.values()), key=lambda scope: scope.key)
+            known = [
+                log.scope
+                for log in self._logs.values()
+                if log.rows and not isinstance(log.rows[-1].entry, Erased)
+            ]
+            return sorted(known, key=lambda scope: scope.key)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
         """Return the first response to the request with this idempotency key.

@@ -32,7 +32,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.schema import Column, Table
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from memagent.journal.rows import ERASED, REDACTED
+from memagent.journal.rows import ERASED, NAMELESS, REDACTED
 from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
 _INSERTS: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -74,7 +74,7 @@ SELECT_TIP: Final = select(scopes.c.id, scopes.c.head, scopes.c.chain, scopes.c.
 )
 SELECT_HEAD: Final = select(scopes.c.head).where(scopes.c.digest == bindparam("digest"))
 SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(
-    scopes.c.head > 0
+    scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) != NAMELESS
 )
 SELECT_PAGE: Final = (
     select(
@@ -180,7 +180,7 @@ class Statements:
         self.payload = rows(payloads)
         self.new_response = rows(idempotency)
         self.vector = text(upsert(embeddings, dialect.name, arrays=arrays), *_names(embeddings))
-        # Rows of (head, chain, recorded_us, scope, before).
+        # Rows of (names of the scope, head, chain, recorded_us, scope, before).
         self.move_head = text(_move_heads() if arrays else _move_head(), *_MOVED)
         self.response = text(
             select(idempotency.c.body_digest, idempotency.c.response_json).where(
@@ -218,14 +218,15 @@ class Statements:
         )
 
 
-_MOVED: Final = ("head", "chain", "recorded_us", "scope", "before")
+_SET: Final = ("user_id", "agent_id", "run_id", "head", "chain", "recorded_us")
+_MOVED: Final = (*_SET, "scope", "before")
 
 
 def _move_head() -> Update:
     return (
         update(scopes)
         .where(scopes.c.id == bindparam("scope"), scopes.c.head == bindparam("before"))
-        .values({name: bindparam(name) for name in _MOVED[:3]})
+        .values({name: bindparam(name) for name in _SET})
     )
 
 
@@ -237,7 +238,7 @@ def _move_heads() -> Update:
     return (
         update(scopes)
         .where(scopes.c.id == moved.c.scope, scopes.c.head == moved.c.before)
-        .values({name: moved.c[name] for name in _MOVED[:3]})
+        .values({name: moved.c[name] for name in _SET})
     )
 
 

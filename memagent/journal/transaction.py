@@ -22,6 +22,7 @@ from memagent.journal.rows import (
     StoredResponse,
     conflict,
     first_chain,
+    nameless,
     next_chain,
     scope_digest,
 )
@@ -86,6 +87,8 @@ class Transaction:
         self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
         # Ends of the scopes appended to, valid once the transaction has committed.
         self.tips: dict[ScopeKey, Tip] = {}
+        # Scopes that hold nothing after an erasure; their names go too.
+        self._emptied: set[ScopeKey] = set()
         # The mark of the last erasure, "" when nothing was erased.
         self.erased = ""
 
@@ -115,6 +118,7 @@ class Transaction:
             tip = Tip(tip.scope_id, seq, chain, recorded_us)
             recorded.append(recorded_us)
             self._headers.append((tip.scope_id, seq, entry.kind, recorded_us, entry.digest, chain))
+            (self._emptied.add if entry.kind == ERASED else self._emptied.discard)(request.scope)
             if seq >= last_erasure:
                 self._payloads.append((tip.scope_id, seq, entry.salt, entry.body))
         self.tips[request.scope] = tip
@@ -188,8 +192,8 @@ class Transaction:
         self._run(sql.payload, self._payloads)
         crash_points.reach("payloads.written")
         moves: list[tuple[Any, ...]] = [
-            (tip.head, tip.chain, tip.recorded_us, tip.scope_id, before)
-            for tip, before in self._moved()
+            (*names, tip.head, tip.chain, tip.recorded_us, tip.scope_id, before)
+            for tip, names, before in self._moved()
         ]
         if self._run(sql.move_head, moves) != len(moves):
             raise StaleTips
@@ -207,5 +211,8 @@ class Transaction:
     def _run(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
         return self._backend.write_rows(self._cursor, statement, rows)
 
-    def _moved(self) -> list[tuple[Tip, int]]:
-        return [(self.tips[scope], before) for scope, before in self._written.items()]
+    def _moved(self) -> list[tuple[Tip, ScopeKey, int]]:
+        return [
+            (self.tips[scope], nameless(scope) if scope in self._emptied else scope, before)
+            for scope, before in self._written.items()
+        ]

@@ -39,7 +39,7 @@ it.
 _POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
 # Held while the schema is made or migrated.
 _SCHEMA_LOCK: Final = 0x6D656D6167656E74
-_WORDS: Final = "payloads, idempotency"
+_WORDS: Final = "payloads, idempotency, scopes"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
 

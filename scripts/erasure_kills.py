@@ -17,11 +17,16 @@ import random
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
 KITS = Path(__file__).resolve().parents[1] / "tests" / "kits" / "workloads"
 sys.path.insert(0, str(KITS))
+POINTS = (
+    *("redact.planned", "transaction.begun", "headers.written", "heads.written"),
+    *("commit.before", "commit.after", "erase.committed", "erase.scrubbed", "redact.written"),
+)
 
 
 def main() -> int:
@@ -47,12 +52,17 @@ def main() -> int:
             sought = needles(memory)
             for file in files_of(folder / "first" / "m.db"):
                 shutil.copy(file, folder / "copy")
+        shutil.copytree(folder / "copy", folder / "timed")
+        began = time.monotonic()
+        server.run("erasure_workloads:erase_session", path=str(folder / "timed" / "m.db"))
+        longest = time.monotonic() - began
         for number in range(options.rounds):
             path = folder / f"round{number}" / "m.db"
             shutil.copytree(folder / "copy", path.parent)
             death = server.run(
                 "erasure_workloads:erase_session",
-                kill_after_s=rng.uniform(0.0, 0.4),
+                point=rng.choice(POINTS) if number % 2 else None,
+                kill_after_s=None if number % 2 else rng.uniform(0.0, longest),
                 path=str(path),
             )
             counts["killed" if death.killed else "finished"] += 1

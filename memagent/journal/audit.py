@@ -2,7 +2,7 @@
 
 Finds any change to a row, a row taken out or put in, and a log cut short (the tip is
 kept apart). Someone who may rewrite the whole database can also recompute every hash;
-against that, keep the tip's chain hash somewhere else.
+against that, `compare_tips` compares it with the ends noted elsewhere (`tips`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 from memagent.journal.redactions import Redactions
 from memagent.journal.rows import (
     ERASED,
+    NAMELESS,
     ScopeKey,
     first_chain,
     nameless,
@@ -23,6 +24,7 @@ from memagent.journal.rows import (
     scope_digest,
 )
 from memagent.journal.schema import journal, payloads, scopes
+from memagent.journal.tips import Noted, TipBook
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20
@@ -184,3 +186,41 @@ class _Auditor:
         except TypeError:
             return False
         return own == row.payload_digest or own == self._redactions.digest(row.seq)
+
+
+def compare_tips(connection: Connection, book: TipBook) -> list[str]:
+    """Return where a store and the noted ends of its logs disagree; at most 20 lines.
+
+    A log may have grown since its end was noted; it may not be shorter, missing, or have
+    another chain hash at that place.
+    """
+    noted, bad = book.read()
+    problems = [f"{bad} records of {book.path} are damaged or not signed by the key"] if bad else []
+    for end in noted.values():
+        problems += _compared(connection, end)
+        if len(problems) >= _MOST_REPORTED:
+            break
+    if book.keyed:
+        known = {digest for (digest,) in connection.execute(select(scopes.c.digest))}
+        problems += [
+            f"a log that was never noted appeared (scope {digest[:12]})"
+            for digest in sorted(known - noted.keys())
+        ]
+    return problems[:_MOST_REPORTED]
+
+
+def _compared(connection: Connection, end: Noted) -> list[str]:
+    at = (journal.c.scope_id == scopes.c.id) & (journal.c.seq == end.seq)
+    row = connection.execute(
+        select(scopes.c.user_id, scopes.c.head, journal.c.chain)
+        .select_from(scopes.outerjoin(journal, at))
+        .where(scopes.c.digest == end.digest)
+    ).first()
+    if row is None:
+        return [f"a whole log of {end.seq} rows is missing (scope {end.digest[:12]})"]
+    who = repr(row.user_id) if row.user_id[:1] != NAMELESS else f"scope {end.digest[:12]}"
+    if row.head < end.seq:
+        return [f"the log of {who} ends at {row.head}; {end.seq} rows were written"]
+    if row.chain is None or bytes(row.chain) != end.chain:
+        return [f"the log of {who} was written anew: row {end.seq} has another chain"]
+    return []

@@ -289,7 +289,7 @@ async def _has_one_winner_a_sequence(journal: Journal) -> None:
 
     async def try_to_append(number: int, expect: int) -> bool:
         try:
-            await journal.append(scope, Erased(reason=str(number)), expect=expect)
+            await journal.append(scope, Redacted(reason=str(number)), expect=expect)
         except VersionConflict:
             return False
         return True

@@ -160,6 +160,15 @@ class PostgresBackend:
             connection.remove_notice_handler(refusals.append)
         return not refusals
 
+    def opened(self, connection: Any) -> None:
+        """Do nothing: the server keeps its own log, and checks it."""
+
+    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
+        """Do nothing."""
+
+    def closed(self) -> None:
+        """Do nothing."""
+
     def prune_responses(self, before_us: int) -> int:
         """Delete old responses of some hundred scopes at a time.
 

@@ -18,6 +18,7 @@ from typer import Option
 from memagent.cli.care import erase, quarantine, touched
 from memagent.cli.change import diff, edit, history, rm, undo
 from memagent.cli.chat import chat
+from memagent.cli.copies import backup, restore
 from memagent.cli.doctor import doctor
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
@@ -57,6 +58,8 @@ COMMANDS: Final[dict[str, Body]] = {
     "graph": graph,
     "import": import_,
     "import-mem0": import_mem0,
+    "backup": backup,
+    "restore": restore,
     "reembed": reembed,
     "mcp": mcp,
     "doctor": doctor,

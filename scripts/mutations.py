@@ -48,10 +48,8 @@ async def fill(folder: Path) -> dict[str, str]:
                 source = SourceRef(session_id=f"s{number}", chunk_index=0)
                 await bank.commit(OpBatch(accepted=(Add(fact=fact),)), source=source)
             await export_bank(bank, folder / f"{scope.user_id}.jsonl")
-        for file in folder.glob("m.db*"):
-            shutil.copy(file, folder / "log")
-        for leftover in ("m.db.lock", "m.db-shm"):
-            (folder / "log" / leftover).unlink()
+        for name in ("m.db", "m.db-wal", "m.db.tips"):
+            shutil.copy(folder / name, folder / "log")
         rows = await content(journal)
     (folder / "rest").mkdir()
     for name in ("m.db", "m.db.tips"):
@@ -85,9 +83,9 @@ def read_store(path: Path, rows: dict[str, str], *, write: bool) -> str:
             told = journal.compare_tips() + [p for scope in SCOPES for p in journal.verify(scope)]
     except MemAgentError:
         return "detected"
-    if same:
-        return "harmless"
-    return "detected" if told else "served"
+    if told:
+        return "detected"
+    return "harmless" if same else "served"
 
 
 def read_archive(path: Path, digest: str) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Group
 from typer import Argument, Option
 
+import memagent
 from memagent.cli import views
-from memagent.cli.arguments import TrustName, find_id
+from memagent.cli.arguments import find_id
 from memagent.cli.frame import Options, emit
 from memagent.cli.stores import opened_memory, reading_memory
 from memagent.cli.terminal import line, pairs, plain, table
 from memagent.core.errors import InputError
+
+if TYPE_CHECKING:
+    from memagent.core.records import Trust
 
 Names = list[str] | None
 
@@ -64,7 +68,8 @@ async def touched(
         Names, Option(metavar="NAME", help="What this speaker or tool said; repeatable.")
     ] = None,
     trust: Annotated[
-        list[TrustName] | None, Option(help="Turns of this trust; repeatable.")
+        Names,
+        Option(metavar="TRUST", help="Turns of this trust, such as tool; repeatable."),
     ] = None,
     do: Annotated[
         Literal["list", "exclude", "roll-back"],
@@ -72,14 +77,13 @@ async def touched(
     ] = "list",
 ) -> None:
     """List what rests on one source, delete it, or set it back to before the source."""
-    from memagent.core.records import Trust
     from memagent.core.reports import SourceFilter
 
     source = SourceFilter(
         session_ids=frozenset(session or ()),
         turn_ids=frozenset(turn or ()),
         speakers=frozenset(speaker or ()),
-        trusts=frozenset(Trust(name) for name in trust or ()),
+        trusts=frozenset(_trust(name) for name in trust or ()),
     )
     if do == "list":
         async with reading_memory(options) as memory:
@@ -108,6 +112,14 @@ async def touched(
         {"commit": commit},
         lambda: views.commit_view(commit) if commit is not None else plain("nothing to do"),
     )
+
+
+def _trust(name: str) -> Trust:
+    from memagent.memory.options import trusting
+
+    level = trusting(memagent.Filter(), name).min_trust
+    assert level is not None
+    return level
 
 
 async def erase(

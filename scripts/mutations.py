@@ -83,6 +83,9 @@ def read_store(path: Path, rows: dict[str, str], *, write: bool) -> str:
             told = journal.compare_tips() + [p for scope in SCOPES for p in journal.verify(scope)]
     except MemAgentError:
         return "detected"
+    except Exception as exc:
+        print(json.dumps({"crashed": repr(exc)[:200]}))
+        return "crashed"
     if told:
         return "detected"
     return "harmless" if same else "served"
@@ -122,7 +125,7 @@ def main() -> int:
             began, counts = time.monotonic(), Counter[str]()
             for _ in range(options.flips):
                 counts[kinds[kind](folder / "work")] += 1
-            served += counts["served"]
+            served += counts["served"] + counts["crashed"]
             took = round(time.monotonic() - began, 1)
             print(json.dumps({"kind": kind, "flips": options.flips, **counts, "s": took}))
             sys.stdout.flush()

@@ -85,6 +85,8 @@ class JournalReader:
         try:
             with self._backend.reading(self._engine, seen) as connection:
                 yield connection
+        except UnicodeDecodeError as exc:  # a name or a message of a damaged file
+            raise corrupt(self._place, "it holds bytes that are no text") from exc
         except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
             raise self._backend.error(exc, "reading") from exc
 
@@ -111,6 +113,8 @@ class JournalReader:
             return 0
         try:
             return self._heads.head(scope)
+        except UnicodeDecodeError as exc:
+            raise corrupt(self._place, "it holds bytes that are no text") from exc
         except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
             raise self._backend.error(exc, "reading") from exc
 

@@ -190,10 +190,10 @@ def _check_sample(content: Projection, sample: Mapping[str, Iterable[tuple[str, 
     if isinstance(content.view.places, LayeredMap):
         places = cast("LayeredMap[Any]", content.view.places)
         for at in _some(range(len(places))):
-            _check_document(content, at)
+            check_document(content, at)
 
 
-def _check_document(content: Projection, at: int) -> None:
+def check_document(content: Projection, at: int) -> None:
     """Compare a document's own text with what would be indexed now.
 
     The text in context is that of the day when the item was indexed: its neighbours may

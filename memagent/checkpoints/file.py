@@ -208,8 +208,11 @@ def _manifest(
     if hashlib.sha256(struct.pack("<IQQ", number, at, length) + manifest).digest() != digest:
         raise CheckpointUnusable("its manifest is damaged")
     content = json.loads(manifest)
-    sections = {str(name): tuple(place) for name, place in content["sections"].items()}
-    return content["facts"], sections  # pyright: ignore[reportReturnType]
+    sections = {
+        str(name): (int(start), int(length), int(crc))
+        for name, (start, length, crc) in content["sections"].items()
+    }
+    return content["facts"], sections
 
 
 def _check_sections(file: BinaryIO, sections: Mapping[str, tuple[int, int, int]]) -> None:

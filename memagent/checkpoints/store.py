@@ -121,21 +121,16 @@ class Checkpoints:
         """
         path = self.path_of(scope)
         try:
-            file = CheckpointFile.open(path)
-            seq = int(file.facts["seq"])
-            chain = self._chain_at(scope, seq)
-            if chain is None:
-                raise CheckpointUnusable("the journal was erased, or is shorter")
-            origin = Origin(_digest(scope), chain.hex(), embedder.id, embedder.dim)
-            content = read_checkpoint(file, origin)
+            content = self.read(scope, embedder)
         except FileNotFoundError:
             return None
-        except (CheckpointUnusable, OSError, ValueError, KeyError, TypeError) as exc:
+        except (CheckpointUnusable, OSError) as exc:
             _log.warning("the checkpoint %s is not used, the journal is replayed: %s", path, exc)
             if self._writes:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
             return None
+        seq = content.state.seq
         lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
         with self._lock:
             # One that was made before its items were indexed is soon made again.
@@ -143,6 +138,24 @@ class Checkpoints:
         with suppress(OSError):
             os.utime(path)
         return content
+
+    def read(self, scope: Scope, embedder: Embedder | None = None) -> Projection:
+        """Return a memory's checkpoint, with the view if the embedder is the one it is of.
+
+        None takes any embedder. Blocks. Raises `CheckpointUnusable`, `FileNotFoundError`
+        where there is none, and `OSError`.
+        """
+        file = CheckpointFile.open(self.path_of(scope))
+        try:
+            seq, (embedder_id, dim) = int(file.facts["seq"]), file.facts["embedder"]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise CheckpointUnusable("its manifest lacks something") from exc
+        chain = self._chain_at(scope, seq)
+        if chain is None:
+            raise CheckpointUnusable("the journal was erased, or is shorter")
+        if embedder is not None:
+            embedder_id, dim = embedder.id, embedder.dim
+        return read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
 
     # -- writing -----------------------------------------------------------------------
 

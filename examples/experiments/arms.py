@@ -163,7 +163,8 @@ def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = Non
     guesses = {"guess": args.guess, "guess_answers": args.guess_answers}
     if not any(guesses.values()):
         return base
-    return _warmed(folder, {**_on(base, values), "warmup": {**CARELESS, **guesses}})
+    careless = {**CARELESS, **guesses, "episodes": min(CARELESS["episodes"], args.demonstrations)}
+    return _warmed(folder, {**_on(base, values), "warmup": careless})
 
 
 def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:

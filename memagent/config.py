@@ -12,17 +12,18 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
+from memagent.core.documented import Documented
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from memagent.core.recipes import RecipeField
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Base of all settings: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class StaticEmbedderSettings(Settings):

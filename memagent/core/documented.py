@@ -4,6 +4,10 @@ The docstring below a field is its description in JSON Schema. Pydantic can read
 docstrings too, but it parses the source of each class when the class is made, which
 took as long as all the rest of an import. Here a schema reads them when it is asked
 for. Validators are built at first use as well: a command uses a few models of many.
+
+The surprise: models are made with `defer_build` and do not keep it in their settings.
+There it would reach every `TypeAdapter` over a model too, and FastAPI, which builds
+its adapters with a warning turned off, would see that warning at the first request.
 """
 
 from __future__ import annotations
@@ -12,16 +16,24 @@ import ast
 import inspect
 import textwrap
 from functools import cache
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 
-class Documented(BaseModel):
-    """Base of models with documented fields; validators are built at first use."""
+class _Deferring(type(BaseModel)):
+    """Makes model classes whose validators are built at first use."""
 
-    model_config = ConfigDict(defer_build=True)
+    def __new__(cls, *args: Any, **kwargs: Any) -> type:
+        made: Any = super().__new__(cls, *args, defer_build=True, **kwargs)
+        made.model_config.pop("defer_build")
+        return made
+
+
+class Documented(BaseModel, metaclass=_Deferring):
+    """Base of models with documented fields; validators are built at first use."""
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
@@ -24,12 +24,9 @@ from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
-from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.hits import SearchHits
-from memagent.memory.judging.certainty import read_search
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -38,9 +35,12 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
-from memagent.memory.transfer import ExportReport, export_bank, import_bank
 from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
+
+if TYPE_CHECKING:
+    from memagent.memory.graph_export import GraphExport
+    from memagent.memory.transfer import ExportReport
 
 _NO_FILTER = Filter()
 
@@ -212,6 +212,8 @@ class Memory:
 
     async def graph_stats(self) -> GraphStats:
         """Return figures of the event graph as it stands."""
+        from memagent.events.stats import graph_stats
+
         return graph_stats(await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
@@ -240,6 +242,8 @@ class Memory:
 
     async def export(self, path: str | Path) -> ExportReport:
         """Write everything, history included, to one portable file."""
+        from memagent.memory.transfer import export_bank
+
         return await export_bank(self.bank, Path(path))
 
     async def export_graph(
@@ -256,6 +260,8 @@ class Memory:
         if one is given. Without `include_hidden`, deleted and rewritten events are left
         out. Raises `ConfigError`, `InputError`.
         """
+        from memagent.memory.graph_export import export_graph
+
         place = Path(path) if path is not None else None
         return await export_graph(
             self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden
@@ -266,6 +272,8 @@ class Memory:
 
         Raises `SnapshotMismatch`, `InputError`.
         """
+        from memagent.memory.transfer import import_bank
+
         return await import_bank(self.bank, Path(path))
 
     def _of(self, bank: MemoryBank) -> Memory:
@@ -325,7 +333,13 @@ async def _resolved(
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
     """Return what judges the hits by the memory as it is now, when it is asked to."""
     state, view, now = bank.state, bank.view, bank.now()
-    return lambda: SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
+
+    def judged() -> SearchEvidence:
+        from memagent.memory.judging.certainty import read_search
+
+        return SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
+
+    return judged
 
 
 def _written(commit: Commit) -> MemoryItem:

@@ -7,6 +7,7 @@ Every write is a commit like the agent's own: journalled, with provenance, undoa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,12 +22,13 @@ from memagent.core.errors import (
 from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
-from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
+from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.hits import SearchHits
+from memagent.memory.listing import Listing
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -35,7 +37,6 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
-from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:
@@ -111,28 +112,18 @@ class Memory:
         where: Filter | None = None,
         include_deleted: bool = False,
         limit: int | None = None,
+        after: str | None = None,
     ) -> list[MemoryItem]:
         """Return the items that pass the filter, oldest said first, ties by turn, then by id.
 
-        `include_deleted` shows the deleted and the expired ones too.
+        `include_deleted` shows the deleted and the expired ones too. `after` is the id
+        of the last item of the page before: a page takes the time of its own length.
+        Raises `MemoryNotFound` when the journal never held `after`.
         """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
-        state = await self.bank.sync()
-        expired = self.bank.expired
-        items = [
-            item
-            for item in state.items.values()
-            if (include_deleted or (item.status is ItemStatus.ACTIVE and item.id not in expired))
-            and (where is None or matches(item, where))
-        ]
-
-        def age(item: MemoryItem) -> tuple[float, str, int, str]:
-            turn_id = item.source_turn_ids[-1] if item.source_turn_ids else ""
-            said = item.said_at.timestamp() if item.said_at else 0.0
-            return said, *state.turns.get(turn_id, ("", 0)), item.id
-
-        return sorted(items, key=age)[:limit]
+        listing = Listing(where=where, include_deleted=include_deleted, after=after)
+        return list(islice(listing.of(await self.bank.sync(), self.bank.now()), limit))
 
     async def sessions(self) -> list[Session]:
         """Return the stored sessions with their raw turns, oldest first."""

@@ -128,10 +128,9 @@ async def _remember_chunk(
     session: Session, chunk: Chunk, context: AgentContext, *, tracing: bool
 ) -> ChunkReport:
     from memagent.graphs.ingest import INGEST
-    from memagent.graphs.state import run_graph
 
-    values: dict[str, Any] = {"session": session, "chunk": chunk}
-    return _chunk_report(chunk, await run_graph(INGEST, values, context=context, tracing=tracing))
+    state = await INGEST.run({"session": session, "chunk": chunk}, context=context, tracing=tracing)
+    return _chunk_report(chunk, state)
 
 
 def _failed(chunk: Chunk, error: ModelError) -> ChunkReport:

@@ -28,10 +28,9 @@ from memagent.search.index import IndexView
 from memagent.search.pipeline import SearchContext, most_similar, recall
 from memagent.search.projection import Projector
 from memagent.search.scoring import Scored, Scoring
+from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
 from memagent.state.fold import (
-    NEVER_LOOKED,
     BankState,
-    Expiry,
     rebuilt,
     snapshot_of,
 )
@@ -107,9 +106,9 @@ class MemoryBank(MemoryLog):
         return str(self._projector.failure) if self._projector.failure else None
 
     @property
-    def expired(self) -> frozenset[str]:
+    def expired(self) -> ExpiredIds:
         """Ids of expired items, which are in the state but neither found nor shown."""
-        return self._expiry.at(self._state.expiring, self._clock()).ids
+        return ExpiredIds(self._state, self._clock())
 
     # -- searching ---------------------------------------------------------------------
 
@@ -189,8 +188,8 @@ class MemoryBank(MemoryLog):
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
         await self.sync()
-        before, self._expiry = self._expiry, self._expiry.at(self._state.expiring, self._clock())
-        for item_id in before.ids ^ self._expiry.ids:
+        before, self._expiry = self._expiry, self._expiry.at(self._state, self._clock())
+        for item_id in self._expiry.since(before):
             self._pending = self._pending.insert(item_id)
         while len(self._pending):
             state, pending = self._state, self._pending

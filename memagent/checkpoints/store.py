@@ -31,6 +31,7 @@ from memagent.checkpoints.checkpoint import (
 )
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
 from memagent.core.crash_points import reach
+from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.protocols import Embedder
 
@@ -260,8 +261,7 @@ class Checkpoints:
     def erasing(self, scope: Scope) -> Generator[None]:
         """Delete a memory's checkpoint durably, and let none be made while this lasts.
 
-        Raises `OSError` when it cannot be deleted; nothing of the memory may be reported
-        as erased then.
+        Raises `StoreError` when it cannot be deleted: nothing is erased then.
         """
         with self._lock:
             self._guard.erasures[scope.key] = self._guard.erasures.get(scope.key, 0) + 1
@@ -279,8 +279,14 @@ class Checkpoints:
         path = self.path_of(scope)
         if not self._folder.exists():
             return
-        path.unlink(missing_ok=True)
-        sync_folder(self._folder)
+        try:
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as exc:
+            raise StoreError(
+                f"the checkpoint {path} holds words of this memory and cannot be deleted "
+                f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
+            ) from exc
 
 
 def _digest(scope: Scope) -> str:

@@ -107,6 +107,11 @@ SELECT_LAST_ERASURE: Final = (
     .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), journal.c.kind == ERASED)
 )
+SELECT_CHAIN: Final = (
+    select(journal.c.chain)
+    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
+    .where(scopes.c.digest == bindparam("digest"), journal.c.seq == bindparam("seq"))
+)
 SELECT_RESPONSE: Final = (
     select(idempotency.c.body_digest, idempotency.c.response_json)
     .select_from(idempotency.join(scopes, scopes.c.id == idempotency.c.scope_id))

@@ -108,6 +108,8 @@ class MemoryLog:
         """
         self._own_loop()
         if self._journal is not None and await self._journal.head(self.scope) > self._state.seq:
+            if not self._state.seq:
+                await self._begin()
             async for row in self._journal.since(self.scope, self._state.seq):
                 self._advance(row)
         return self._state
@@ -282,6 +284,9 @@ class MemoryLog:
             self._forget()
         for item_id in changed_items(row.entry):
             self._pending = self._pending.insert(item_id)
+
+    async def _begin(self) -> None:
+        """Start from something better than the empty state; for subclasses."""
 
     def _forget(self) -> None:
         """Drop what was derived from the entries before an erasure; for subclasses."""

@@ -203,12 +203,7 @@ class MemoryLog:
 
         Edges that break a rule are left out, with the reason in `rejected`.
         """
-
-        def entry(state: BankState) -> GraphDelta | None:
-            checked = checked_delta(state.graph, delta)
-            return None if checked.empty and not checked.rejected else checked
-
-        row = await self.append(entry)
+        row = await self.append(lambda state: _delta_entry(state, delta))
         return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
 
     async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
@@ -306,6 +301,11 @@ class MemoryLog:
                 f"the memory of user {self.scope.user_id!r} belongs to another event loop; "
                 "open one agent a loop, or use the synchronous Agent"
             )
+
+
+def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    checked = checked_delta(state.graph, delta)
+    return None if checked.empty and not checked.rejected else checked
 
 
 def _session_entry(state: BankState, session: Session) -> SessionStored | TurnsAdded | None:

@@ -33,6 +33,7 @@ SHIPPED = {
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
     "plan": (Role.PLANNER, {"asked", "question"}),
+    "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
     "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
     "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),
     "select_events": (Role.PLANNER, {"question", "subgoals", "events"}),

@@ -44,7 +44,6 @@ async def remember_session(
     a stored one.
     """
     from memagent.graphs.ingest import INGEST
-    from memagent.graphs.state import run_graph
 
     bank = context.bank
     fresh = await bank.store_session(session)
@@ -58,7 +57,7 @@ async def remember_session(
             continue
         try:
             ingest = {"session": session, "chunk": chunk, "earlier": tuple(commits)}
-            state = await run_graph(INGEST, ingest, context=context, tracing=tracing)
+            state = await INGEST.run(ingest, context=context, tracing=tracing)
             commits.append(state["commit"])
             reports.append(_chunk_report(chunk, state))
         except ModelError as error:

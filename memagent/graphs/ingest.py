@@ -8,25 +8,21 @@ by then but the session's raw turns, so the run can simply be made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
-from langgraph.runtime import Runtime
+from typing import Final
 
 from memagent.core.errors import ModelError, boundary
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
-from memagent.graphs.state import AgentContext, IngestState
+from memagent.graphs.flow import Flow, Step
+from memagent.graphs.state import AgentContext, IngestState, NodeRuntime
 from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
-INGEST_NODES = ("extract", "relate", "decide", "validate", "commit", "index")
 
-
-async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def extract(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Take the facts from the chunk."""
     context = runtime.context
     with boundary(ModelError, f"extractor of {context.design.name}"):
@@ -34,14 +30,14 @@ async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestS
     return {"facts": facts}
 
 
-async def relate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def relate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Look up what memory holds about each fact."""
     context, facts = runtime.context, state.get("facts")
     values = facts.values if facts is not None else ()
     return {"related": await relate_facts(values, _slot(state, context), context.design.relate)}
 
 
-async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def decide(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Have the manager propose ops for the facts and what is known."""
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
@@ -49,7 +45,7 @@ async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
     return {"proposal": proposal}
 
 
-async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Sort the proposed ops into accepted and rejected ones.
 
     An op may touch only what was shown.
@@ -72,7 +68,7 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
     return {"batch": batch.model_copy(update={"rejected": (*unread, *batch.rejected)})}
 
 
-async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def commit(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Append the ops, their effects and every edge that follows from them to the journal."""
     chunk, batch = _chunk(state), state.get("batch")
     if batch is None:
@@ -92,7 +88,7 @@ async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
     return {"commit": await runtime.context.bank.commit(batch, source=source)}
 
 
-async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Bring the search view up to date.
 
     After a session's last chunk, add what the design's own calls find to the event
@@ -155,15 +151,16 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
     return context.slot(session=state.get("session"), chunk=state.get("chunk"))
 
 
-def _build() -> Any:
-    graph: Any = StateGraph(IngestState, context_schema=AgentContext)
-    for node in (extract, relate, decide, validate, commit, index):
-        graph.add_node(node.__name__, node if node is validate else step(node))
-    for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
-        graph.add_edge(before, after)
-    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
-    return graph.compile(name="memagent.ingest", checkpointer=False)
-
-
-INGEST = _build()
-"""The compiled graph: input `{"session", "chunk"}`, context `AgentContext`."""
+INGEST: Final = Flow(
+    "memagent.ingest",
+    IngestState,
+    {
+        "extract": Step(step(extract), "relate"),
+        "relate": Step(step(relate), "decide"),
+        "decide": Step(step(decide), "validate"),
+        "validate": Step(validate, "commit"),
+        "commit": Step(step(commit), "index"),
+        "index": Step(step(index)),
+    },
+)
+"""The graph: input `{"session", "chunk"}`, context `AgentContext`."""

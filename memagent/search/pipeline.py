@@ -21,21 +21,21 @@ import numpy.typing as npt
 from memagent.core.answers import Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
-from memagent.core.records import MemoryItem, TimeSpan
+from memagent.core.records import TimeSpan
 from memagent.events.visibility import OutOfSight
 from memagent.protocols import Reranker, Vector
+from memagent.search.arena import NO_ROW
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
 from memagent.search.expansion import Beside, add_graph, add_neighbours, add_sessions
 from memagent.search.fusion import Candidate, Pool
 from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.scoring import Ranking, Scoring
-from memagent.search.segments import CONTEXT, NO_ROW, OWN, Floats
+from memagent.search.segments import CONTEXT, OWN, Floats
 from memagent.search.weights import (
-    asking,
+    ITEM_RULES,
     calls,
     importance,
-    length,
     named_in,
     nearness,
     proximity,
@@ -232,17 +232,9 @@ def _factors(
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
             for item in items
         )
-    factors["asking"] = pool.column(_asking)
-    factors["length"] = pool.column(_length)
+    for name, rule in ITEM_RULES.items():
+        factors[name] = pool.column(rule)
     return factors
-
-
-def _asking(item: MemoryItem) -> float:
-    return asking(item.text)
-
-
-def _length(item: MemoryItem) -> float:
-    return length(item.text)
 
 
 def _needed(recipe: Recipe, k: int) -> int | None:

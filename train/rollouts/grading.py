@@ -22,7 +22,8 @@ from memagent.core.snapshot import MemorySnapshot
 from train.credit.advantages import Balance, Estimator, MemberFilter, group_zscore
 from train.credit.groups import CreditGroup
 from train.rollouts.collect import Collector
-from train.rollouts.comparisons import MANAGER_ROLES, GradedRun
+from train.rollouts.comparisons import GradedRun
+from train.settings.options import MANAGER_ROLES
 
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
 """Sampling of the answering agent that scores."""

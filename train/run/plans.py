@@ -27,9 +27,9 @@ from train.credit.advantages import Estimator
 from train.rollouts.allocation import Allocator
 from train.rollouts.anchors import AnchorSelector
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import MANAGER_ROLES
 from train.rollouts.grading import CreditPlan, answer_worth
 from train.run.config import LoGoGRPOConfig
+from train.settings.options import MANAGER_ROLES
 from train.techniques.d3s import most_varied
 from train.techniques.echo import echoed
 

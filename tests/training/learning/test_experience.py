@@ -17,11 +17,10 @@ from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
 from train.credit.groups import is_flat
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import MANAGER_ROLES
 from train.rollouts.experience import CreditPlan, Experience, Step
 from train.rollouts.grading import answer_worth
-from train.run.config import ROLE_SETS
 from train.run.plans import Temporal
+from train.settings.options import MANAGER_ROLES, ROLE_SETS
 from train.techniques.d3s import most_varied
 from train.techniques.dars import Dars
 from train.techniques.echo import echoed

@@ -33,6 +33,10 @@ SHIPPED = {
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
     "plan": (Role.PLANNER, {"asked", "question"}),
+    "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
+    "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
+    "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),
+    "select_events": (Role.PLANNER, {"question", "subgoals", "events"}),
     "explore": (Role.EXPLORER, {"turns", "neighbours", "subgoals", "kept", "event", "question"}),
 }
 FOLDER = files("memagent.designs") / "prompts"

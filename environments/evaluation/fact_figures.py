@@ -96,9 +96,7 @@ def _ended_by(held: HeldValue, told: list[Telling]) -> bool:
     return any(telling.id in held.tellings and telling.act in _ENDING for telling in told)
 
 
-def _replaced(
-    held: HeldValue, values: tuple[HeldValue, ...], told: list[Telling]
-) -> set[str]:
+def _replaced(held: HeldValue, values: tuple[HeldValue, ...], told: list[Telling]) -> set[str]:
     """Return the values that a held one took the place of, by a change or a correction."""
     by_id = {telling.id: telling for telling in told}
     mine = {by_id[name].value for name in held.tellings if name in by_id}

@@ -16,6 +16,7 @@ from typing import Final
 
 from memagent.core.ops import OpLimits
 from memagent.designs.base import RelateSettings
+from memagent.designs.parts.learned.answerer import SpanAnswerer
 from memagent.designs.parts.learned.extractor import LearnedExtractor
 from memagent.designs.parts.learned.manager import LearnedManager
 from memagent.designs.verbatim import DESIGN as VERBATIM
@@ -25,6 +26,10 @@ DESIGN: Final = replace(
     name="learned",
     extractor=LearnedExtractor(),
     manager=LearnedManager(),
+    answerer=SpanAnswerer(),
     limits=OpLimits(max_ops=2_000, max_deletes=8),
     relate=RelateSettings(k=12, cap=192, same_subject=False, graph=False),
 )
+
+VERBATIM_READ: Final = replace(VERBATIM, name="verbatim_read", answerer=SpanAnswerer())
+"""The memory of `verbatim` with the answers of `learned`: what the answerer alone adds."""

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from memagent.designs.parts.learned.labels import ACTS, BOUNDS, KINDS, ROLES, SUBJECTS
 from memagent.designs.parts.learned.tokens import (
-    BUCKETS,
     CONTEXT_WORDS,
     DIM,
     FLAGS,
     HASHES,
+    HIDDEN_STRING,
     TokenRows,
     Word,
     rows_of,
@@ -90,7 +90,7 @@ def collate(rows: Sequence[TurnRow], relations: dict[str, int]) -> LabelledBatch
     """Return rows as one padded batch; new relations get the next number."""
     size, longest = len(rows), max(len(row.rows.words) for row in rows)
     vectors = np.zeros((size, longest, DIM), dtype=np.float32)
-    hashes = np.full((size, longest, HASHES), BUCKETS - 1, dtype=np.int64)
+    hashes = np.full((size, longest, HASHES), HIDDEN_STRING, dtype=np.int64)
     flags = np.zeros((size, longest, len(FLAGS)), dtype=np.float32)
     mask = np.zeros((size, longest), dtype=np.float32)
     bounds = np.full((size, longest), IGNORED, dtype=np.int64)

@@ -38,7 +38,11 @@ def head_scores(encoder: Encoder, rows: Sequence[TurnRow], *, size: int = 64) ->
                     seen[f"span {role}"] += 1
         if len(batch.rows):
             inner = encoder.pooled(hidden, batch.rows, batch.inside, batch.starts)
-            for name, gold in (("act", batch.acts), ("kind", batch.kinds), ("subject", batch.subjects)):
+            for name, gold in (
+                ("act", batch.acts),
+                ("kind", batch.kinds),
+                ("subject", batch.subjects),
+            ):
                 said = getattr(encoder, name)(inner).argmax(dim=1)
                 right[name] += int((said == gold).sum())
                 seen[name] += len(gold)

@@ -29,7 +29,12 @@ HELD_OUT: Final = (
     "lost", "tattoo", "dinner_plan", "interview", "bad_turn", "cousin", "dentist",
 )  # fmt: skip
 """Relations whose forms no training turn uses."""
-GERMAN_SHARE: Final = 0.2
+GERMAN_SHARE: Final = 0.15
+_BEGINNINGS: Final = (
+    "Honestly,", "Well,", "So,", "Guess what,", "Funny enough,", "Anyway,", "Listen,", "Hm,",
+    "You know what?", "Right.", "Thanks!", "Yeah,", "Haha!", "No problem.", "Great to hear that!",
+    "Good question.", "Same here!", "Wow,", "Tja,", "Na gut.", "Danke dir!", "Nothing much.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,9 @@ class _Draft:
     clauses: list[LabelledClause] = field(default_factory=list[LabelledClause])
 
 
-def labelled_episodes(count: int, *, seed: int, held_out: bool = False) -> Iterator[LabelledEpisode]:
+def labelled_episodes(
+    count: int, *, seed: int, held_out: bool = False
+) -> Iterator[LabelledEpisode]:
     """Return episodes; with `held_out` only of the relations that training never uses."""
     for number in range(count):
         rng = random.Random(f"learned/{seed}/{number}")
@@ -204,9 +211,11 @@ def _with_retractions(rng: random.Random, drafts: list[_Draft]) -> Iterator[_Dra
     waiting: list[_Draft] = []
     for draft in drafts:
         yield draft
-        for clause in draft.clauses:
-            if clause.act == "tell" and "value" in clause.spans and rng.random() < 0.04:
-                waiting.append(_retraction(rng, draft, clause))
+        waiting += [
+            _retraction(rng, draft, clause)
+            for clause in draft.clauses
+            if clause.act == "tell" and "value" in clause.spans and rng.random() < 0.04
+        ]
         if waiting and rng.random() < 0.4:
             yield waiting.pop()
     yield from waiting
@@ -256,8 +265,24 @@ def _shifted(clause: LabelledClause, by: int) -> LabelledClause:
     return replace(clause, start=clause.start + by, end=clause.end + by, spans=spans)
 
 
+def _begun(rng: random.Random, draft: _Draft) -> _Draft:
+    """Return the turn with a few words before it, or without the "I" that it begins with."""
+    first = draft.clauses[0]
+    if first.start == 0 and draft.text.startswith("I ") and rng.random() < 0.4:
+        text = draft.text[2:3].upper() + draft.text[3:]
+        clauses = [_shifted(clause, -2) for clause in draft.clauses]
+        return _Draft(draft.speaker, text, [replace(clauses[0], start=0), *clauses[1:]])
+    begin = _Draft(draft.speaker, rng.choice(_BEGINNINGS))
+    _append(begin, draft, " ")
+    return begin
+
+
 def _written(
-    rng: random.Random, number: int, drafts: list[_Draft], lexicon: Lexicon, speakers: tuple[str, ...]
+    rng: random.Random,
+    number: int,
+    drafts: list[_Draft],
+    lexicon: Lexicon,
+    speakers: tuple[str, ...],
 ) -> list[LabelledTurn]:
     """Put small talk around some tellings, and spoil capitals and stops of some turns."""
     talk = [form.text for group in ("small_talk", "replies_neutral", "replies_good", "jokes")
@@ -272,6 +297,8 @@ def _written(
                 draft = words
             else:
                 draft.text += " " + words.text
+        if draft.clauses and rng.random() < 0.2:
+            draft = _begun(rng, draft)
         text = draft.text
         if rng.random() < 0.08:
             text = text.lower()
@@ -286,4 +313,3 @@ def _written(
         )
         before = text
     return turns
-

@@ -7,14 +7,15 @@ seed gives the same weights on the same machine (one thread, no random order of 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
+from memagent.designs.parts.learned.tokens import HIDDEN_STRING
 from train.learned.batches import IGNORED, LabelledBatch, TurnRow, collate, turn_row
 from train.learned.dialogues import labelled_episodes
 from train.learned.network import Encoder
@@ -42,10 +43,14 @@ class FitPlan:
     passes: int = 2
     """Times that a batch is used before it is thrown away; the second time words drop out."""
     word_dropout: float = 0.15
-    """Share of the static vectors and strings that are hidden."""
+    """Share of the static vectors that are hidden."""
+    string_dropout: float = 0.25
+    """Share of the words whose hashed strings are hidden."""
+    noise: float = 0.02
+    """Standard deviation of the noise on each number of a static vector."""
 
 
-def fit_encoder(plan: FitPlan, say: object = None) -> Encoder:
+def fit_encoder(plan: FitPlan, say: Callable[[str], None] | None = None) -> Encoder:
     """Return a fitted encoder."""
     torch.manual_seed(plan.seed)
     torch.use_deterministic_algorithms(True)
@@ -59,14 +64,14 @@ def fit_encoder(plan: FitPlan, say: object = None) -> Encoder:
     encoder.train()
     for batch in _batches(plan, relations):
         for _ in range(plan.passes):
-            loss = loss_of(encoder, batch, word_dropout=plan.word_dropout)
+            loss = loss_of(encoder, spoilt(batch, plan))
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
             optimiser.step()
             schedule.step()
             done, total = done + 1, total + float(loss.detach())
-            if callable(say) and done % 200 == 0:
+            if say is not None and done % 200 == 0:
                 say(f"step {done}: loss {total / 200:.3f}, {perf_counter() - began:.0f} s")
                 total = 0.0
             if done == plan.steps:
@@ -93,16 +98,29 @@ def _batches(plan: FitPlan, relations: dict[str, int]) -> Iterator[LabelledBatch
             waiting = []
 
 
-def loss_of(encoder: Encoder, batch: LabelledBatch, *, word_dropout: float) -> Tensor:
+def spoilt(batch: LabelledBatch, plan: FitPlan) -> LabelledBatch:
+    """Return the batch with some words hidden and all of them blurred.
+
+    Without it the network learns the few thousand forms by heart.
+    """
+    tokens = batch.tokens
+    shape = tokens.mask.shape
+    seen = (torch.rand(shape) >= plan.word_dropout).float()
+    vectors = (tokens.vectors + plan.noise * torch.randn(tokens.vectors.shape)) * seen[:, :, None]
+    hidden = torch.rand(shape) < plan.string_dropout
+    hashes = tokens.hashes.masked_fill(hidden[:, :, None], HIDDEN_STRING)
+    return replace(batch, tokens=replace(tokens, vectors=vectors, hashes=hashes))
+
+
+def loss_of(encoder: Encoder, batch: LabelledBatch) -> Tensor:
     """Return the sum of the heads' losses."""
     tokens = batch.tokens
-    if word_dropout:
-        kept = (torch.rand(tokens.mask.shape) >= word_dropout).float()
-        tokens.vectors.mul_(kept[:, :, None])
     hidden = encoder(tokens)
     losses = [
-        F.cross_entropy(encoder.bounds(hidden).transpose(1, 2), batch.bounds, ignore_index=IGNORED),
-        F.cross_entropy(
+        functional.cross_entropy(
+            encoder.bounds(hidden).transpose(1, 2), batch.bounds, ignore_index=IGNORED
+        ),
+        functional.cross_entropy(
             encoder.roles(hidden).transpose(1, 2),
             batch.roles,
             weight=torch.tensor(_ROLE_WEIGHTS),
@@ -112,10 +130,10 @@ def loss_of(encoder: Encoder, batch: LabelledBatch, *, word_dropout: float) -> T
     if len(batch.rows):
         inner = encoder.pooled(hidden, batch.rows, batch.inside, batch.starts)
         losses += [
-            1.0 * F.cross_entropy(encoder.act(inner), batch.acts),
-            0.5 * F.cross_entropy(encoder.kind(inner), batch.kinds),
-            0.3 * F.cross_entropy(encoder.subject(inner), batch.subjects),
-            0.3 * _alike(F.normalize(encoder.key(inner), dim=1), batch.relations),
+            1.0 * functional.cross_entropy(encoder.act(inner), batch.acts),
+            0.5 * functional.cross_entropy(encoder.kind(inner), batch.kinds),
+            0.3 * functional.cross_entropy(encoder.subject(inner), batch.subjects),
+            0.3 * _alike(functional.normalize(encoder.key(inner), dim=1), batch.relations),
         ]
     return torch.stack(losses).sum()
 

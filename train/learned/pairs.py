@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
-from memagent.designs.parts.learned.network import Network
 from memagent.designs.parts.learned.pairs import PAIR_FEATURES, Side, features_of
-from memagent.designs.parts.learned.reading import Clause, read_statement, read_turn
+from memagent.designs.parts.learned.reading import Clause, Reader, TurnText
 from train.learned.dialogues import LabelledClause, LabelledEpisode, LabelledTurn
 from train.learned.network import PairScorer
 
@@ -42,22 +41,21 @@ class _Known:
     tellings: set[str] = field(default_factory=set[str])
 
 
-def pair_cases(network: Network, episode: LabelledEpisode, rng: random.Random) -> Iterator[PairCase]:
+def pair_cases(reader: Reader, episode: LabelledEpisode, rng: random.Random) -> Iterator[PairCase]:
     """Yield the choices of an episode, in order."""
     memory: list[_Known] = []
     persons: dict[str, str] = {}
-    for turn in episode.turns:
-        reading = read_turn(turn.text, turn.before, turn.speaker, turn.others, network=network)
+    texts = [TurnText(turn.text, turn.before, turn.speaker, turn.others) for turn in episode.turns]
+    for turn, reading in zip(episode.turns, reader.turns(texts), strict=True):
         for label in turn.clauses:
-            clause = _matching(reading.clauses, label) or read_statement(
-                turn.text[label.start : label.end], turn.speaker, network=network
-            )
-            side = Side(clause, turn.speaker, _subject(label, turn, clause, persons))
-            yield from _heard(network, memory, side, label, rng)
+            whole = (turn.text[label.start : label.end], turn.speaker)
+            clause = _matching(reading.clauses, label) or reader.statements([whole])[0]
+            side = Side(clause, turn.speaker, _subject(turn, clause, persons))
+            yield from _heard(reader, memory, side, label, rng)
 
 
 def _heard(
-    network: Network, memory: list[_Known], side: Side, label: LabelledClause, rng: random.Random
+    reader: Reader, memory: list[_Known], side: Side, label: LabelledClause, rng: random.Random
 ) -> Iterator[PairCase]:
     if label.act in ("joke", "hearsay"):
         return
@@ -76,7 +74,7 @@ def _heard(
             memory.remove(about)
         return
     if about is None:
-        kept = read_statement(side.clause.text, side.speaker, network=network)
+        kept = reader.statements([(side.clause.text, side.speaker)])[0]
         memory.append(_Known(Side(kept, side.speaker, side.subject), {label.telling}))
         if target is not None:
             target.tellings.add(label.telling)
@@ -84,7 +82,7 @@ def _heard(
         about.tellings.add(label.telling)
     else:
         memory.remove(about)
-        kept = read_statement(side.clause.text, side.speaker, network=network)
+        kept = reader.statements([(side.clause.text, side.speaker)])[0]
         memory.append(
             _Known(Side(kept, side.speaker, about.side.subject), about.tellings | {label.telling})
         )
@@ -94,9 +92,9 @@ def _shown(
     memory: Sequence[_Known], side: Side, about: _Known | None, rng: random.Random
 ) -> list[_Known]:
     """Choose the memories to compare with: the nearest, some others, and the right one."""
-    near = sorted(
-        memory, key=lambda known: -float(known.side.clause.vector @ side.clause.vector)
-    )[: MEMORIES // 2]
+    near = sorted(memory, key=lambda known: -float(known.side.clause.vector @ side.clause.vector))[
+        : MEMORIES // 2
+    ]
     rest = [known for known in memory if all(known is not other for other in near)]
     chosen = [*near, *rng.sample(rest, min(len(rest), MEMORIES // 2))]
     if about is not None and all(about is not other for other in chosen):
@@ -112,9 +110,7 @@ def _matching(clauses: Sequence[Clause], label: LabelledClause) -> Clause | None
     return best if best is not None and 2 * common(best) > label.end - label.start else None
 
 
-def _subject(
-    label: LabelledClause, turn: LabelledTurn, clause: Clause, persons: dict[str, str]
-) -> str:
+def _subject(turn: LabelledTurn, clause: Clause, persons: dict[str, str]) -> str:
     """Return the subject as the extractor would name it."""
     span = clause.spans.get("subject")
     if clause.subject == "named" and span is not None:
@@ -160,7 +156,7 @@ def choice_logits(scorer: PairScorer, cases: Sequence[PairCase]) -> torch.Tensor
 
 def _loss(scorer: PairScorer, cases: Sequence[PairCase]) -> torch.Tensor:
     answers = torch.tensor([case.answer for case in cases])
-    return F.cross_entropy(choice_logits(scorer, cases), answers)
+    return functional.cross_entropy(choice_logits(scorer, cases), answers)
 
 
 @torch.no_grad()
@@ -171,6 +167,7 @@ def choice_accuracy(scorer: PairScorer, cases: Sequence[PairCase]) -> dict[str, 
         batch = cases[start : start + 64]
         said = choice_logits(scorer, batch).argmax(dim=1).tolist()
         for case, number in zip(batch, said, strict=True):
-            name = case.act if case.answer and case.answer % 2 == 0 else "repeat" if case.answer else "new"
+            kind = "repeat" if case.answer % 2 else case.act
+            name = kind if case.answer else "new"
             right.setdefault(name, []).append(number == case.answer)
     return {name: sum(values) / len(values) for name, values in right.items()}

@@ -18,7 +18,9 @@ from environments.worlds.language.loading import LEVELS, grammar_of
 from environments.worlds.language.spec import Grammar, Person
 from memagent.embed.static import TABLE_FOLDER
 
-_ONSETS: Final = "b br c ch cl d dr f fl g gl gr h j k kl l m n p pr qu r s sh sk st t th tr v w z".split()
+_ONSETS: Final = (
+    "b br c ch cl d dr f fl g gl gr h j k kl l m n p pr qu r s sh sk st t th tr v w z".split()
+)
 _NUCLEI: Final = "a e i o u ai ea ie oo ou ei a e i o u".split()
 _CODAS: Final = ["", "", "", "", "n", "r", "l", "s", "m", "k", "th", "nd", "x", "rt", "ng"]
 _WORD: Final = re.compile(r"[^\W\d_]+")

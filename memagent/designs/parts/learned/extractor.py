@@ -6,14 +6,19 @@ states nothing is proposed as it is too: the manager says that it is left out, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Chunk, Fact, Turn
 from memagent.designs.base import Proposal, SlotContext
-from memagent.designs.parts.learned.reading import Clause, TurnReading, read_turn
+from memagent.designs.parts.learned.reading import (
+    Clause,
+    TurnReading,
+    TurnText,
+    shipped_reader,
+)
 from memagent.designs.parts.rules.extractor import pieces
 from memagent.designs.parts.rules.wording import time_told
 
@@ -32,42 +37,40 @@ class LearnedExtractor:
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Return facts in the order of the turns."""
-        before = earlier_turn(chunk, ctx)
-        others = ctx.session.speakers if ctx.session is not None else ()
         facts: list[Fact] = []
-        rejected: list[Rejected] = []
         persons: dict[str, str] = {}
-        for turn in chunk.turns:
-            if not turn.said.strip():
-                detail = f"turn {turn.id} has no words"
-                rejected.append(Rejected(reason=RejectReason.EMPTY_TEXT, detail=detail))
-                continue
-            facts += _facts(turn, chunk, before, others, persons)
-            before = turn.said
+        for turn, texts in zip(chunk.turns, read_chunk(chunk, ctx), strict=True):
+            facts += _facts(turn, chunk, texts, persons)
+        rejected = (
+            Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
+            for turn in chunk.turns
+            if not turn.said.strip()
+        )
         return Proposal(values=tuple(facts), rejected=tuple(rejected))
 
 
-def earlier_turn(chunk: Chunk, ctx: SlotContext) -> str:
-    """Return the words of the turn before a chunk; "" at the beginning of a session."""
+def read_chunk(chunk: Chunk, ctx: SlotContext) -> list[list[tuple[str, TurnReading]]]:
+    """Return the texts of each turn of a chunk (a long turn has several) with their readings."""
     turns = ctx.session.turns if ctx.session is not None else ()
+    speakers = ctx.session.speakers if ctx.session is not None else ()
     place = next((at for at, turn in enumerate(turns) if turn.id == chunk.turns[0].id), 0)
-    return turns[place - 1].said if place else ""
-
-
-def readings(
-    turn: Turn, before: str, others: tuple[str, ...]
-) -> Iterator[tuple[str, TurnReading]]:
-    """Read a turn, a long one in pieces, each with its text."""
-    own = tuple(name for name in others if name != turn.speaker)
-    for piece in pieces(turn.said, limit=_MAX_CHARS):
-        yield piece, read_turn(piece, before, turn.speaker, own)
-        before = piece
+    before = turns[place - 1].said if place else ""
+    texts: list[list[TurnText]] = []
+    for turn in chunk.turns:
+        others = tuple(name for name in speakers if name != turn.speaker)
+        own: list[TurnText] = []
+        for piece in pieces(turn.said, limit=_MAX_CHARS) if turn.said.strip() else ():
+            own.append(TurnText(piece, before, turn.speaker, others))
+            before = piece
+        texts.append(own)
+    readings = iter(shipped_reader().turns([text for own in texts for text in own]))
+    return [[(text.text, next(readings)) for text in own] for own in texts]
 
 
 def _facts(
-    turn: Turn, chunk: Chunk, before: str, others: tuple[str, ...], persons: dict[str, str]
+    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], persons: dict[str, str]
 ) -> Iterator[Fact]:
-    for piece, reading in readings(turn, before, others):
+    for piece, reading in texts:
         unsure = any(clause.keep < KEEP for clause in reading.clauses)
         if unsure or not reading.clauses:
             yield _fact(turn, chunk, piece, subject=turn.speaker, kind=WHOLE)

@@ -12,8 +12,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Final
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -66,13 +68,18 @@ def open_network(path: Path = WEIGHTS_FILE) -> Network:
     """Read the weights (about 20 ms). Raises `ConfigError` for a file that is none."""
     try:
         data = path.read_bytes()
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(BytesIO(data), allow_pickle=False) as arrays:
             weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
-    except (OSError, ValueError, KeyError) as exc:
+    except (OSError, ValueError, KeyError, BadZipFile) as exc:
         raise ConfigError(
             f"the weights in {path} cannot be read ({type(exc).__name__}: {exc}); "
             "reinstall memagent"
         ) from exc
+    for number in range(len(BLOCKS)):
+        weight = weights[f"convs.{number}.weight"]  # (out, in, 3)
+        weights[f"convs.{number}.flat"] = np.ascontiguousarray(
+            weight.transpose(2, 1, 0).reshape(-1, weight.shape[0])
+        )  # (3 * in, out)
     return Network(weights, hashlib.sha256(data).hexdigest())
 
 
@@ -102,7 +109,9 @@ def read_tokens(network: Network, rows: Sequence[TokenRows]) -> list[TokenOutput
     roles = softmax(hidden @ w["roles.weight"].T + w["roles.bias"])
     return [
         TokenOutput(hidden[start:end], bounds[start:end], roles[start:end])
-        for start, end in ((start, start + length) for start, length in zip(starts, lengths, strict=True))
+        for start, end in (
+            (start, start + length) for start, length in zip(starts, lengths, strict=True)
+        )
     ]
 
 
@@ -110,12 +119,13 @@ def _convolved(
     w: Mapping[str, Floats], number: int, dilation: int, hidden: Floats, mask: Floats
 ) -> Floats:
     normed = _normed(hidden, w[f"norms.{number}.weight"], w[f"norms.{number}.bias"]) * mask
-    weight = w[f"convs.{number}.weight"]  # (out, in, 3)
-    before, after = np.zeros_like(normed), np.zeros_like(normed)
-    before[dilation:], after[:-dilation] = normed[:-dilation], normed[dilation:]
-    stacked = np.concatenate([before, normed, after], axis=1)
-    flat = np.concatenate([weight[:, :, 0], weight[:, :, 1], weight[:, :, 2]], axis=1)
-    return np.maximum(stacked @ flat.T + w[f"convs.{number}.bias"], 0.0) * mask
+    length, width = normed.shape
+    stacked = np.zeros((length, 3 * width), dtype=np.float32)
+    stacked[dilation:, :width] = normed[:-dilation]
+    stacked[:, width : 2 * width] = normed
+    stacked[:-dilation, 2 * width :] = normed[dilation:]
+    output = stacked @ w[f"convs.{number}.flat"] + w[f"convs.{number}.bias"]
+    return np.maximum(output, 0.0, out=output) * mask
 
 
 def _normed(x: Floats, weight: Floats, bias: Floats) -> Floats:

@@ -73,6 +73,19 @@ def choice_probabilities(network: Network, features: Floats) -> Floats:
     return softmax(logits)
 
 
+def same_as(network: Network, new: Side, memories: Sequence[Side]) -> list[int]:
+    """Return the places of the memories with the same value that say the same."""
+    if not memories:
+        return []
+    logits = pair_scores(network, features_of(new, memories))[:, 0]
+    value = _words(new.clause, "value")
+    return [
+        place
+        for place, memory in enumerate(memories)
+        if logits[place] > 0 and value and value == _words(memory.clause, "value")
+    ]
+
+
 def features_of(new: Side, memories: Sequence[Side]) -> Floats:
     """Return the features (N, F) of the pairs."""
     rows = np.zeros((len(memories), PAIR_FEATURES), dtype=np.float32)

@@ -7,10 +7,10 @@ then kept as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,16 @@ _OUTSIDE: Final = BOUNDS.index("outside")
 _BEGINS: Final = BOUNDS.index("begins")
 _NONE: Final = ROLES.index("none")
 _ENDS: Final = frozenset(".!?…")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_CACHED: Final = 8_192
+"""Most readings of a kind that are remembered."""
+_TAIL_CHARS: Final = 400
+_INSIDE: Final = BOUNDS.index("inside")
+_GAP: Final = 3
+"""Most words of a gap inside of a sentence that is filled."""
+_PARTS: Final = _ENDS | frozenset(",;:—–-()[]")
+"""Signs that part clauses."""
 _LEAST_WORDS: Final = 2
 """Words and signs of a statement at least."""
 
@@ -105,37 +115,86 @@ class TurnReading:
     context: float
 
 
-@lru_cache(maxsize=4_096)
-def read_turn(
-    text: str, before: str, speaker: str, others: tuple[str, ...], *, network: Network | None = None
-) -> TurnReading:
-    """Read a turn with the words of the turn before it."""
-    network = network or open_network()
-    words = words_of(text)
-    if not words or not _familiar(text):
-        return TurnReading((), 0.0)
-    context = words_of(before)[-CONTEXT_WORDS:]
-    timed = time_places(text)
-    windows: list[TokenRows] = []
+class TurnText(NamedTuple):
+    """A turn to read, with what stands around it."""
+
+    text: str
+    before: str = ""
+    """The turn before."""
+    speaker: str = ""
+    others: tuple[str, ...] = ()
+    """The other speakers."""
+
+
+class Reader:
+    """Reads texts with a network, many in one batch, and remembers the latest readings.
+
+    Safe to share between threads: a reading depends on its text alone.
+    """
+
+    def __init__(self, network: Network) -> None:
+        """Read with a network."""
+        self.network = network
+        self._turns: dict[TurnText, TurnReading] = {}
+        self._statements: dict[tuple[str, str], Clause] = {}
+
+    def turns(self, texts: Sequence[TurnText]) -> list[TurnReading]:
+        """Return the reading of each turn, in order."""
+        known = {text: self._turns[text] for text in texts if text in self._turns}
+        fresh = [text for text in dict.fromkeys(texts) if text not in known]
+        windows = [list(_windows_of(text)) for text in fresh]
+        outputs = iter(read_tokens(self.network, [rows for group in windows for rows in group]))
+        for text, group in zip(fresh, windows, strict=True):
+            clauses: list[Clause] = []
+            outside: list[float] = []
+            for rows in group:
+                output = next(outputs)
+                clauses += _clauses(self.network, text.text, rows, output)
+                outside += output.bounds[rows.context :, _OUTSIDE].tolist()
+            context = float(np.mean(outside)) if outside else 0.0
+            known[text] = TurnReading(tuple(clauses), context)
+        _keep(self._turns, known)
+        return [known[text] for text in texts]
+
+    def statements(self, texts: Sequence[tuple[str, str]]) -> list[Clause]:
+        """Return each (text, speaker), such as a memory, read as one statement."""
+        known = {text: self._statements[text] for text in texts if text in self._statements}
+        fresh = [text for text in dict.fromkeys(texts) if text not in known]
+        windows = [_whole(*text) for text in fresh]
+        outputs = read_tokens(self.network, windows)
+        for text, rows, output in zip(fresh, windows, outputs, strict=True):
+            known[text] = _clause(self.network, text[0], rows, output, (0, len(rows.words)))
+        _keep(self._statements, known)
+        return [known[text] for text in texts]
+
+
+@lru_cache(maxsize=1)
+def shipped_reader() -> Reader:
+    """Return the reader of this process with the shipped weights. Raises `ConfigError`."""
+    return Reader(open_network())
+
+
+def _keep(cache: dict[Key, Value], readings: Mapping[Key, Value]) -> None:
+    if len(cache) + len(readings) > _CACHED:
+        cache.clear()
+    cache.update(readings)
+
+
+def _windows_of(turn: TurnText) -> Iterator[TokenRows]:
+    """Yield the windows of a turn; none for a text without words or in an unseen script."""
+    words = words_of(turn.text)
+    if not words or not _familiar(turn.text):
+        return
+    context: Sequence[Word] = words_of(turn.before[-_TAIL_CHARS:])[-CONTEXT_WORDS:]
+    timed = time_places(turn.text)
     for part in _windows(words):
-        windows.append(rows_of(part, context, speaker=speaker, others=others, timed=timed))
+        yield rows_of(part, context, speaker=turn.speaker, others=turn.others, timed=timed)
         context = part[-CONTEXT_WORDS:]
-    clauses: list[Clause] = []
-    outside: list[float] = []
-    for rows, output in zip(windows, read_tokens(network, windows), strict=True):
-        clauses += _clauses(network, text, rows, output)
-        outside += output.bounds[rows.context :, _OUTSIDE].tolist()
-    return TurnReading(tuple(clauses), float(np.mean(outside)))
 
 
-@lru_cache(maxsize=16_384)
-def read_statement(text: str, speaker: str, *, network: Network | None = None) -> Clause:
-    """Read a text that is one statement, such as a memory, as a whole."""
-    network = network or open_network()
+def _whole(text: str, speaker: str) -> TokenRows:
     words = words_of(text)[:MAX_WORDS] or [Word(text, 0, len(text))]
-    rows = rows_of(words, (), speaker=speaker, timed=time_places(text))
-    output = read_tokens(network, [rows])[0]
-    return _clause(network, text, rows, output, (0, len(words)))
+    return rows_of(words, (), speaker=speaker, timed=time_places(text))
 
 
 def _familiar(text: str) -> bool:
@@ -157,12 +216,10 @@ def _windows(words: Sequence[Word]) -> list[Sequence[Word]]:
     return [*parts, words[start:]]
 
 
-def _clauses(
-    network: Network, text: str, rows: TokenRows, output: TokenOutput
-) -> list[Clause]:
-    marks = output.bounds.argmax(axis=1)
+def _clauses(network: Network, text: str, rows: TokenRows, output: TokenOutput) -> list[Clause]:
     places: list[tuple[int, int]] = []
     start = -1
+    marks = _closed(output.bounds.argmax(axis=1).tolist(), rows)
     for place in range(rows.context, len(rows.words) + 1):
         mark = marks[place] if place < len(rows.words) else _OUTSIDE
         if start >= 0 and mark in (_OUTSIDE, _BEGINS):
@@ -172,9 +229,42 @@ def _clauses(
             start = place
     return [
         _clause(network, text, rows, output, (first, after))
-        for first, after in places
+        for first, after in _snapped(places, rows)
         if after - first >= _LEAST_WORDS
     ]
+
+
+def _snapped(places: Sequence[tuple[int, int]], rows: TokenRows) -> list[tuple[int, int]]:
+    """Return the places widened to where a clause can begin and end.
+
+    None reaches over a sign or into its neighbours.
+    """
+    words = rows.words
+    wide: list[tuple[int, int]] = []
+    for number, (first, after) in enumerate(places):
+        floor = wide[-1][1] if wide else rows.context
+        ceiling = places[number + 1][0] if number + 1 < len(places) else len(words)
+        while first > floor and words[first - 1].text not in _PARTS:
+            first -= 1
+        while after < ceiling and words[after - 1].text not in _ENDS:
+            if words[after].text in _PARTS and words[after].text not in _ENDS:
+                break
+            after += 1
+        wide.append((first, after))
+    return wide
+
+
+def _closed(marks: list[int], rows: TokenRows) -> list[int]:
+    """Return the marks with short gaps inside of a sentence filled."""
+    last = -1
+    for place in range(rows.context, len(marks)):
+        if rows.words[place].text in _ENDS:
+            last = place if marks[place] != _OUTSIDE else -1
+        elif marks[place] != _OUTSIDE:
+            if last >= 0 and 1 < place - last <= _GAP + 1:
+                marks[last + 1 : place + 1] = [_INSIDE] * (place - last)
+            last = place
+    return marks
 
 
 def _clause(

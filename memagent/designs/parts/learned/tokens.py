@@ -32,6 +32,8 @@ DIM: Final = 256
 """Width of a static vector."""
 BUCKETS: Final = 4_096
 """Rows of the table of hashed character strings."""
+HIDDEN_STRING: Final = BUCKETS
+"""A further row that stands for a word that training hid."""
 HASHES: Final = 6
 """Hashed strings a word: itself, two beginnings, two ends, its shape."""
 CONTEXT_WORDS: Final = 16
@@ -52,7 +54,9 @@ _FIRST = frozenset(
     "i i'm i've i'd i'll me my mine we our us we're we've myself ich mich mir mein meine meinen "
     "meinem meiner wir uns unser unsere".split()
 )
-_PRONOUNS = frozenset("he she him her his hers they them their er sie ihm ihn ihr ihre sein".split())
+_PRONOUNS = frozenset(
+    "he she him her his hers they them their er sie ihm ihn ihr ihre sein".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,7 @@ def words_of(text: str) -> list[Word]:
 def static_vector(word: str) -> Vector:
     """Return the static vector (DIM,) of a folded word, at most of length 1; zeros if unknown."""
     table = open_table()
-    rows = [
-        row
-        for part in table.tokeniser.words(word)
-        for row in table.tokeniser.pieces(part)
-    ]
+    rows = [row for part in table.tokeniser.words(word) for row in table.tokeniser.pieces(part)]
     if not rows:
         return np.zeros(DIM, dtype=np.float32)
     picked = np.asarray(rows)

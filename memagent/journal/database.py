@@ -29,6 +29,7 @@ from memagent.journal.rows import (
     dates_of,
     from_microseconds,
     prepare_entry,
+    scope_digest,
     scope_key,
     to_microseconds,
 )
@@ -200,6 +201,14 @@ class DatabaseJournal:
         """
         self._check()
         return self._reader.response(scope_key(scope), key)
+
+    def drop_response(self, scope: Scope, key: str) -> bool:
+        """Delete the response of an idempotency key; return whether it was there. Blocks."""
+        self._check()
+        try:
+            return self._backend.drop_response(scope_digest(scope_key(scope)), key)
+        except self._backend.driver_error as exc:
+            raise self._backend.error(exc, "deleting a response in") from exc
 
     def prune_responses(self, *, before: datetime) -> int:
         """Delete first responses that are older than a moment; their number.

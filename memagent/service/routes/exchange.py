@@ -24,7 +24,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.service.access import Call
 from memagent.service.problems import request_id_of
-from memagent.service.routes.openai_api.client_model import ClientModel, Wishes
+from memagent.service.routes.client_model import ClientModel, Wishes
 
 _WHOLE_THREAD: Final = 1_000_000_000
 """Tokens of a thread that is shown whole, where no memory stands in for its beginning."""

@@ -21,7 +21,7 @@ class ChatChoice(BaseModel):
 
 
 class MemoryUse(BaseModel):
-    """What memory lent to an answer: an addition to OpenAI's format."""
+    """The part of memory in an answer: an addition to OpenAI's format."""
 
     thread: str | None = None
     """The conversation that the answer belongs to; None with memory off."""

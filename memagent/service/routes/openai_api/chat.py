@@ -33,6 +33,7 @@ from memagent.memory.threads import Spoken, ThreadMatch, continued, match_histor
 from memagent.service.access import Call, may, may_for_body_user
 from memagent.service.problems import openai_error
 from memagent.service.routes import exchange
+from memagent.service.routes.client_model import Wishes, unsupported
 from memagent.service.routes.exchange import Said
 from memagent.service.routes.openai_api.answers import (
     ChatChoice,
@@ -50,7 +51,6 @@ from memagent.service.routes.openai_api.chat_format import (
     check_model,
     memory_wanted,
 )
-from memagent.service.routes.openai_api.client_model import Wishes, unsupported
 from memagent.service.routes.responses import EVENTS, openapi_responses, record
 from memagent.service.routes.talk import Talker
 

@@ -21,7 +21,7 @@ from memagent.core.exchange import (
     ToolSpec,
 )
 from memagent.protocols import Matrix
-from memagent.service.routes.openai_api.client_model import Parts, unsupported
+from memagent.service.routes.client_model import Parts, unsupported
 
 MODEL_NAME: Final = "memagent"
 MEMORY_SWITCH: Final = "memagent.memory"

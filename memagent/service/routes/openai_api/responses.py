@@ -27,6 +27,7 @@ from memagent.memory.threads import Spoken, thread_turns
 from memagent.service.access import Call, may
 from memagent.service.data.idempotency import PENDING, PendingResponse, request_digest
 from memagent.service.routes import exchange
+from memagent.service.routes.client_model import unsupported
 from memagent.service.routes.exchange import Said
 from memagent.service.routes.openai_api.chat import (
     Continued,
@@ -35,7 +36,6 @@ from memagent.service.routes.openai_api.chat import (
     responses_of,
     said_of,
 )
-from memagent.service.routes.openai_api.client_model import unsupported
 from memagent.service.routes.openai_api.responses_events import response_events
 from memagent.service.routes.openai_api.responses_format import (
     Item,
@@ -62,7 +62,7 @@ class ItemList(BaseModel):
 
 
 class Deleted(BaseModel):
-    """What is left of a deleted response."""
+    """The receipt for a deleted response."""
 
     id: str
     object: Literal["response"] = "response"

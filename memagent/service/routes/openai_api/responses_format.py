@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memagent.core.answers import Reply
 from memagent.core.errors import InputError, fault_in
 from memagent.core.exchange import FinishReason, ModelResponse, ToolCall
+from memagent.service.routes.client_model import unsupported
 from memagent.service.routes.openai_api.answers import MemoryUse
 from memagent.service.routes.openai_api.chat_format import (
     MODEL_NAME,
@@ -22,7 +23,6 @@ from memagent.service.routes.openai_api.chat_format import (
     memory_wanted,
     refuse_unknown,
 )
-from memagent.service.routes.openai_api.client_model import unsupported
 
 Item = dict[str, Any]
 _Text = Annotated[str, Field(max_length=200_000)]

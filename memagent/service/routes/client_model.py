@@ -28,7 +28,7 @@ _FETCHED_BY_PROVIDER: Final = ("openai/", "azure/")
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What a request asks of the model, in OpenAI's chat format."""
+    """The wishes of a request to the model, in OpenAI's chat format."""
 
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     choices: int = 1

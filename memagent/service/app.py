@@ -23,12 +23,12 @@ from memagent.service.mcp_mount import McpMount
 from memagent.service.routes import (
     graph,
     memories,
-    openai,
     operations,
     snapshots,
     talk,
     users,
 )
+from memagent.service.routes.openai_api import chat, responses
 
 _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
@@ -45,7 +45,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     snapshots.router,
     graph.router,
     users.router,
-    openai.router,
+    chat.router,
+    responses.router,
     operations.router,
 )
 """Every part of the API, in the order of the documentation."""

@@ -1,8 +1,8 @@
 """Benchmark of 12,000 concurrent operations of a LangGraph store.
 
 `MemoryStore` over a journal in a file beside LangGraph's `InMemoryStore`, in turns in
-the same run, by processor time of all threads. An operation of ours is answered when its commit is on disk; theirs keeps
-nothing. The loads:
+the same run, by processor time of all threads. An operation of ours is answered when
+its commit is on disk; theirs keeps nothing. The loads:
 
 - mixed: LangGraph's own load test, put, get, list namespaces, search, put and delete
   over 400 keys

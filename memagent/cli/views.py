@@ -120,7 +120,9 @@ def item_view(
         known = [*latest.tags, *(f"{key}={value}" for key, value in latest.metadata.items())]
         parts += ["", line(("tags and metadata  ", "bold"), ", ".join(known))]
     if stats is not None:
-        use = f"value {stats.q_value:.3f}, used {stats.uses} times"
+        use = f"value {stats.q_value:.3f}, used {stats.uses} times" + "".join(
+            f", {name} {count:g}" for name, count in stats.counters.items()
+        )
         parts += ["", line(("use  ", "bold"), use)]
     if turns:
         said = (
@@ -239,6 +241,12 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
             return "graph", entry.session_id or "", Text("\n").join((size, *refused))
         case "stats":
             return "stats", "", f"statistics of {len(entry.updates)} memories"
+        case "trial_started":
+            return entry.trial.id, "", f"trial began, {len(entry.trial.shown)} memories shown"
+        case "trial_ended":
+            outcome = entry.trial.outcome
+            reward = outcome.reward if outcome is not None else 0.0
+            return entry.trial.id, "", f"reward {reward:g} to {len(entry.stats)} memories"
         case "restored":
             changed = f"{len(entry.changes)} memories changed"
             return "restored", "", f"{changed}, now {entry.digest[:12]}"

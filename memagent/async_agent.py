@@ -39,7 +39,6 @@ from memagent.memory.hits import SearchHits
 from memagent.memory.incoming import Said, When, as_question, as_session
 from memagent.memory.options import SearchArguments
 from memagent.memory.threads import thread_turns
-from memagent.memory.trials import is_trial
 from memagent.parts import NoModel
 from memagent.remembering import OnError, demanding, remember_session
 from memagent.tracing import (
@@ -255,8 +254,7 @@ class AsyncAgent(AgentParts):
         return [
             session
             for session in await self.memory.sessions()
-            if not is_trial(session.id)
-            and len(state.done.get(session.id, ()))
+            if len(state.done.get(session.id, ()))
             < len(split_session(session, chunk_turns=self.design.chunk_turns))
         ]
 

@@ -63,8 +63,8 @@ class Learned(Record):
     usage: Usage = Usage()
 
 
-class ReportOptions(TypedDict, total=False):
-    """The optional parts of a report."""
+class OutcomeArguments(TypedDict, total=False):
+    """The optional parts of an outcome."""
 
     success: bool | None
     """Whether the task was done; None reads it off the reward."""
@@ -74,6 +74,11 @@ class ReportOptions(TypedDict, total=False):
     """What was done and seen."""
     credit: Mapping[str, float] | None
     """Reward by item id; None credits the items used in the steps, else all shown."""
+
+
+class ReportOptions(OutcomeArguments, total=False):
+    """The optional parts of a report."""
+
     accept: Accept | None
     """Tries the lesson on a fork first; False leaves the memory as it is."""
 

@@ -136,3 +136,8 @@ def hashed_text(trial: Trial) -> bytes:
 def uses_of(items: Iterator[MemoryItem]) -> tuple[ItemUse, ...]:
     """Return the items at their versions, each once, in order."""
     return tuple({item.id: ItemUse(id=item.id, version=item.version) for item in items}.values())
+
+
+def is_trial(session_id: str) -> bool:
+    """Tell whether a session holds the text of a trial, which no extractor reads."""
+    return session_id.startswith(PREFIX)

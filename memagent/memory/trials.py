@@ -18,7 +18,6 @@ from memagent.core.snapshot import Commit
 from memagent.core.trials import (
     HARMFUL,
     HELPFUL,
-    PREFIX,
     Credit,
     Outcome,
     Trial,
@@ -66,6 +65,14 @@ async def start_trial(bank: MemoryBank, task: str, items: Sequence[MemoryItem]) 
     row = await bank.append(entry)
     assert row is not None and isinstance(row.entry, TrialStarted)
     return row.entry.trial
+
+
+def newest_trials(state: BankState) -> list[Trial]:
+    """Return all trials, the newest first, undated ones last, ties by id."""
+    return sorted(
+        state.experience.trials.values(),
+        key=lambda trial: (-(trial.at.timestamp() if trial.at else 0.0), trial.id),
+    )
 
 
 async def get_trial(bank: MemoryBank, trial_id: str) -> Trial:
@@ -293,8 +300,3 @@ def least_useful(state: BankState, budget: int) -> list[Delete]:
         Delete(id=item.id, version=item.version, reason="over the budget")
         for item in sorted(items, key=worth)[:surplus]
     ]
-
-
-def is_trial(session_id: str) -> bool:
-    """Tell whether a session holds the text of a trial, which no extractor reads."""
-    return session_id.startswith(PREFIX)

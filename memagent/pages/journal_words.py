@@ -56,6 +56,7 @@ _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.TEXT_TOO_LONG: "the text was too long",
     RejectReason.UNRESOLVED: "what it refers to could not be told",
     RejectReason.UNGROUNDED: "nobody said it in the turns that it cites",
+    RejectReason.NOT_ACCEPTED: "the reporter tried it on a fork and refused it",
     RejectReason.AMBIGUOUS: "the reply can be read in more than one way",
     RejectReason.CUT_OFF: "the reply broke off",
 }
@@ -231,6 +232,8 @@ def is_about(row: JournalRow, session_id: str) -> bool:
             return grown == session_id
         case Commit(source=source):
             return source.session_id == session_id
+        case TrialStarted(trial=trial) | TrialEnded(trial=trial):
+            return trial.id == session_id
         case GraphDelta(session_id=named):
             return named == session_id
         case _:

@@ -27,6 +27,7 @@ from memagent.service.routes import (
     operations,
     snapshots,
     talk,
+    trials,
     users,
 )
 
@@ -43,6 +44,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     talk.router,
     snapshots.router,
+    trials.router,
     graph.router,
     users.router,
     openai.router,

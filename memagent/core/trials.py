@@ -90,6 +90,11 @@ class Trial(Record):
     taught: bool = False
     """Whether its lesson was taken or refused already."""
 
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        """Ids of the turns of the trial's session, in order."""
+        return tuple(f"{self.id}:{number}" for number, _ in enumerate(_said(self)))
+
     def session(self) -> Session:
         """Return the trial's text as a session: the task, then each action and observation.
 

@@ -57,6 +57,10 @@ from memagent.designs.base import Retriever as Retriever
 from memagent.designs.base import SlotContext as SlotContext
 from memagent.designs.feedback import Feedback as Feedback
 from memagent.designs.feedback import RunningValue as RunningValue
+from memagent.designs.parts.lessons import CaseLearner as CaseLearner
+from memagent.designs.parts.lessons import KindRetriever as KindRetriever
+from memagent.designs.parts.lessons import RefiningLearner as RefiningLearner
+from memagent.designs.parts.lessons import no_worse as no_worse
 from memagent.designs.parts.retrieval.hybrid import HybridRetriever as HybridRetriever
 from memagent.designs.parts.retrieval.hybrid import TimedRetriever as TimedRetriever
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer as EvidenceAnswerer

@@ -33,6 +33,9 @@ SHIPPED = {
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
     "plan": (Role.PLANNER, {"asked", "question"}),
+    "refine": (Role.MANAGER, {"trials", "memories"}),
+    "reflect": (Role.MANAGER, {"trials", "memories"}),
+    "note_mistakes": (Role.MANAGER, {"trials", "memories"}),
     "explore": (Role.EXPLORER, {"turns", "neighbours", "subgoals", "kept", "event", "question"}),
 }
 FOLDER = files("memagent.designs") / "prompts"

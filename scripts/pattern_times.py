@@ -79,7 +79,7 @@ def longest_ms(pattern: re.Pattern[str], chars: int, cap_s: float) -> tuple[floa
     for piece in (*PIECES, *(f"{word} " for word in words)):
         text = (piece * (chars // len(piece) + 1))[:chars] + "\x00"
         signal.setitimer(signal.ITIMER_REAL, cap_s)
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             pattern.search(text)
             pattern.fullmatch(text)
@@ -87,7 +87,7 @@ def longest_ms(pattern: re.Pattern[str], chars: int, cap_s: float) -> tuple[floa
             pass
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        took = (time.perf_counter() - began) * 1000
+        took = (time.thread_time() - began) * 1000
         if took > worst:
             worst, slowest = took, piece
     return worst, slowest

@@ -16,13 +16,13 @@ import typer
 from typer import Option
 
 from memagent.cli.care import erase, quarantine, touched
-from memagent.cli.change import diff, edit, history, rm, undo
+from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
 from memagent.cli.chat import chat
 from memagent.cli.copies import backup, restore
 from memagent.cli.doctor import doctor
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
-from memagent.cli.lookup import ask, list_, search, show, stats
+from memagent.cli.lookup import ask, list_, search, show, stats, trials
 from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
 from memagent.cli.setup import init, reembed, trust
 from memagent.cli.transfer import export, graph, import_, import_mem0
@@ -54,6 +54,10 @@ COMMANDS: Final[dict[str, Body]] = {
     "touched": touched,
     "erase": erase,
     "diff": diff,
+    "recall": recall,
+    "report": report,
+    "trials": trials,
+    "tidy": tidy,
     "export": export,
     "graph": graph,
     "import": import_,

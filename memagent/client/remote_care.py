@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memagent.client import wire
+from memagent.client import care_wire
 from memagent.client.http import path_of
 from memagent.client.remote_transfer import RemoteTransfer
 from memagent.core.reports import ErasureReceipt, Quarantined, SourceFilter, Touched
@@ -15,7 +15,9 @@ class RemoteCare(RemoteTransfer):
     async def quarantine(self) -> list[Quarantined]:
         """Return the changes that were kept aside for review, oldest first."""
         return list(
-            (await self._connection.read(wire.QuarantineList, "GET", path_of("quarantine"))).items
+            (
+                await self._connection.read(care_wire.QuarantineList, "GET", path_of("quarantine"))
+            ).items
         )
 
     async def accept(self, quarantined_id: str) -> Commit:
@@ -30,7 +32,7 @@ class RemoteCare(RemoteTransfer):
         """Return every memory that rests on a source. Raises `InputError` for an empty filter."""
         path = path_of("sources", "touched")
         return list(
-            (await self._connection.read(wire.TouchedList, "POST", path, body=source)).items
+            (await self._connection.read(care_wire.TouchedList, "POST", path, body=source)).items
         )
 
     async def exclude(self, source: SourceFilter) -> Commit | None:
@@ -53,5 +55,7 @@ class RemoteCare(RemoteTransfer):
 
     async def _taken_back(self, how: str, source: SourceFilter) -> Commit | None:
         path = path_of("sources", how)
-        answer: wire.TakenBack = await self._write(wire.TakenBack, "POST", path, body=source)
+        answer: care_wire.TakenBack = await self._write(
+            care_wire.TakenBack, "POST", path, body=source
+        )
         return answer.commit

@@ -29,8 +29,8 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
-from memagent.core.reports import Quarantined, Touched
 from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
+from memagent.core.trials import Reward, Trial, TrialStep
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
@@ -314,6 +314,47 @@ class JobPage(Record):
     next_cursor: Text | None = None
 
 
+class NewTrial(Record):
+    """A task to recall memories for."""
+
+    task: _Words
+    k: _K = 10
+    recipe: RecipeField | None = None
+
+
+class TrialOutcome(Record):
+    """What came of a trial."""
+
+    reward: Reward
+    success: bool | None = None
+    """Whether the task was done; None reads it off the reward."""
+    detail: Annotated[Text, Field(max_length=MAX_TEXT_CHARS)] = ""
+    """Why, for the learner; no search reads it."""
+    steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
+    credit: Annotated[dict[Text, Reward] | None, Field(max_length=MAX_K)] = None
+    """Reward by memory id; None credits the memories used in the steps, else all shown."""
+
+
+class TrialPage(Record):
+    """A page of trials, the newest first."""
+
+    items: tuple[Trial, ...]
+    next_cursor: Text | None = None
+
+
+class TidyRequest(Record):
+    """How to tidy a memory."""
+
+    budget: Annotated[int, Field(ge=0)] | None = None
+    """The most memories afterwards."""
+
+
+class Tidied(Record):
+    """What tidying changed; None for nothing."""
+
+    commit: Commit | None = None
+
+
 class UserPage(Record):
     """A page of memories by their names: a user, and where it is narrowed, agent and run."""
 
@@ -343,21 +384,3 @@ class ModelList(Record):
 
     object: Literal["list"] = "list"
     data: tuple[ModelEntry, ...]
-
-
-class QuarantineList(Record):
-    """The changes that wait for review, oldest first."""
-
-    items: tuple[Quarantined, ...]
-
-
-class TouchedList(Record):
-    """Every memory that rests on a source, in order of id."""
-
-    items: tuple[Touched, ...]
-
-
-class TakenBack(Record):
-    """The commit that takes back what a source touched; null when there was nothing."""
-
-    commit: Commit | None = None

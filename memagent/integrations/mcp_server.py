@@ -46,7 +46,10 @@ _REQUEST: ContextVar[Any] = ContextVar("memagent_mcp_request", default=None)
 
 # -- the server ------------------------------------------------------------------------
 
-TOOLS = ("search", "ask", "list", "history", "add", "forget", "undo", "erase")
+TOOLS = (
+    *("search", "ask", "list", "history", "add", "forget", "undo", "erase"),
+    *("recall", "report"),
+)
 """Every tool, by name."""
 _DESTRUCTIVE = frozenset({"forget", "erase"})
 READING = frozenset({"search", "ask", "list", "history"})

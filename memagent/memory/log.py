@@ -114,9 +114,12 @@ class MemoryLog:
                 self._advance(row)
             return self._state
         for _ in range(_PASSES):
-            head, start = await journal.head(self.scope), self._state.seq
-            if head <= start:
+            head = await journal.head(self.scope)
+            if head <= self._state.seq:
                 break
+            if not self._state.seq:
+                await self._begin()
+            start = self._state.seq
             async for row in journal.since(self.scope, start):
                 if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
                     self._begin_again()
@@ -213,12 +216,7 @@ class MemoryLog:
 
         Edges that break a rule are left out, with the reason in `rejected`.
         """
-
-        def entry(state: BankState) -> GraphDelta | None:
-            checked = checked_delta(state.graph, delta)
-            return None if checked.empty and not checked.rejected else checked
-
-        row = await self.append(entry)
+        row = await self.append(lambda state: _delta_entry(state, delta))
         return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
 
     async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
@@ -356,6 +354,9 @@ class MemoryLog:
         self._pending = NOTHING
         self._forget()
 
+    async def _begin(self) -> None:
+        """Start from something better than the empty state; for subclasses."""
+
     def _forget(self) -> None:
         """Drop what was derived from the entries before an erasure; for subclasses."""
 
@@ -374,6 +375,11 @@ class MemoryLog:
                 f"the memory of user {self.scope.user_id!r} belongs to another event loop; "
                 "open one agent a loop, or use the synchronous Agent"
             )
+
+
+def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    checked = checked_delta(state.graph, delta)
+    return None if checked.empty and not checked.rejected else checked
 
 
 def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:

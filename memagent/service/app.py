@@ -24,12 +24,13 @@ from memagent.service.routes import (
     care,
     graph,
     memories,
-    openai,
     operations,
     snapshots,
     talk,
+    trials,
     users,
 )
+from memagent.service.routes.openai_api import chat, responses
 
 _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
@@ -45,9 +46,11 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     care.router,
     talk.router,
     snapshots.router,
+    trials.router,
     graph.router,
     users.router,
-    openai.router,
+    chat.router,
+    responses.router,
     operations.router,
 )
 """Every part of the API, in the order of the documentation."""

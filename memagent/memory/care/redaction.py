@@ -23,9 +23,12 @@ from memagent.core.snapshot import (
     Redacted,
     Restored,
     SessionStored,
+    StatsChanges,
     StatsDelta,
+    TrialChanges,
     TurnsAdded,
 )
+from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.fold import BankState, folded
 
 ERASED_WORDS = "[erased]"
@@ -146,8 +149,10 @@ def redacted(entry: Entry, erasure: Erasure) -> Entry:
         case GraphDelta():
             return _or_same(entry, _graph(entry, erasure))
         case StatsDelta():
-            kept = tuple(pair for pair in entry.updates if pair[0] not in erasure.items)
-            return _or_same(entry, entry.model_copy(update={"updates": kept}))
+            stats = _stats(entry.updates, erasure)
+            return _or_same(entry, entry.model_copy(update={"updates": stats}))
+        case TrialStarted() | TrialEnded():
+            return _trial_entry(entry, erasure)
         case Restored():
             return _or_same(entry, _restored(entry, erasure))
         case _:
@@ -180,6 +185,8 @@ def _commit(commit: Commit, erasure: Erasure) -> Entry:
             "ops": kept,
             "changes": changes,
             "graph": _graph(commit.graph, erasure),
+            "stats": _stats(commit.stats, erasure),
+            "trials": _trials(commit.trials, erasure),
             "ordinals": _ordinals(commit.ordinals, erasure),
             "rejected": tuple(
                 refused
@@ -252,13 +259,64 @@ def _ordinals(
     )
 
 
+def _stats(stats: StatsChanges, erasure: Erasure) -> StatsChanges:
+    return tuple(pair for pair in stats if pair[0] not in erasure.items)
+
+
+def _trials(trials: TrialChanges, erasure: Erasure) -> TrialChanges:
+    return tuple(
+        (name, None if trial is None else _trial(trial, erasure))
+        for name, trial in trials
+        if name not in erasure.sessions
+    )
+
+
+def _trial_entry(entry: TrialStarted | TrialEnded, erasure: Erasure) -> Entry:
+    if entry.trial.id in erasure.sessions:
+        return Redacted()
+    update: dict[str, object] = {"trial": _trial(entry.trial, erasure)}
+    if isinstance(entry, TrialEnded):
+        update["stats"] = _stats(entry.stats, erasure)
+    return _or_same(entry, entry.model_copy(update=update))
+
+
+def _trial(trial: Trial, erasure: Erasure) -> Trial:
+    """Return a trial without the words of erased turns, and without erased memories."""
+    texts = [turn.text for turn in _turns(trial.session().turns, erasure)]
+    said = iter(texts)
+    task = next(said)
+    steps = tuple(
+        step.model_copy(
+            update={
+                "action": next(said),
+                "observation": next(said) if step.observation else "",
+                "used": tuple(name for name in step.used if name not in erasure.items),
+            }
+        )
+        for step in trial.steps
+    )
+    outcome = trial.outcome
+    if outcome is not None and ERASED_WORDS in texts:
+        outcome = outcome.model_copy(update={"detail": ""})
+    return trial.model_copy(
+        update={
+            "task": task,
+            "steps": steps,
+            "outcome": outcome,
+            "shown": tuple(use for use in trial.shown if use.id not in erasure.items),
+            "credit": tuple(use for use in trial.credit if use.id not in erasure.items),
+        }
+    )
+
+
 def _restored(entry: Restored, erasure: Erasure) -> Restored:
     return entry.model_copy(
         update={
             "changes": tuple(change for change in entry.changes if change.id not in erasure.items),
             "graph": _graph(entry.graph, erasure),
             "ordinals": _ordinals(entry.ordinals, erasure),
-            "stats": tuple(pair for pair in entry.stats if pair[0] not in erasure.items),
+            "stats": _stats(entry.stats, erasure),
+            "trials": _trials(entry.trials, erasure),
             "done": tuple(pair for pair in entry.done if pair[0] not in erasure.sessions),
             "sessions": tuple(
                 _session(session, erasure)

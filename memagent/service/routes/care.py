@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from memagent.client.wire import QuarantineList, TakenBack, TouchedList
+from memagent.client.care_wire import QuarantineList, TakenBack, TouchedList
 from memagent.core.ops import Delete
 from memagent.core.records import Id
 from memagent.core.reports import ErasureReceipt, SourceFilter

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -25,6 +26,7 @@ from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
+    ERASED,
     StoredResponse,
     dates_of,
     from_microseconds,
@@ -61,6 +63,8 @@ class DatabaseJournal:
         self.place = backend.name
         self.read_only = read_only
         self._clock = clock
+        # Entered around an erasure by whoever keeps copies of a scope outside of the journal.
+        self.erasing: Callable[[Scope], AbstractContextManager[object]] = lambda _: nullcontext()
         self._pid = os.getpid()
         self._closed = False
         self._reader = JournalReader(backend)
@@ -133,6 +137,20 @@ class DatabaseJournal:
         response = _response(idempotency, entries)
         if not entries:
             return []
+        if any(entry.kind == ERASED for entry in entries):
+            with self.erasing(scope):
+                return await self._append(scope, entries, expect, recorded_at, response)
+        return await self._append(scope, entries, expect, recorded_at, response)
+
+    async def _append(
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        expect: int,
+        recorded_at: Sequence[datetime] | None,
+        response: StoredResponse | None,
+    ) -> list[JournalRow]:
+        assert self._writer is not None
         dates = dates_of(entries, recorded_at, self._clock)
         prepared = tuple(map(prepare_entry, entries, dates))
         appended = await self._writer.append(
@@ -194,6 +212,14 @@ class DatabaseJournal:
         """
         self._check()
         return self._reader.verify(scope_key(scope))
+
+    def chain_at(self, scope: Scope, seq: int) -> bytes | None:
+        """Return the chain hash of a row; None where there is none, or it was erased since.
+
+        Blocks.
+        """
+        self._check()
+        return self._reader.chain_at(scope_key(scope), seq)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
         """Return the first response to the request with this idempotency key.

@@ -26,6 +26,7 @@ from memagent.service.routes import (
     operations,
     snapshots,
     talk,
+    trials,
     users,
 )
 from memagent.service.routes.openai_api import chat, responses
@@ -43,6 +44,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     talk.router,
     snapshots.router,
+    trials.router,
     graph.router,
     users.router,
     chat.router,

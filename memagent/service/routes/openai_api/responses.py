@@ -61,7 +61,7 @@ class ItemList(BaseModel):
     has_more: bool
 
 
-class Deleted(BaseModel):
+class DeletedResponse(BaseModel):
     """The receipt for a deleted response."""
 
     id: str
@@ -144,13 +144,13 @@ async def list_input_items(
 
 
 @router.delete(
-    "/v1/responses/{response_id}", responses=openapi_responses(Deleted, description="Deleted")
+    "/v1/responses/{response_id}", responses=openapi_responses(DeletedResponse, description="Deleted")
 )
 async def delete_response(response_id: str, call: Talker) -> Response:
     """Delete a stored response; what was said stays remembered."""
     await _find(call, response_id)
     await call.service.requests.drop(call.scope, _key_of(response_id))
-    return record(Deleted(id=response_id))
+    return record(DeletedResponse(id=response_id))
 
 
 @dataclass

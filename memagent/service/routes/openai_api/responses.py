@@ -144,7 +144,8 @@ async def list_input_items(
 
 
 @router.delete(
-    "/v1/responses/{response_id}", responses=openapi_responses(DeletedResponse, description="Deleted")
+    "/v1/responses/{response_id}",
+    responses=openapi_responses(DeletedResponse, description="Deleted"),
 )
 async def delete_response(response_id: str, call: Talker) -> Response:
     """Delete a stored response; what was said stays remembered."""

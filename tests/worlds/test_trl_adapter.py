@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds_played import adding
 
 pytest.importorskip("gymnasium", reason='needs the extra: pip install "memagent[gym]"')
 pytest.importorskip("trl", reason='needs the extra: pip install "memagent[train]"')
 
 from environments.trl_adapter import OVER, MemoryToolEnvironment, environment_factory
 
-WORLD: dict[str, Any] = {"knobs": {"sessions": 2}, "embedder": "hashing"}
+WORLD: dict[str, Any] = {"knobs": {"sessions": 1}, "embedder": "hashing"}
 SPECIAL = (
     "<|endoftext|> <|im_start|> <|im_end|> <think> </think> "
     "<tool_call> </tool_call> <tool_response> </tool_response>"
 ).split()
-
-
-def adding(shown: str) -> str:
-    part = shown.rpartition("<facts>")[2].partition("</facts>")[0]
-    numbers = [int(number) for number in re.findall(r"(?m)^(\d+)\. ", part)]
-    return json.dumps({"ops": [{"op": "ADD", "fact": number} for number in numbers]})
 
 
 def test_an_episode_is_played_by_its_tool_and_earns_its_reward() -> None:
@@ -34,7 +28,7 @@ def test_an_episode_is_played_by_its_tool_and_earns_its_reward() -> None:
     calls = 0
     while shown != OVER:
         shown, calls = environment.reply(adding(shown)), calls + 1
-    assert calls == 2 and environment.get_reward() > 0.5
+    assert calls == 1 and environment.get_reward() > 0.5
     assert environment.reply("more") == OVER
     assert environment.reset(episode=0) != environment.reset(episode=1)
     assert environment.get_reward() == 0.0
@@ -92,8 +86,12 @@ def test_trls_trainer_takes_a_step_on_what_the_memory_earned(
     from trl import GRPOConfig, GRPOTrainer
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
     words = tokenizer()
-    rows = [{"prompt": [{"role": "user", "content": "Keep a memory."}], "episode": n} for n in (0, 1)]
+    rows = [
+        {"prompt": [{"role": "user", "content": "Keep a memory."}], "episode": n} for n in (0, 1)
+    ]
     config = GRPOConfig(
         output_dir=str(tmp_path),
         per_device_train_batch_size=2,

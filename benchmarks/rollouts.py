@@ -32,10 +32,10 @@ from langgraph.graph import END, START, StateGraph
 from measured import report
 
 from environments import Episode, Trajectory, play
-from environments.play.gc_pause import rare_collections
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
+from memagent.core.gc_pause import rare_collections
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
 from memagent.graphs.ingest import INGEST_NODES

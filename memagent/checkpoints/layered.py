@@ -98,8 +98,9 @@ class LayeredMap(Mapping[str, V], Generic[V]):
 
     def insert(self, key: str, value: V) -> LayeredMap[V]:
         """Return the map with a key added or replaced."""
-        size = self._size if key in self else self._size + 1
-        return LayeredMap(self.base, self._changes.insert(key, value), size)
+        old = self._changes.get(key, _UNKNOWN)
+        new = self.base.find(key) == ABSENT if old is _UNKNOWN else old is _REMOVED
+        return LayeredMap(self.base, self._changes.insert(key, value), self._size + new)
 
     def remove(self, key: str) -> LayeredMap[V]:
         """Return the map without a key. Raises `KeyError` for an unknown one."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from random import random
+from typing import Final
 
 from rpds import HashTrieSet
 from rpds import List as PersistentList
@@ -25,6 +27,7 @@ from memagent.core.errors import (
     VersionConflict,
     WrongLoop,
 )
+from memagent.core.gc_pause import rare_collections
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import (
@@ -47,6 +50,8 @@ _PAUSE_S = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat,
 up to 32 times.
 """
+_REST: Final = 256
+"""Entries from which on the garbage collector rests while they are replayed."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
@@ -107,11 +112,13 @@ class MemoryLog:
         Raises `WrongLoop` from a foreign event loop.
         """
         self._own_loop()
-        if self._journal is not None and await self._journal.head(self.scope) > self._state.seq:
+        head = 0 if self._journal is None else await self._journal.head(self.scope)
+        if self._journal is not None and head > self._state.seq:
             if not self._state.seq:
                 await self._begin()
-            async for row in self._journal.since(self.scope, self._state.seq):
-                self._advance(row)
+            with rare_collections() if head > self._state.seq + _REST else nullcontext():
+                async for row in self._journal.since(self.scope, self._state.seq):
+                    self._advance(row)
         return self._state
 
     async def get(self, item_id: str) -> MemoryItem:

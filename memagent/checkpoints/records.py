@@ -20,6 +20,8 @@ from memagent.checkpoints.file import CheckpointFile, SectionWriter
 from memagent.checkpoints.layered import LayeredMap, layers_of
 from memagent.checkpoints.tables import Pause, RecordTable, encoded, paced, put_records
 from memagent.core.records import ItemStats, MemoryItem, Record, Session
+from memagent.core.trials import Trial
+from memagent.state.fold import BankState
 
 R = TypeVar("R", bound=Record)
 _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
@@ -85,8 +87,15 @@ FORMS: Final[Mapping[str, Form]] = {
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),
     ),
+    "trials": record_form(Trial),
 }
-"""The maps of `BankState` that are tables of their own, by field; the graph is apart."""
+"""The maps of a state that are tables of their own, by name; the graph is apart."""
+
+
+def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
+    """Return the maps of a state by their names in `FORMS`."""
+    apart: dict[str, Mapping[str, Any]] = {"trials": state.experience.trials}
+    return {name: apart[name] if name in apart else getattr(state, name) for name in FORMS}
 
 
 def put_map(

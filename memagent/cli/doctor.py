@@ -128,6 +128,7 @@ def _examine_installation(report: Examination) -> None:
             f"version {installed.version} is installed, but the code that runs is "
             f"{memagent.__version__}: install again"
         )
+    _examine_weights(report)
     home = _home(installed)
     for name in PACKAGES:
         spec = find_spec(name)
@@ -155,6 +156,16 @@ def _examine_installation(report: Examination) -> None:
             report.problems.append(f"{name} is missing: install memagent again")
         else:
             report.versions[name] = number
+
+
+def _examine_weights(report: Examination) -> None:
+    """Tell the digest of the network of the design `learned`."""
+    from memagent.designs.parts.learned.network import open_network
+
+    try:
+        report.versions["learned weights"] = f"sha256 {open_network().digest[:12]}"
+    except MemAgentError as exc:
+        report.problems.append(message_of(exc))
 
 
 def _home(installed: Distribution) -> Path | None:

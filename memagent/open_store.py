@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -90,14 +91,6 @@ class OpenStore:
             journal.close()
             raise
         checkpoints = _checkpoints(journal, writes=check_embedder and not read_only)
-
-        def close() -> None:
-            try:
-                if checkpoints is not None:
-                    checkpoints.close()
-            finally:
-                journal.close()
-
         return cls(
             settings,
             journal,
@@ -108,7 +101,7 @@ class OpenStore:
             reranker,
             checkpoints,
             _place(database),
-            close,
+            partial(_close, journal, checkpoints),
         )
 
     def bank(self, scope: Scope) -> MemoryBank:
@@ -146,6 +139,14 @@ def _database(
     if isinstance(store, PostgresSettings):
         return store.model_copy(update={"url": str(path)})
     return PostgresSettings(url=str(path))
+
+
+def _close(journal: PostgresJournal | SqlJournal, checkpoints: Checkpoints | None) -> None:
+    try:
+        if checkpoints is not None:
+            checkpoints.close()
+    finally:
+        journal.close()
 
 
 def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Checkpoints | None:

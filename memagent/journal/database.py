@@ -28,7 +28,6 @@ from memagent.journal.file_search import count_in_files, files_of
 from memagent.journal.open_writers import OPEN_WRITERS
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
-    ERASED,
     StoredResponse,
     dates_of,
     from_microseconds,
@@ -103,10 +102,7 @@ class DatabaseJournal:
         expect: int,
         idempotency: tuple[str, str, str] | None = None,
     ) -> JournalRow:
-        """Append durably as `expect + 1`.
-
-        See `append_many`, of which this is the case of one entry.
-        """
+        """Append durably as `expect + 1`; `append_many` of one entry."""
         rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
         return rows[0]
 
@@ -139,25 +135,11 @@ class DatabaseJournal:
         response = _response(idempotency, entries)
         if not entries:
             return []
-        if any(entry.kind == ERASED for entry in entries):
-            with self.erasing(scope):
-                return await self._append(scope, entries, expect, recorded_at, response)
-        return await self._append(scope, entries, expect, recorded_at, response)
-
-    async def _append(
-        self,
-        scope: Scope,
-        entries: Sequence[Entry],
-        expect: int,
-        recorded_at: Sequence[datetime] | None,
-        response: StoredResponse | None,
-    ) -> list[JournalRow]:
-        assert self._writer is not None
         dates = dates_of(entries, recorded_at, self._clock)
         prepared = tuple(map(prepare_entry, entries, dates))
-        appended = await self._writer.append(
-            AppendRequest(scope_key(scope), prepared, expect, response)
-        )
+        request = AppendRequest(scope_key(scope), prepared, expect, response)
+        with self.erasing(scope) if request.erases else nullcontext():
+            appended = await self._writer.append(request)
         return [
             JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
             for seq, (entry, recorded_us) in enumerate(
@@ -191,13 +173,10 @@ class DatabaseJournal:
         return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Yield the rows after `seq` in order, a page at a time.
+        """Yield the rows after `seq` in order, a page at a time, without erased ones.
 
-        The last page goes up to what is committed when it is read.
-
-        Erased rows are left out.
-
-        Raises `StoreCorrupt` for a row that is missing or cannot be read.
+        The last page goes up to what is committed when it is read. Raises
+        `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()
         key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
@@ -231,9 +210,7 @@ class DatabaseJournal:
         return await asyncio.to_thread(self._reader.scopes)
 
     def verify(self, scope: Scope) -> list[str]:
-        """Return what is wrong with the scope's hashes and payloads, the first bad sequence first.
-
-        [] when nothing is wrong.
+        """Return what is wrong with the scope's log, the first bad sequence first; [] is well.
 
         Blocks.
         """
@@ -241,10 +218,7 @@ class DatabaseJournal:
         return self._reader.verify(scope_key(scope))
 
     def chain_at(self, scope: Scope, seq: int) -> bytes | None:
-        """Return the chain hash of a row; None where there is none, or it was erased since.
-
-        Blocks.
-        """
+        """Return a row's chain hash; None where there is none or an erasure came later. Blocks."""
         self._check()
         return self._reader.chain_at(scope_key(scope), seq)
 

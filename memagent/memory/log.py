@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from random import random
+from typing import Final
 
 from rpds import HashTrieSet
 from rpds import List as PersistentList
@@ -24,6 +26,7 @@ from memagent.core.errors import (
     VersionConflict,
     WrongLoop,
 )
+from memagent.core.gc_pause import rare_collections
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import (
@@ -48,6 +51,8 @@ _PAUSE_S = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat,
 up to 32 times.
 """
+_REST: Final = 256
+"""Entries from which on the garbage collector rests while they are replayed."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
@@ -113,18 +118,13 @@ class MemoryLog:
             for row in reversed(list(self._log)) if self._log and self._behind() else ():
                 self._advance(row)
             return self._state
-        for _ in range(_PASSES):
+        for attempt in range(_PASSES):
             head = await journal.head(self.scope)
             if head <= self._state.seq:
                 break
-            if not self._state.seq:
+            if not self._state.seq and not attempt:
                 await self._begin()
-            start = self._state.seq
-            async for row in journal.since(self.scope, start):
-                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
-                    self._begin_again()
-                    break
-                self._advance(row)
+            await self._catch_up(journal, head)
         return self._state
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -344,6 +344,16 @@ class MemoryLog:
             self._forget()
         for item_id in changed_items(row.entry):
             self._pending = self._pending.insert(item_id)
+
+    async def _catch_up(self, journal: Journal, head: int) -> None:
+        """Replay what is new; begin again where words that were read are erased by now."""
+        start = self._state.seq
+        with rare_collections() if head > start + _REST else nullcontext():
+            async for row in journal.since(self.scope, start):
+                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
+                    self._begin_again()
+                    return
+                self._advance(row)
 
     def _behind(self) -> bool:
         return next(iter(self._log)).seq > self._state.seq

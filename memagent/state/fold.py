@@ -8,7 +8,6 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -45,6 +44,9 @@ Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
 
 
+NO_MARKS: SortedSet[Mark] = SortedSet()
+
+
 @dataclass(frozen=True, slots=True)
 class BankState:
     """Everything one memory holds at one journal sequence."""
@@ -68,7 +70,7 @@ class BankState:
     """Item id to sequences of the entries that changed it."""
     texts: HashTrieMap[str, str] = HashTrieMap()
     """Folded text of active items to item id, for exact duplicates."""
-    timelines: HashTrieMap[str, tuple[Mark, ...]] = HashTrieMap()
+    timelines: HashTrieMap[str, SortedSet[Mark]] = HashTrieMap()
     """Folded subject to its active items with bounded spans, by start."""
     expiring: HashTrieMap[str, datetime] = HashTrieMap()
     """When those active items expire that ever do, by id."""
@@ -282,16 +284,15 @@ def mark_of(item: MemoryItem) -> Mark | None:
 
 
 def _placed(
-    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem, *, present: bool
-) -> HashTrieMap[str, tuple[Mark, ...]]:
+    timelines: HashTrieMap[str, SortedSet[Mark]], item: MemoryItem, *, present: bool
+) -> HashTrieMap[str, SortedSet[Mark]]:
     """Put an active item on its timeline, or take it off."""
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None or not item.active:
         return timelines
-    marks = timelines.get(key, ())
-    at = bisect_left(marks, mark)
-    rest = marks[at + 1 :] if marks[at : at + 1] == (mark,) else marks[at:]
-    return timelines.insert(key, (*marks[:at], *((mark,) if present else ()), *rest))
+    marks = timelines.get(key, NO_MARKS)
+    marks = marks.insert(mark) if present else marks.remove(mark)
+    return timelines.insert(key, marks) if len(marks) else timelines.discard(key)
 
 
 def _counted(

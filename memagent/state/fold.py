@@ -37,7 +37,7 @@ from memagent.core.snapshot import (
     sub_hash,
 )
 from memagent.state.adjacency import GraphState
-from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
+from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders, Tables
 from memagent.state.sorted_set import SortedSet
 
 Mark = tuple[float, float, str]
@@ -243,7 +243,12 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    after = replace(
+    orders = state.orders.after_changes(
+        state,
+        Tables(items, state.turns, touched, expiring),
+        (change.id for change in entry.changes),
+    )
+    return replace(
         state,
         items=items,
         archive=archive,
@@ -257,17 +262,8 @@ def _with_effects(
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
-        orders=Orders(),
+        orders=orders,
     )
-    return _ordered(state, after, entry)
-
-
-def _ordered(state: BankState, after: BankState, entry: Commit | Restored) -> BankState:
-    """Carry the orders that somebody asked for over an entry."""
-    if not state.orders.asked:
-        return after
-    changed = (change.id for change in entry.changes)
-    return replace(after, orders=state.orders.after_changes(state, after, changed))
 
 
 def timeline_key(item: MemoryItem) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from memagent.core.records import MemoryItem
 from memagent.state.sorted_set import SortedSet
@@ -46,6 +46,15 @@ class ItemTables(Protocol):
     def expiring(self) -> Mapping[str, datetime]:
         """When an item expires, by id."""
         ...
+
+
+class Tables(NamedTuple):
+    """The tables of a state in the making."""
+
+    items: Mapping[str, MemoryItem]
+    turns: Mapping[str, tuple[str, int]]
+    touched: Mapping[str, Sequence[int]]
+    expiring: Mapping[str, datetime]
 
 
 class Orders:
@@ -107,6 +116,9 @@ class Orders:
         self, before: ItemTables, after: ItemTables, item_ids: Iterable[str]
     ) -> Orders:
         """Return the orders of a state in which these items changed."""
+        orders = Orders()
+        if not self.asked:
+            return orders
         age, change, expiry = self._age, self._change, self._expiry
         unplaced = self._unplaced
         for item_id in dict.fromkeys(item_ids):
@@ -123,7 +135,6 @@ class Orders:
                 expiry = expiry if ends is None else expiry.insert((ends, item_id))
             if new is not None:
                 unplaced |= _unplaced(after, (new,))
-        orders = Orders()
         orders._age, orders._change, orders._expiry = age, change, expiry
         orders._unplaced = unplaced
         return orders

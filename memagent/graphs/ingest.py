@@ -7,10 +7,12 @@ by then but the session's raw turns, so the run can simply be made again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from memagent.core.errors import ModelError, boundary
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
+from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.flow import Flow, Step
@@ -98,11 +100,33 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        slot = context.slot(session=_part_of(chunk, state.get("session")), chunk=chunk)
-        delta = await context.design.indexer((state["commit"],), slot)
+        part = _part_of(chunk, state.get("session"))
+        slot = context.slot(session=part, chunk=chunk)
+        commits = await _commits_of(part, (*state.get("earlier", ()), state["commit"]), context)
+        delta = await context.design.indexer(commits, slot)
     if delta.empty and not delta.rejected:
         return {"usage": slot.trail.usage}
     return {"usage": slot.trail.usage, "graph": await context.bank.index(delta)}
+
+
+async def _commits_of(
+    part: Session | None, known: Sequence[Commit], context: AgentContext
+) -> tuple[Commit, ...]:
+    """Return the commits of all chunks of a session's part, in order of the chunks.
+
+    Those that an earlier run made are read from the journal.
+    """
+    turn_ids = {turn.id for turn in part.turns if not turn.recalled} if part else set[str]()
+    commits = [*known]
+    if not turn_ids <= {turn_id for commit in known for turn_id in commit.source.turn_ids}:
+        rows = [row.entry async for row in context.bank.rows()]
+        commits = [entry for entry in rows if isinstance(entry, Commit)]
+    by_chunk = {
+        commit.source.chunk_index or 0: commit
+        for commit in commits
+        if commit.source.turn_ids and (not turn_ids or turn_ids.issuperset(commit.source.turn_ids))
+    }
+    return tuple(by_chunk[place] for place in sorted(by_chunk))
 
 
 def _chunk(state: IngestState) -> Chunk:

@@ -31,10 +31,12 @@ Tool = Callable[..., Any]
 
 
 class IngestState(TypedDict, total=False):
-    """State of one ingest run; `session` and `chunk` go in, everything else comes out."""
+    """State of one ingest run; `session`, `chunk` and `earlier` go in, the rest comes out."""
 
     session: Session
     chunk: Chunk
+    earlier: tuple[Commit, ...]
+    """Commits of the session's earlier chunks; the journal has those that are not given."""
     facts: Proposal[Fact]
     related: tuple[Related, ...]
     proposal: Proposal[MemoryOp]

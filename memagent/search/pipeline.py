@@ -40,6 +40,7 @@ from memagent.search.weights import (
     nearness,
     proximity,
     recency,
+    utility,
 )
 from memagent.state.fold import BankState
 from memagent.state.tokens import K1, B, query_terms, tokenize
@@ -236,6 +237,8 @@ def _factors(
         factors["importance"] = (
             1.0 + recipe.importance * importance(item, stats.get(item.id)) for item in items
         )
+    if recipe.utility:
+        factors["utility"] = (1.0 + recipe.utility * utility(stats.get(item.id)) for item in items)
     if names:
         factors["names"] = (
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0

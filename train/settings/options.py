@@ -156,6 +156,10 @@ class LoGoOptions:
         default=0.0,
         metadata={"help": "Weight of right answers resting on evidence in memory (FAPO)."},
     )
+    worth: float = field(
+        default=1.0,
+        metadata={"help": "Weight of an answer's own worth when the answerer is trained."},
+    )
     temporal: float = field(
         default=0.0, metadata={"help": "Weight of answering from the right sessions (Memory-T1)."}
     )

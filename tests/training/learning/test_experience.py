@@ -18,6 +18,7 @@ from memagent.core.exchange import Role
 from train.credit.groups import is_flat
 from train.rollouts.collect import RolloutPlan
 from train.rollouts.experience import CreditPlan, Experience, Step
+from train.rollouts.grading import answer_worth
 from train.run.plans import Temporal
 from train.settings.options import MANAGER_ROLES, ROLE_SETS
 from train.techniques.d3s import most_varied
@@ -258,7 +259,7 @@ async def test_an_answer_earns_its_weighted_terms_besides_its_worth() -> None:
     credit = replace(
         BOTH,
         roles=ROLE_SETS["answerer"],
-        answer_terms=((EvidenceTerm(), weights["evidence"]),),
+        answer_reward=answer_worth(1.0, (EvidenceTerm(), weights["evidence"])),
         episode_terms=Temporal(weights["temporal"]),
     )
     tokenizer = policy_tokenizer()

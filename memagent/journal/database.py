@@ -168,10 +168,7 @@ class DatabaseJournal:
         """Yield the rows after `seq` in order, a page at a time.
 
         The first page is small: who looks for one row stops there. The last page goes
-        up to what is committed when it is read.
-
-        Erased rows are left out.
-
+        up to what is committed when it is read. Erased rows are left out.
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()

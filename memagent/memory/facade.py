@@ -28,7 +28,6 @@ from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot,
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.hits import SearchHits
-from memagent.memory.listing import Listing
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -37,6 +36,7 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.listing import Listing
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:

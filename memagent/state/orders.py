@@ -70,8 +70,8 @@ class Orders:
         """Turns that items rest on and that are not stored."""
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody asked for any of them."""
+    def derived(self) -> bool:
+        """Whether any of them was derived, since somebody asked for it."""
         return not (self._age is self._change is self._expiry is None)
 
     def by_age(self, tables: ItemTables) -> SortedSet[AgeKey]:
@@ -117,7 +117,7 @@ class Orders:
     ) -> Orders:
         """Return the orders of a state in which these items changed."""
         orders = Orders()
-        if not self.asked:
+        if not self.derived:
             return orders
         age, change, expiry = self._age, self._change, self._expiry
         unplaced = self._unplaced

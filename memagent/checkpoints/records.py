@@ -21,7 +21,8 @@ from memagent.checkpoints.layered import LayeredMap, layers_of
 from memagent.checkpoints.tables import Pause, RecordTable, encoded, paced, put_records
 from memagent.core.records import ItemStats, MemoryItem, Record, Session
 from memagent.core.trials import Trial
-from memagent.state.fold import BankState
+from memagent.state.fold import BankState, Mark
+from memagent.state.sorted_set import SortedSet
 
 R = TypeVar("R", bound=Record)
 _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
@@ -65,8 +66,8 @@ def _decode_place(raw: memoryview) -> tuple[str, int]:
     return session_id, int(position)
 
 
-def _decode_marks(raw: memoryview) -> tuple[tuple[float, float, str], ...]:
-    return tuple((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
+def _decode_marks(raw: memoryview) -> SortedSet[Mark]:
+    return SortedSet((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -82,7 +83,7 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "texts": Form(encoded, _text),
-    "timelines": Form(_dump, _decode_marks),
+    "timelines": Form(lambda marks: _dump(list(marks)), _decode_marks),
     "expiring": Form(
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),

@@ -16,7 +16,7 @@ from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan, Trust
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.learned.extractor import STATEMENT, read_chunk
-from memagent.designs.parts.learned.pairs import Choice, Side, choose, same_as
+from memagent.designs.parts.learned.pairs import SHORT, Choice, Side, choose, same_as
 from memagent.designs.parts.learned.reading import Clause, shipped_reader
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
@@ -104,7 +104,8 @@ class _Draft:
         fact = entry.fact
         clause = self._read_in_turn(fact)[0] or _read(fact)
         said = f"keep {clause.keep:.2f}, {clause.act} {clause.act_p:.2f}"
-        if clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE:
+        untrue = clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE
+        if untrue and len(clause.words) <= SHORT:
             self.ops.append(Noop(fact=fact, reason=f"{said}: not known to be true"))
             return
         value = clause.spans.get("value")

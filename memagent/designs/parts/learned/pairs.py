@@ -27,6 +27,10 @@ over. A rule: a new kind of statement names its old value more surely than it is
 """
 LEAST_VALUE: Final = 0.6
 """Least probability of the value of a statement that replaces what it does not name."""
+SHORT: Final = 16
+"""Most words of statements that may replace each other without a named value. Training saw
+short statements only; in long ones the network sees changes that are none.
+"""
 _OVER: Final = frozenset(("end", "done", "move"))
 _ENDING: Final = _OVER | {"change", "correct", "retract"}
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
@@ -90,23 +94,34 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
 
 
 def _names(new: Clause, memory: Clause) -> bool:
-    """Say whether a statement that ends or replaces something names it in the memory's words."""
+    """Say whether a statement that ends or replaces something names it in the memory's words.
+
+    What it names must be of the memory's value, unless both are short.
+    """
     if new.act not in _ENDING:
         return False
     span = new.spans.get("old") or (new.spans.get("value") if new.act in _OVER else None)
-    words = span.text.lower().split() if span is not None else []
-    return bool(words) and all(word in memory.words for word in words)
+    words = frozenset(span.text.lower().split()) if span is not None else frozenset[str]()
+    if not words or not words <= memory.words or not tokenize(" ".join(words)):
+        return False
+    return bool(words & _words(memory, "value")) or _short(new, memory)
 
 
 def _fits(new: Clause, memory: Clause) -> bool:
     """Say whether a statement that does not name the memory may take its place.
 
-    It must say that something is otherwise now, and have a value to put there or share a
-    word of content with the memory.
+    Both must be short, and it must say that something is otherwise now and
+    have a value to put there, or share a word of content with the memory.
     """
+    if new.act not in _ENDING or not _short(new, memory):
+        return False
     value = new.spans.get("value")
     shared = set(tokenize(new.text)) & set(tokenize(memory.text))
-    return new.act in _ENDING and (bool(shared) or (value is not None and value.p >= LEAST_VALUE))
+    return bool(shared) or (value is not None and value.p >= LEAST_VALUE)
+
+
+def _short(new: Clause, memory: Clause) -> bool:
+    return max(len(new.words), len(memory.words)) <= SHORT
 
 
 def choice_logits(network: Network, features: Floats) -> Floats:

@@ -267,7 +267,8 @@ def _restated(
         start, end = place.span() if place is not None else (0, 0)
         swapped = words[:start] + value.text + words[end:]
         whole = clause.act == "correct" or len(clause.words) <= _FEW + len(value.text.split())
-        if place is not None and whole and len(swapped) <= _MAX_TEXT:
+        short = len(words.split()) <= SHORT
+        if place is not None and whole and short and len(swapped) <= _MAX_TEXT:
             time = fact.valid or time_told(swapped, earlier.said_at) or earlier.valid
             return swapped, time if clause.act == "correct" else fact.valid
     return fact.text, fact.valid

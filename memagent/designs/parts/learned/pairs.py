@@ -25,6 +25,8 @@ NAMED: Final = 2.0
 """Added to the logit of replacing a memory that holds the value which a statement names as
 over. A rule: a new kind of statement names its old value more surely than it is like it.
 """
+SURE_ACT: Final = 0.75
+"""Least probability of the act of a statement that takes a memory's place."""
 LEAST_VALUE: Final = 0.6
 """Least probability of the value of a statement that replaces what it does not name."""
 SHORT: Final = 16
@@ -98,7 +100,7 @@ def _names(new: Clause, memory: Clause) -> bool:
 
     What it names must be of the memory's value, unless both are short.
     """
-    if new.act not in _ENDING:
+    if new.act not in _ENDING or new.act_p < SURE_ACT:
         return False
     span = new.spans.get("old") or (new.spans.get("value") if new.act in _OVER else None)
     words = frozenset(span.text.lower().split()) if span is not None else frozenset[str]()
@@ -111,13 +113,13 @@ def _fits(new: Clause, memory: Clause) -> bool:
     """Say whether a statement that does not name the memory may take its place.
 
     Both must be short, and it must say that something is otherwise now and
-    have a value to put there, or share a word of content with the memory.
+    have a value to put there, or share words of content with the memory.
     """
-    if new.act not in _ENDING or not _short(new, memory):
+    if new.act not in _ENDING or new.act_p < SURE_ACT or not _short(new, memory):
         return False
     value = new.spans.get("value")
     shared = set(tokenize(new.text)) & set(tokenize(memory.text))
-    return bool(shared) or (value is not None and value.p >= LEAST_VALUE)
+    return len(shared) > 1 or (value is not None and value.p >= LEAST_VALUE)
 
 
 def _short(new: Clause, memory: Clause) -> bool:

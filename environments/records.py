@@ -177,6 +177,10 @@ class ProbeScore(Record):
     """Turns behind the hits, best first, each once."""
     cited: tuple[Id, ...] = ()
     """Turns that the answer cites."""
+    evidence_sessions: tuple[Id, ...] = ()
+    """Sessions that the answer names as its evidence; empty where the answerer names
+    none.
+    """
     recall: dict[int, float] | None = None
     """Evidence recall at each k."""
     f1: float | None = None

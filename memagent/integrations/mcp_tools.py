@@ -17,9 +17,10 @@ from pydantic import Field
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Question, SearchEvidence
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.core.trials import TrialStep
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
@@ -89,6 +90,20 @@ class Done(Record):
     commit_id: Text | None = None
     memories: tuple[Text, ...] = ()
     """Ids of the memories changed."""
+
+
+class TrialBegun(Record):
+    """A trial with what memory has for its task; report on it when the task is over."""
+
+    trial_id: Text
+    memories: tuple[Remembered, ...] = ()
+
+
+class TrialReported(Record):
+    """The memories that a report counted, and what a lesson changed."""
+
+    counted: tuple[Text, ...] = ()
+    lesson: Done | None = None
 
 
 class MemoryTools:
@@ -163,21 +178,19 @@ class MemoryTools:
     ) -> Page:
         """All memories, oldest first, page by page."""
         memory = self._agent().memory
-        active = {item.id for item in await memory.get_all()}
         # A page may end at an item that was deleted since.
-        items = await memory.get_all(include_deleted=True)
-        start = 0
-        if cursor is not None:
-            after = _read_cursor(cursor)
-            start = next((at for at, item in enumerate(items, 1) if item.id == after), 0)
-            if not start:
-                raise InputError("the cursor is not one of this memory; list from the beginning")
-        rest = [item for item in items[start:] if item.id in active]
-        page = rest[:limit]
+        after = _read_cursor(cursor) if cursor is not None else None
+        try:
+            found = await memory.get_all(limit=limit + 1, after=after)
+        except MemoryNotFound as exc:
+            raise InputError(
+                "the cursor is not one of this memory; list from the beginning"
+            ) from exc
+        page = found[:limit]
         following = base64.urlsafe_b64encode(json.dumps(page[-1].id).encode()) if page else b""
         return Page(
             memories=tuple(_remembered(item) for item in page),
-            next_cursor=following.decode() if len(rest) > limit else None,
+            next_cursor=following.decode() if len(found) > limit else None,
         )
 
     async def history(self, memory_id: MemoryId) -> Changes:
@@ -212,6 +225,37 @@ class MemoryTools:
         """Take back a change, by default the last one."""
         commit = await self._agent().memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
+
+    async def recall(
+        self,
+        task: ShortText,
+        k: Annotated[int, Field(ge=1, le=100, description="How many.")] = 10,
+    ) -> TrialBegun:
+        """Recall memories for a task and start a trial; call `report` when the task is over."""
+        recalled = await self._agent().recall(task, k=k)
+        found = ((hit.item, hit.score) for hit in recalled.hits)
+        memories = (_remembered(item, score=score) for item, score in found if item is not None)
+        return TrialBegun(trial_id=recalled.id, memories=tuple(memories))
+
+    async def report(
+        self,
+        trial_id: MemoryId,
+        reward: Annotated[float, Field(description="1 for done, 0 or below for failed.")],
+        detail: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] = "",
+        steps: tuple[TrialStep, ...] = (),
+        credit: dict[str, float] | None = None,
+    ) -> TrialReported:
+        """Report what came of a trial; `credit` names the reward of single memories."""
+        learned = await self._agent().report(
+            trial_id, reward, detail=detail, steps=steps, credit=credit
+        )
+        lesson = learned.lesson
+        return TrialReported(
+            counted=tuple(share.id for share in learned.trial.credit),
+            lesson=None
+            if lesson is None
+            else Done(commit_id=lesson.id, memories=tuple(change.id for change in lesson.changes)),
+        )
 
 
 def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:

@@ -9,7 +9,7 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -37,7 +37,11 @@ from memagent.core.snapshot import (
     stats_hash,
     sub_hash,
 )
+from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
+from memagent.state.experience import NO_EXPERIENCE, Experience
+from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
+from memagent.state.sorted_set import SortedSet
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
@@ -58,6 +62,7 @@ class BankState:
     """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
+    experience: Experience = NO_EXPERIENCE
     ordinals: HashTrieMap[str, int] = HashTrieMap()
     """The id counter: how many items were ever made from each set of source turns."""
     done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
@@ -74,6 +79,8 @@ class BankState:
     item_root: int = 0
     stats_root: int = 0
     ordinal_root: int = 0
+    orders: Orders = field(default_factory=Orders, compare=False, repr=False)
+    """Orders of the items that somebody asked for; derived from the rest."""
 
     def digest(self) -> str:
         """Return the content digest, 64 hex digits."""
@@ -82,6 +89,7 @@ class BankState:
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
+            trials=self.experience.root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -97,6 +105,18 @@ class BankState:
         """Return every readable version of an item, oldest first; () when unknown."""
         item = self.items.get(item_id)
         return () if item is None else (*self.archive.get(item_id, ()), item)
+
+    def by_age(self) -> SortedSet[AgeKey]:
+        """Return the keys of all items, tombstones included, oldest said first."""
+        return self.orders.by_age(self)
+
+    def by_change(self) -> SortedSet[ChangeKey]:
+        """Return the keys of all items, tombstones included, last changed first."""
+        return self.orders.by_change(self)
+
+    def by_expiry(self) -> SortedSet[ExpiryKey]:
+        """Return the keys of the items that ever expire, the next to expire first."""
+        return self.orders.by_expiry(self)
 
 
 EMPTY_STATE = BankState()
@@ -130,6 +150,10 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return replace(state, graph=state.graph.apply(entry), seq=seq)
         case StatsDelta():
             return replace(_with_stats(state, entry.updates), seq=seq)
+        case TrialStarted(trial=trial):
+            return replace(_with_trials(state, ((trial.id, trial),)), seq=seq)
+        case TrialEnded(trial=trial, stats=stats):
+            return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
         case Restored():
             return _after_restore(state, entry, seq)
         case Erased():
@@ -146,7 +170,10 @@ def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
     session_id, index = commit.source.session_id, commit.source.chunk_index
     if session_id is not None and index is not None:
         done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
-    return _with_effects(state, commit, done, seq)
+    state = _with_effects(state, commit, done, seq)
+    if not (commit.stats or commit.trials):
+        return state
+    return _with_stats(_with_trials(state, commit.trials), commit.stats)
 
 
 def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
@@ -155,7 +182,8 @@ def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
     done = state.done
     for session_id, chunks in entry.done:
         done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
-    return _with_stats(_with_effects(state, entry, done, seq), entry.stats)
+    state = _with_trials(_with_effects(state, entry, done, seq), entry.trials)
+    return _with_stats(state, entry.stats)
 
 
 def _with_session(state: BankState, session: Session, *, first: int = 0) -> BankState:
@@ -165,8 +193,13 @@ def _with_session(state: BankState, session: Session, *, first: int = 0) -> Bank
         turns = turns.insert(turn.id, (session.id, at))
     if thread is not None and session.id not in state.sessions:
         threads = threads.insert(thread, (*threads.get(thread, ()), session.id))
-    sessions = state.sessions.insert(session.id, session)
-    return replace(state, sessions=sessions, turns=turns, threads=threads)
+    return replace(
+        state,
+        sessions=state.sessions.insert(session.id, session),
+        turns=turns,
+        threads=threads,
+        orders=state.orders.after_turns(turn.id for turn in session.turns[first:]),
+    )
 
 
 def _with_turns(state: BankState, entry: TurnsAdded) -> BankState:
@@ -220,7 +253,7 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    return replace(
+    after = replace(
         state,
         items=items,
         archive=archive,
@@ -234,7 +267,17 @@ def _with_effects(
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
+        orders=Orders(),
     )
+    return _ordered(state, after, entry)
+
+
+def _ordered(state: BankState, after: BankState, entry: Commit | Restored) -> BankState:
+    """Carry the orders that somebody asked for over an entry."""
+    if not state.orders.asked:
+        return after
+    changed = (change.id for change in entry.changes)
+    return replace(after, orders=state.orders.after_changes(state, after, changed))
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -278,6 +321,17 @@ def _counted(
     return ordinals, root
 
 
+def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) -> BankState:
+    """Assign trials, and store the session of each that has ended."""
+    changes = tuple(changes)
+    for trial_id, trial in changes:
+        if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
+            state = _with_session(state, trial.session())
+    if not changes:
+        return state
+    return replace(state, experience=state.experience.with_trials(changes))
+
+
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
     stats, root = state.stats, state.stats_root
     for item_id, value in updates:
@@ -303,6 +357,7 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
         graph=state.graph,
         stats=state.stats,
         ordinals=state.ordinals,
+        trials=state.experience.trials,
         done=state.done,
         seq=state.seq,
         live=live,
@@ -325,6 +380,7 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
         ),
         ordinals=tuple(snapshot.ordinals.items()),
         stats=tuple(snapshot.stats.items()),
+        trials=tuple(snapshot.trials.items()),
         done=tuple((name, tuple(chunks)) for name, chunks in snapshot.done.items()),
         sessions=tuple(snapshot.sessions.values()),
     )
@@ -335,36 +391,3 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
             f" {state.digest()[:12]}: it was altered or cut short"
         )
     return state
-
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """The expired items of one state at a moment, and for how long that stays true.
-
-    It follows the clock without looking at every item at every read.
-    """
-
-    of: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """When each item that ever expires does so."""
-    ids: frozenset[str] = frozenset()
-    since: datetime | None = None
-    until: datetime | None = None
-    """The half-open stretch in which these and no others are expired; None is open."""
-
-    def at(self, expiring: Mapping[str, datetime], now: datetime) -> Expiry:
-        """Return the expiry at another moment or for other items; itself while it holds."""
-        if (
-            expiring is self.of
-            and (self.since is None or self.since <= now)
-            and (self.until is None or now < self.until)
-        ):
-            return self
-        return Expiry(
-            of=expiring,
-            ids=frozenset(item_id for item_id, moment in expiring.items() if moment <= now),
-            since=max((moment for moment in expiring.values() if moment <= now), default=None),
-            until=min((moment for moment in expiring.values() if moment > now), default=None),
-        )
-
-
-NEVER_LOOKED = Expiry()

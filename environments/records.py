@@ -237,6 +237,8 @@ class Score(Record):
     """The cost of remembering."""
     seconds: float = 0.0
     """Seconds that remembering took."""
+    facts: dict[Text, tuple[int, int]] = Field(default_factory=dict[str, tuple[int, int]])
+    """(right, all) by figure of `environments.evaluation.fact_figures`, for generated worlds."""
 
     @property
     def reward(self) -> float | None:

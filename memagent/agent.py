@@ -99,6 +99,9 @@ class Agent:
     search = blocking(AsyncAgent.search)
     stream = blocking_stream(AsyncAgent.stream)
     resume = blocking(AsyncAgent.resume)
+    recall = blocking(AsyncAgent.recall)
+    report = blocking(AsyncAgent.report)
+    tidy = blocking(AsyncAgent.tidy)
 
     @overload
     def remember(

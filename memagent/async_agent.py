@@ -20,6 +20,17 @@ from memagent.core.exchange import Message, ModelRequest, Role
 from memagent.core.recipes import Recipe
 from memagent.core.records import Session
 from memagent.core.reports import AgentStatus, IngestReport
+from memagent.core.snapshot import Commit
+from memagent.core.trials import Trial
+from memagent.experience import (
+    Learned,
+    Recall,
+    ReportOptions,
+    learn_pending,
+    recall,
+    report,
+    tidy,
+)
 from memagent.llm.traced_model import traced
 from memagent.llm.wrappers import name_of
 from memagent.memory import timetravel
@@ -260,10 +271,49 @@ class AsyncAgent(AgentParts):
         )
 
     async def resume(self, *, on_error: OnError = "raise") -> list[IngestReport]:
-        """Remember what earlier runs left unfinished. Raises as `remember` does."""
-        return [
+        """Remember what earlier runs left unfinished, and take lessons not taken yet.
+
+        Raises as `remember` does.
+        """
+        reports = [
             await self.remember(session, on_error=on_error) for session in await self.unfinished()
         ]
+        if not self.bank.read_only:
+            await learn_pending(self.context)
+        return reports
+
+    async def recall(
+        self, task: Question | str, *, k: int = 10, recipe: Recipe | str | None = None
+    ) -> Recall:
+        """Retrieve memories for a task and start a trial, which `report` ends.
+
+        Raises `InputError`, and `ModelError` when the design's retriever fails.
+        """
+        _, asked = await self._placed(as_question(task, k=k, as_of=None, recipe=recipe))
+        return await recall(asked, self.context)
+
+    async def report(
+        self,
+        what: Recall | Trial | Answer | str,
+        reward: float,
+        **options: Unpack[ReportOptions],
+    ) -> Learned:
+        """Report what came of a trial, given as itself, its id, a recall or an answer.
+
+        The use of the items it credits is counted in one entry with the outcome; then
+        the design's learner takes its lesson. The same report again changes nothing.
+        Keywords are those of `ReportOptions`. Raises `InputError` for another outcome,
+        `MemoryNotFound`, and `ModelError` when the learner fails: the report stands
+        then, and `resume()` takes the lesson.
+        """
+        return await report(what, reward, self.context, **options)
+
+    async def tidy(self, budget: int | None = None) -> Commit | None:
+        """Let the design's keeper prune, merge or rewrite memories; None if nothing was to do.
+
+        `budget` is the most memories afterwards. `memory.undo()` takes it back.
+        """
+        return await tidy(budget, self.context)
 
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""

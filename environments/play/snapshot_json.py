@@ -10,13 +10,15 @@ text that was altered is not played from.
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from environments.errors import EnvironmentFault
 from environments.records import SessionTrace
 from memagent.core.records import Event, EventEdge, ItemStats, MemoryItem, Record, Session
 from memagent.core.snapshot import MemorySnapshot, PlainGraph
+from memagent.core.trials import Trial
 
 FORMAT = "memagent-snapshot/1"
 
@@ -25,6 +27,10 @@ _TIMES = {
     "chunks": {"__all__": {"usage": {"seconds"}, "responses": {"__all__": {"usage": {"seconds"}}}}},
 }
 """Parts of a report that differ from run to run."""
+
+
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
 
 
 class _Content(Record):
@@ -39,6 +45,7 @@ class _Content(Record):
     edges: tuple[EventEdge, ...]
     stats: tuple[tuple[str, ItemStats], ...]
     ordinals: tuple[tuple[str, int], ...]
+    trials: Annotated[tuple[Trial, ...], Field(exclude_if=_is_empty)] = ()
     done: tuple[tuple[str, tuple[int, ...]], ...]
     seq: int
 
@@ -58,6 +65,7 @@ def snapshot_to_json(snapshot: MemorySnapshot) -> str:
         ),
         stats=tuple(sorted(snapshot.stats.items())),
         ordinals=tuple(sorted(snapshot.ordinals.items())),
+        trials=tuple(sorted(snapshot.trials.values(), key=lambda trial: trial.id)),
         done=tuple(sorted((key, tuple(sorted(chunks))) for key, chunks in snapshot.done.items())),
         seq=snapshot.seq,
     ).model_dump_json()
@@ -86,6 +94,7 @@ def snapshot_from_json(text: str | bytes) -> MemorySnapshot:
         graph=PlainGraph(nodes=content.nodes, edges=content.edges),
         stats=dict(content.stats),
         ordinals=dict(content.ordinals),
+        trials={trial.id: trial for trial in content.trials},
         done={key: frozenset(chunks) for key, chunks in content.done},
         seq=content.seq,
     )

@@ -34,7 +34,7 @@ from memagent.search.weights import ITEM_RULES
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
-_SAMPLE: Final = 12
+_SAMPLE: Final = 4
 """Records of each kind whose hashes a checkpoint carries, and documents looked at."""
 _SAMPLE_BITS: Final = (1 << 128) - 1
 
@@ -190,10 +190,10 @@ def _check_sample(content: Projection, sample: Mapping[str, Iterable[tuple[str, 
     if isinstance(content.view.places, LayeredMap):
         places = cast("LayeredMap[Any]", content.view.places)
         for at in _some(range(len(places))):
-            _check_document(content, at)
+            check_document(content, at)
 
 
-def _check_document(content: Projection, at: int) -> None:
+def check_document(content: Projection, at: int) -> None:
     """Compare a document's own text with what would be indexed now.
 
     The text in context is that of the day when the item was indexed: its neighbours may

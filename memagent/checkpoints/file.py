@@ -191,6 +191,16 @@ class CheckpointFile:
             raise CheckpointUnusable(f"section {name!r} is not made of {kind} numbers")
         return np.frombuffer(content, dtype=f"<{kind}")
 
+    def release(self, name: str) -> None:
+        """Let the system take back the memory of a section that is hardly read any more."""
+        mapped: Any = self._content.obj
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            start, length, _ = self._sections[name]
+            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
+            if last > first:
+                mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
+
 
 def _manifest(
     file: BinaryIO, size: int
@@ -208,8 +218,11 @@ def _manifest(
     if hashlib.sha256(struct.pack("<IQQ", number, at, length) + manifest).digest() != digest:
         raise CheckpointUnusable("its manifest is damaged")
     content = json.loads(manifest)
-    sections = {str(name): tuple(place) for name, place in content["sections"].items()}
-    return content["facts"], sections  # pyright: ignore[reportReturnType]
+    sections = {
+        str(name): (int(start), int(length), int(crc))
+        for name, (start, length, crc) in content["sections"].items()
+    }
+    return content["facts"], sections
 
 
 def _check_sections(file: BinaryIO, sections: Mapping[str, tuple[int, int, int]]) -> None:

@@ -31,6 +31,7 @@ from memagent.checkpoints.checkpoint import (
 )
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
 from memagent.core.crash_points import reach
+from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.protocols import Embedder
 
@@ -121,21 +122,16 @@ class Checkpoints:
         """
         path = self.path_of(scope)
         try:
-            file = CheckpointFile.open(path)
-            seq = int(file.facts["seq"])
-            chain = self._chain_at(scope, seq)
-            if chain is None:
-                raise CheckpointUnusable("the journal was erased, or is shorter")
-            origin = Origin(_digest(scope), chain.hex(), embedder.id, embedder.dim)
-            content = read_checkpoint(file, origin)
+            content = self.read(scope, embedder)
         except FileNotFoundError:
             return None
-        except (CheckpointUnusable, OSError, ValueError, KeyError, TypeError) as exc:
+        except (CheckpointUnusable, OSError) as exc:
             _log.warning("the checkpoint %s is not used, the journal is replayed: %s", path, exc)
             if self._writes:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
             return None
+        seq = content.state.seq
         lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
         with self._lock:
             # One that was made before its items were indexed is soon made again.
@@ -143,6 +139,24 @@ class Checkpoints:
         with suppress(OSError):
             os.utime(path)
         return content
+
+    def read(self, scope: Scope, embedder: Embedder | None = None) -> Projection:
+        """Return a memory's checkpoint, with the view if the embedder is the one it is of.
+
+        None takes any embedder. Blocks. Raises `CheckpointUnusable`, `FileNotFoundError`
+        where there is none, and `OSError`.
+        """
+        file = CheckpointFile.open(self.path_of(scope))
+        try:
+            seq, (embedder_id, dim) = int(file.facts["seq"]), file.facts["embedder"]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise CheckpointUnusable("its manifest lacks something") from exc
+        chain = self._chain_at(scope, seq)
+        if chain is None:
+            raise CheckpointUnusable("the journal was erased, or is shorter")
+        if embedder is not None:
+            embedder_id, dim = embedder.id, embedder.dim
+        return read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
 
     # -- writing -----------------------------------------------------------------------
 
@@ -247,8 +261,7 @@ class Checkpoints:
     def erasing(self, scope: Scope) -> Generator[None]:
         """Delete a memory's checkpoint durably, and let none be made while this lasts.
 
-        Raises `OSError` when it cannot be deleted; nothing of the memory may be reported
-        as erased then.
+        Raises `StoreError` when it cannot be deleted: nothing is erased then.
         """
         with self._lock:
             self._guard.erasures[scope.key] = self._guard.erasures.get(scope.key, 0) + 1
@@ -266,8 +279,14 @@ class Checkpoints:
         path = self.path_of(scope)
         if not self._folder.exists():
             return
-        path.unlink(missing_ok=True)
-        sync_folder(self._folder)
+        try:
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as exc:
+            raise StoreError(
+                f"the checkpoint {path} holds words of this memory and cannot be deleted "
+                f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
+            ) from exc
 
 
 def _digest(scope: Scope) -> str:

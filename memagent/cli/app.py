@@ -15,12 +15,12 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
-from memagent.cli.change import diff, edit, history, rm, undo
+from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
 from memagent.cli.chat import chat
 from memagent.cli.doctor import doctor
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
-from memagent.cli.lookup import ask, list_, search, show, stats
+from memagent.cli.lookup import ask, list_, search, show, stats, trials
 from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
 from memagent.cli.setup import init, reembed, trust
 from memagent.cli.transfer import export, graph, import_, import_mem0
@@ -49,6 +49,10 @@ COMMANDS: Final[dict[str, Body]] = {
     "history": history,
     "undo": undo,
     "diff": diff,
+    "recall": recall,
+    "report": report,
+    "trials": trials,
+    "tidy": tidy,
     "export": export,
     "graph": graph,
     "import": import_,

@@ -1,4 +1,4 @@
-"""The commands that change a memory or show changes: `edit`, `rm`, `history`, `undo`, `diff`."""
+"""The commands that change a memory, teach it or show changes: from `edit` to `tidy`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import memagent
 from memagent.cli import views
 from memagent.cli.arguments import ItemId, exactly_one, find_id, parse_point
 from memagent.cli.frame import Options, emit
-from memagent.cli.stores import opened_memory, reading_memory
+from memagent.cli.stores import opened, opened_memory, reading_memory
 from memagent.core.errors import InputError, StoreError
 
 
@@ -108,6 +108,42 @@ async def undo(
     with opened_memory(options, write=True) as memory:
         commit = await memory.undo(commit_id)
     emit(options, commit, lambda: views.commit_view(commit))
+
+
+async def recall(
+    options: Options,
+    task: Annotated[str, Argument(metavar="TASK", help="The task at hand.")],
+    k: Annotated[int, Option("--k", "-k", min=1, max=1000, metavar="N", help="How many.")] = 10,
+) -> None:
+    """Find memories for a task and start a trial; `memagent report` ends it."""
+    with opened(options, write=True, vectors=True) as store:
+        recalled = await store.agent(options.scope, model=options.model).recall(task, k=k)
+    emit(options, recalled, lambda: views.recall_view(recalled))
+
+
+async def report(
+    options: Options,
+    trial_id: Annotated[str, Argument(metavar="TRIAL", help="Id of the trial.")],
+    reward: Annotated[float, Argument(metavar="REWARD", help="1 for done, 0 or less for failed.")],
+    detail: Annotated[str, Option(metavar="TEXT", help="Why; no search reads it.")] = "",
+) -> None:
+    """Report what came of a trial: its memories are counted, and the design may learn."""
+    with opened(options, write=True, vectors=True) as store:
+        agent = store.agent(options.scope, model=options.model)
+        learned = await agent.report(trial_id, reward, detail=detail)
+    emit(options, learned, lambda: views.learned_view(learned))
+
+
+async def tidy(
+    options: Options,
+    budget: Annotated[
+        int | None, Option(min=0, metavar="N", help="Keep at most N memories, the most useful.")
+    ] = None,
+) -> None:
+    """Let the design prune, merge or rewrite memories; `memagent undo` takes it back."""
+    with opened(options, write=True) as store:
+        commit = await store.agent(options.scope, model=options.model).tidy(budget)
+    emit(options, {"commit": commit}, lambda: views.tidied_view(commit))
 
 
 async def diff(

@@ -1,4 +1,4 @@
-"""The commands that look into a memory: `ask`, `search`, `list`, `show` and `stats`."""
+"""The commands that look into a memory: `ask`, `search`, `list`, `show`, `trials`."""
 
 from __future__ import annotations
 
@@ -124,6 +124,25 @@ async def show(options: Options, item_id: ItemId) -> None:
     ]
     document = {"item": item, "versions": versions, "sources": sources, "stats": stats}
     emit(options, document, lambda: views.item_view(versions, turns, stats))
+
+
+async def trials(
+    options: Options,
+    trial_id: Annotated[
+        str | None, Argument(metavar="TRIAL", help="A trial; without it, all, newest first.")
+    ] = None,
+    limit: Annotated[int | None, Option(min=1, metavar="N", help="At most this many.")] = None,
+) -> None:
+    """List the trials of tasks, or show one with its steps and outcome."""
+    from memagent.memory.trials import get_trial, newest_trials
+
+    async with reading_memory(options) as memory:
+        if trial_id is None:
+            listed = newest_trials(await memory.bank.sync())[:limit]
+            emit(options, listed, lambda: views.trials_table(listed))
+        else:
+            trial = await get_trial(memory.bank, trial_id)
+            emit(options, trial, lambda: views.trial_view(trial))
 
 
 async def stats(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from memagent.core.records import ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
     from memagent.core.reports import GraphStats
     from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
+    from memagent.core.trials import Trial
+    from memagent.experience import Learned, Recall
 
 
 def _span(span: TimeSpan | None) -> str:
@@ -120,7 +122,9 @@ def item_view(
         known = [*latest.tags, *(f"{key}={value}" for key, value in latest.metadata.items())]
         parts += ["", line(("tags and metadata  ", "bold"), ", ".join(known))]
     if stats is not None:
-        use = f"value {stats.q_value:.3f}, used {stats.uses} times"
+        use = f"value {stats.q_value:.3f}, used {stats.uses} times" + "".join(
+            f", {name} {count:g}" for name, count in stats.counters.items()
+        )
         parts += ["", line(("use  ", "bold"), use)]
     if turns:
         said = (
@@ -239,11 +243,62 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
             return "graph", entry.session_id or "", Text("\n").join((size, *refused))
         case "stats":
             return "stats", "", f"statistics of {len(entry.updates)} memories"
+        case "trial_started":
+            return entry.trial.id, "", f"trial began, {len(entry.trial.shown)} memories shown"
+        case "trial_ended":
+            outcome = entry.trial.outcome
+            reward = outcome.reward if outcome is not None else 0.0
+            return entry.trial.id, "", f"reward {reward:g} to {len(entry.stats)} memories"
         case "restored":
             changed = f"{len(entry.changes)} memories changed"
             return "restored", "", f"{changed}, now {entry.digest[:12]}"
         case _:
             return "erased", "", f"everything before was erased ({entry.reason})"
+
+
+def trials_table(trials: Sequence[Trial]) -> RenderableType:
+    """Show trials, one a row."""
+    if not trials:
+        return plain("no trials")
+    columns = ("id", "begun", "reward", "memories", "task")
+    rows = (
+        (
+            trial.id,
+            day(trial.at),
+            "open" if trial.outcome is None else f"{trial.outcome.reward:g}",
+            str(len(trial.credit or trial.shown)),
+            plain(trial.task),
+        )
+        for trial in trials
+    )
+    return table(columns, rows, fixed=columns[:4])
+
+
+def trial_view(trial: Trial) -> RenderableType:
+    """Show one trial: its task, steps, outcome and the reward of each memory."""
+    lines = [plain(trial.task)]
+    for step in trial.steps:
+        lines += [plain(f"> {step.action}"), plain(f"  {step.observation}")]
+    if trial.outcome is not None:
+        lines.append(plain(f"reward {trial.outcome.reward:g} {trial.outcome.detail}".rstrip()))
+    lines += [plain(f"{use.id} v{use.version}: {use.reward:g}") for use in trial.credit]
+    return Group(trials_table([trial]), *lines)
+
+
+def recall_view(recall: Recall) -> RenderableType:
+    """Show the memories for a task, and the trial to report on."""
+    return Group(plain(f"trial {recall.id}"), hits_table(recall.hits, why=False))
+
+
+def learned_view(learned: Learned) -> RenderableType:
+    """Show what a report counted and what was learned."""
+    trial, lesson = learned.trial, learned.lesson
+    return Group(trials_table([trial]), *(_commit_lines(lesson) if lesson is not None else ()))
+
+
+def tidied_view(commit: Commit | None) -> RenderableType:
+    """Show what tidying changed."""
+    return plain("nothing to tidy") if commit is None else commit_view(commit)
 
 
 def commit_view(commit: Commit) -> RenderableType:

@@ -13,8 +13,12 @@ from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
 from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
 from memagent.core.errors import InputError, fault_in
+from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, Scope
 from memagent.core.reports import IngestReport
+from memagent.core.snapshot import Commit
+from memagent.core.trials import Trial
+from memagent.experience import Learned, OutcomeArguments, Recall
 from memagent.memory.bank import system_clock
 from memagent.memory.incoming import Said, as_question, as_session
 from memagent.memory.options import SearchArguments
@@ -122,6 +126,32 @@ class AsyncClient:
     async def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> wire.Context:
         """Return a block for a prompt, within a budget of tokens."""
         return await self.memory.context(text, k=k, max_tokens=max_tokens)
+
+    async def recall(self, task: str, *, k: int = 10, recipe: Recipe | str | None = None) -> Recall:
+        """Recall memories for a task and start a trial. Raises `InputError`."""
+        text = as_question(task).text
+        body = wire.NewTrial(task=text, k=k, recipe=None if recipe is None else recipe_of(recipe))
+        return await self._connection.read(Recall, "POST", path_of("trials"), body=body)
+
+    async def report(
+        self, what: Recall | Trial | str, reward: float, **outcome: Unpack[OutcomeArguments]
+    ) -> Learned:
+        """Report what came of a trial; the same report again changes nothing.
+
+        Raises `InputError` for another outcome, `MemoryNotFound`, `ModelError`.
+        """
+        trial_id = what if isinstance(what, str) else what.id
+        try:
+            body = wire.TrialOutcome.model_validate({"reward": reward, **outcome})
+        except ValidationError as exc:
+            raise InputError(f"the report cannot be sent: {fault_in(exc)}") from exc
+        path = path_of("trials", trial_id, "report")
+        return await self._connection.read(Learned, "POST", path, body=body)
+
+    async def tidy(self, budget: int | None = None) -> Commit | None:
+        """Let the design's keeper put the memory in order; None when nothing was to do."""
+        body = wire.TidyRequest(budget=budget)
+        return (await self._connection.read(wire.Tidied, "POST", path_of("tidy"), body=body)).commit
 
     async def job(self, job_id: str) -> wire.Job:
         """Return a job as it stands. Raises `MemoryNotFound`."""

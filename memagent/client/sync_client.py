@@ -39,6 +39,9 @@ class Client:
     remember_later = blocking(AsyncClient.remember_later)
     search = blocking(AsyncClient.search)
     context = blocking(AsyncClient.context)
+    recall = blocking(AsyncClient.recall)
+    report = blocking(AsyncClient.report)
+    tidy = blocking(AsyncClient.tidy)
     job = blocking(AsyncClient.job)
     finish = blocking(AsyncClient.finish)
 

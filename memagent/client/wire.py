@@ -29,7 +29,8 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
-from memagent.core.snapshot import HistoryEntry, JournalRow
+from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
+from memagent.core.trials import Reward, Trial, TrialStep
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
@@ -309,6 +310,47 @@ class JobPage(Record):
 
     items: tuple[Job, ...]
     next_cursor: Text | None = None
+
+
+class NewTrial(Record):
+    """A task to recall memories for."""
+
+    task: _Words
+    k: _K = 10
+    recipe: RecipeField | None = None
+
+
+class TrialOutcome(Record):
+    """What came of a trial."""
+
+    reward: Reward
+    success: bool | None = None
+    """Whether the task was done; None reads it off the reward."""
+    detail: Annotated[Text, Field(max_length=MAX_TEXT_CHARS)] = ""
+    """Why, for the learner; no search reads it."""
+    steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
+    credit: Annotated[dict[Text, Reward] | None, Field(max_length=MAX_K)] = None
+    """Reward by memory id; None credits the memories used in the steps, else all shown."""
+
+
+class TrialPage(Record):
+    """A page of trials, the newest first."""
+
+    items: tuple[Trial, ...]
+    next_cursor: Text | None = None
+
+
+class TidyRequest(Record):
+    """How to tidy a memory."""
+
+    budget: Annotated[int, Field(ge=0)] | None = None
+    """The most memories afterwards."""
+
+
+class Tidied(Record):
+    """What tidying changed; None for nothing."""
+
+    commit: Commit | None = None
 
 
 class UserPage(Record):

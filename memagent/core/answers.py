@@ -119,8 +119,8 @@ class Relevance(Record):
     hit beside it.
     """
     factors: dict[str, float] = Field(default_factory=dict[str, float])
-    """What the score was multiplied by: `time`, `recency`, `importance`, `names`,
-    `asking`, `length`; a factor of 1 is left out.
+    """What the score was multiplied by: `time`, `recency`, `importance`, `utility`,
+    `names`, `asking`, `length`; a factor of 1 is left out.
     """
     expanded_from: Id | None = None
     """The hit beside which, or in whose session, this one was found."""

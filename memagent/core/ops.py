@@ -17,6 +17,10 @@ from memagent.core.records import MAX_TURN_CHARS, Fact, Id, Metadata, Record, Te
 T = TypeVar("T")
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class _Op(Record):
     reason: Text = ""
     """Why the manager chose this op, in its own words."""
@@ -43,6 +47,10 @@ class Update(_Op):
     text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
     source_turn_ids: tuple[Id, ...] = ()
     valid: TimeSpan | None = None
+    kind: Annotated[Text | None, Field(exclude_if=_is_none)] = None
+    tags: Annotated[tuple[Text, ...] | None, Field(exclude_if=_is_none)] = None
+    metadata: Annotated[Metadata | None, Field(exclude_if=_is_none)] = None
+    """Kind, tags and metadata afterwards; None keeps the item's own."""
 
 
 class Delete(_Op):
@@ -93,6 +101,8 @@ class RejectReason(StrEnum):
     """The reply can be read in more than one way."""
     CUT_OFF = "cut_off"
     """The reply ends before its list does; what followed is unknown."""
+    NOT_ACCEPTED = "not_accepted"
+    """The reporter of the trial tried the lesson on a fork and refused it."""
 
 
 class Rejected(Record):

@@ -40,6 +40,10 @@ class Recipe(Record):
     """How much an item's importance (`metadata["importance"]`, else its learned value, 0
     to 1) adds to its weight.
     """
+    utility: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """How much the value learned from reported outcomes, cut to -1 .. 1, adds to an item's
+    weight; items that failed weigh less.
+    """
     names: Annotated[float, Field(ge=0, le=10)] = 0.4
     """How much is added to the weight of what is by or about somebody the question names."""
     neighbours: Annotated[int, Field(ge=0, le=5)] = 0
@@ -76,11 +80,14 @@ DEEP: Final = Recipe(time="soft", neighbours=1, sessions=2, graph=20, rerank=30,
 """Everything that a search can follow without a language model, and a reranker where there
 is one.
 """
+USEFUL: Final = Recipe(time="soft", utility=1.0)
+"""`balanced`, weighed by what reported outcomes taught about each item."""
 RECIPES: Final[dict[str, Recipe]] = {
     "fast": FAST,
     "balanced": BALANCED,
     "deep": DEEP,
     "plain": PLAIN,
+    "useful": USEFUL,
 }
 
 

@@ -211,12 +211,8 @@ class Turn(Record):
         return f"{self.text} [image: {caption}]".strip() if caption else self.text
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-def _is_empty(value: tuple[object, ...]) -> bool:
-    return not value
+def _is_unset(value: object) -> bool:
+    return value is None or value == () or value == {}
 
 
 class Session(Record):
@@ -226,9 +222,9 @@ class Session(Record):
     at: Moment | None = None
     """When the session began; without it relative dates stay unresolved."""
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
-    thread: Annotated[Id | None, Field(exclude_if=_is_none)] = None
+    thread: Annotated[Id | None, Field(exclude_if=_is_unset)] = None
     """The conversation that the session is one day of, if any."""
-    grown_at: Annotated[tuple[int, ...], Field(exclude_if=_is_empty)] = ()
+    grown_at: Annotated[tuple[int, ...], Field(exclude_if=_is_unset)] = ()
     """Numbers of turns at which it grew; no chunk holds turns from before and after."""
 
     @model_validator(mode="after")
@@ -334,11 +330,13 @@ class MemoryItem(Record):
 
 
 class ItemStats(Record):
-    """The lessons of use about one item; only a journalled `StatsDelta` changes them."""
+    """The lessons of use about one item; only journal entries change them."""
 
     q_value: float = 0.0
     uses: int = 0
     last_reward: float | None = None
+    counters: Annotated[dict[Text, float], Field(exclude_if=_is_unset, default_factory=dict)]
+    """Open counts by name (`helpful`, `harmful`, a design's own)."""
 
 
 class SourceRef(Record):

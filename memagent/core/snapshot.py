@@ -2,11 +2,12 @@
 
 Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
 follows from them), `GraphDelta` (what a design's own calls add to the event graph),
-`StatsDelta`, `Restored`, `Erased`. Each carries the *effects* it had, so replay is a
-fold of plain assignments and needs no model, no clock and no rule that may change
-later.
+`StatsDelta`, `TrialStarted`, `TrialEnded` (`core.trials`), `Restored`, `Erased`. Each
+carries the *effects* it had, so replay is a fold of plain assignments and needs no
+model, no clock and no rule that may change later.
 
-The digest is a SHA-256 over four roots: items, graph, statistics, id counter. Each root
+The digest is a SHA-256 over the roots of items, graph, statistics and id counter, and
+of the trials where there are any. Each root
 is an additive multiset hash (Bellare and Micciancio's AdHash with a 4,096-bit modulus:
 elements are expanded by SHAKE-256 and added), so it is kept per edit in constant time
 and cannot depend on insertion order. It leaves out scope, journal sequence, wall clock,
@@ -36,6 +37,7 @@ from memagent.core.records import (
     Text,
     Turn,
 )
+from memagent.core.trials import Trial, TrialEnded, TrialStarted, hashed_text
 
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
@@ -44,6 +46,14 @@ _UNDATED = _NOT_CONTENT | {"expires_at"}
 """Fields left out of the hash of an item that never expires, whose digest is the one it
 had before items could expire.
 """
+StatsChanges = tuple[tuple[str, ItemStats | None], ...]
+"""Item id to its statistics afterwards; None clears them."""
+TrialChanges = tuple[tuple[str, Trial | None], ...]
+"""Trial id to the trial afterwards; None takes it out."""
+
+
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
 
 
 class ItemChange(Record):
@@ -123,14 +133,18 @@ class Commit(Record):
     """
     source: SourceRef = SourceRef()
     undoes: Text | None = None
-    """Id of the commit whose effects this one takes back."""
+    """Id of the commit or trial whose effects this one takes back."""
+    stats: Annotated[StatsChanges, Field(exclude_if=_is_empty)] = ()
+    """Statistics afterwards, where a lesson counted or an undo took counts back."""
+    trials: Annotated[TrialChanges, Field(exclude_if=_is_empty)] = ()
+    """Trials afterwards, where a lesson was taken or a report was undone."""
 
 
 class StatsDelta(Record):
     """Item statistics as they are afterwards; None clears one."""
 
     kind: Literal["stats"] = "stats"
-    updates: tuple[tuple[str, ItemStats | None], ...] = ()
+    updates: StatsChanges = ()
 
 
 class Restored(Record):
@@ -144,7 +158,8 @@ class Restored(Record):
     changes: tuple[ItemChange, ...] = ()
     graph: GraphDelta = GraphDelta()
     ordinals: tuple[tuple[str, int], ...] = ()
-    stats: tuple[tuple[str, ItemStats | None], ...] = ()
+    stats: StatsChanges = ()
+    trials: Annotated[TrialChanges, Field(exclude_if=_is_empty)] = ()
     done: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Chunks that count as remembered afterwards, for the sessions where that changed."""
     sessions: tuple[Session, ...] = ()
@@ -159,7 +174,15 @@ class Erased(Record):
 
 
 Entry = Annotated[
-    SessionStored | TurnsAdded | Commit | GraphDelta | StatsDelta | Restored | Erased,
+    SessionStored
+    | TurnsAdded
+    | Commit
+    | GraphDelta
+    | StatsDelta
+    | TrialStarted
+    | TrialEnded
+    | Restored
+    | Erased,
     Field(discriminator="kind"),
 ]
 
@@ -250,6 +273,11 @@ def stats_hash(item_id: str, stats: ItemStats) -> int:
     return element_hash("stats", item_id, stats.model_dump_json().encode())
 
 
+def trial_hash(trial: Trial) -> int:
+    """Hash one trial, its raw text left out."""
+    return element_hash("trial", trial.id, hashed_text(trial))
+
+
 def ordinal_hash(source_key: str, count: int) -> int:
     """Hash one entry of the id counter."""
     return element_hash("ordinal", source_key, str(count).encode())
@@ -257,12 +285,14 @@ def ordinal_hash(source_key: str, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The four multiset hashes under a digest."""
+    """The multiset hashes under a digest."""
 
     items: int = 0
     graph: int = 0
     stats: int = 0
     ordinals: int = 0
+    trials: int = 0
+    """Left out of the digest while it is 0, as in memories that never saw a trial."""
 
     def digest(self) -> str:
         """Return the domain-separated SHA-256 over the roots, as 64 hex digits."""
@@ -272,6 +302,7 @@ class Roots:
             ("graph", self.graph),
             ("stats", self.stats),
             ("ordinals", self.ordinals),
+            *((("trials", self.trials),) if self.trials else ()),
         ):
             outer.update(
                 hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest()
@@ -327,6 +358,7 @@ class MemorySnapshot:
     graph: GraphContent = field(default_factory=PlainGraph)
     stats: Mapping[str, ItemStats] = field(default_factory=dict[str, ItemStats])
     ordinals: Mapping[str, int] = field(default_factory=dict[str, int])
+    trials: Mapping[str, Trial] = field(default_factory=dict[str, Trial])
     done: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
     """Session id to indexes of the chunks already remembered (not part of the digest)."""
     seq: int = 0

@@ -1,10 +1,11 @@
 """The slots of a memory design, as protocols, and the design itself, as a value.
 
-A design fills six slots; a new paper is a new filling, never a new branch. Slots are
-plain async callables: they take records and a `SlotContext` and return records. They
-never write: only the bank commits, after `validate_ops`. Extractor and manager are
-called once a chunk, the indexer once a session after its last chunk, retriever and
-answerer once a question. An empty proposal is a legal answer ("nothing worth keeping").
+A design fills up to eight slots; a new paper is a new filling, never a new branch.
+Slots are plain async callables: they take records and a `SlotContext` and return
+records. They never write: only the bank commits, after `validate_ops`. Extractor and
+manager are called once a chunk, the indexer once a session after its last chunk,
+retriever and answerer once a question, feedback and learner once a report, the keeper
+by `tidy`. An empty proposal is a legal answer ("nothing worth keeping").
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected, Repair
-from memagent.core.records import Chunk, Fact, ItemStats, Record, Session
+from memagent.core.records import Chunk, Fact, Id, Record, Session, Text
 from memagent.core.snapshot import Commit, GraphDelta
+from memagent.core.trials import Trial
+from memagent.designs.feedback import Feedback, RunningValue
 from memagent.designs.prompting import prompts_of
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
@@ -187,16 +190,32 @@ class Answerer(Protocol):
         ...
 
 
-class Feedback(Protocol):
-    """Turns the hits behind an answer and its reward into new item statistics.
+class Lesson(Record):
+    """What a design wants to keep of a trial: ops on any active item, and counts.
 
-    Designs that do not learn from use return ().
+    Ops cite turns of the trial's session (`Trial.session`); counts write no version.
     """
 
-    def __call__(
-        self, hits: Sequence[Hit], reward: float, stats: Mapping[str, ItemStats], /
-    ) -> tuple[tuple[str, ItemStats], ...]:
-        """Return new statistics by item id."""
+    ops: tuple[MemoryOp, ...] = ()
+    counts: tuple[tuple[Id, Text, float], ...] = ()
+    """(item, counter, by how much)."""
+    rejected: tuple[Rejected, ...] = ()
+    """What a model proposed and could not be read."""
+
+
+class Learner(Protocol):
+    """Turns a trial with its outcome into a lesson; called once for each report."""
+
+    async def __call__(self, trial: Trial, ctx: SlotContext, /) -> Lesson:
+        """Return the lesson; an empty one is legal."""
+        ...
+
+
+class Keeper(Protocol):
+    """Keeps a memory within bounds: prunes, merges or rewrites; called by `tidy`."""
+
+    async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
+        """Return ops on active items; `budget` is the most items afterwards, if any."""
         ...
 
 
@@ -227,7 +246,12 @@ class MemoryDesign:
     indexer: Indexer
     retriever: Retriever
     answerer: Answerer
-    feedback: Feedback
+    feedback: Feedback = RunningValue()
+    """How a reward moves the value of the items that a trial used."""
+    learner: Learner | None = None
+    """None keeps nothing of a trial beside its text and counts."""
+    keeper: Keeper | None = None
+    """None is the shared keeper: what was used and is worth least goes first."""
     limits: OpLimits = OpLimits()
     relate: RelateSettings = RelateSettings()
     chunk_turns: int = 8
@@ -247,5 +271,7 @@ class MemoryDesign:
             self.retriever,
             self.answerer,
             self.feedback,
+            self.learner,
+            self.keeper,
         )
         return dict(sorted((prompt.name, prompt.digest) for prompt in prompts_of(*slots)))

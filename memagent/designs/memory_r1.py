@@ -28,7 +28,7 @@ from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.model.manager import ModelManager
 from memagent.designs.parts.retrieval.hybrid import HybridRetriever
 from memagent.designs.parts.retrieval.versioned import VersionedRetriever
-from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.trivial import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="memory_r1",
@@ -37,7 +37,6 @@ DESIGN: Final = MemoryDesign(
     indexer=no_indexer,
     retriever=VersionedRetriever(base=HybridRetriever(k=60)),
     answerer=ModelAnswerer(),
-    feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.0, same_subject=False, cap=200, graph=False),
 )
 

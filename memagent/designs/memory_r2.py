@@ -24,7 +24,7 @@ from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.model.manager import ModelManager
 from memagent.designs.parts.retrieval.hybrid import SpeakerRetriever
 from memagent.designs.parts.retrieval.versioned import VersionedRetriever
-from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.trivial import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="memory_r2",
@@ -33,6 +33,5 @@ DESIGN: Final = MemoryDesign(
     indexer=no_indexer,
     retriever=VersionedRetriever(base=SpeakerRetriever(per_speaker=30)),
     answerer=ModelAnswerer(),
-    feedback=no_feedback,
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=25, graph=True),
 )

@@ -19,7 +19,7 @@ from memagent.designs.parts.retrieval.hybrid import TimedRetriever
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
 from memagent.designs.parts.rules.extractor import VerbatimExtractor
 from memagent.designs.parts.rules.manager import VerbatimManager
-from memagent.designs.parts.trivial import no_feedback, no_indexer
+from memagent.designs.parts.trivial import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="verbatim",
@@ -28,7 +28,6 @@ DESIGN: Final = MemoryDesign(
     indexer=no_indexer,
     retriever=TimedRetriever(),
     answerer=EvidenceAnswerer(),
-    feedback=no_feedback,
     limits=OpLimits(max_ops=2_000, allow=frozenset({"ADD", "UPDATE", "NOOP"})),
     relate=RelateSettings(k=8, cap=128, graph=False),
     needs_model=False,

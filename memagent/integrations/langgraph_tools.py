@@ -24,6 +24,8 @@ from memagent.integrations.frameworks.langgraph_nodes import chat_node as chat_n
 from memagent.integrations.frameworks.langgraph_nodes import ingest_node as ingest_node
 from memagent.integrations.frameworks.langgraph_nodes import recall_node as recall_node
 from memagent.integrations.frameworks.langgraph_nodes import remember_node as remember_node
+from memagent.integrations.frameworks.langgraph_nodes import report_node as report_node
+from memagent.integrations.frameworks.langgraph_nodes import trial_node as trial_node
 
 T = TypeVar("T")
 Action = Literal["create", "update", "delete"]

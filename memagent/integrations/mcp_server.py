@@ -46,7 +46,7 @@ _REQUEST: ContextVar[Any] = ContextVar("memagent_mcp_request", default=None)
 
 # -- the server ------------------------------------------------------------------------
 
-TOOLS = ("search", "ask", "list", "history", "add", "forget", "undo")
+TOOLS = ("search", "ask", "list", "history", "add", "forget", "undo", "recall", "report")
 """Every tool, by name."""
 READING = frozenset({"search", "ask", "list", "history"})
 """Those that change nothing."""

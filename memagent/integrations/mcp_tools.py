@@ -20,6 +20,7 @@ from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.core.trials import TrialStep
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
@@ -89,6 +90,20 @@ class Done(Record):
     commit_id: Text | None = None
     memories: tuple[Text, ...] = ()
     """Ids of the memories changed."""
+
+
+class TrialBegun(Record):
+    """A trial with what memory has for its task; report on it when the task is over."""
+
+    trial_id: Text
+    memories: tuple[Remembered, ...] = ()
+
+
+class TrialReported(Record):
+    """The memories that a report counted, and what a lesson changed."""
+
+    counted: tuple[Text, ...] = ()
+    lesson: Done | None = None
 
 
 class MemoryTools:
@@ -210,6 +225,37 @@ class MemoryTools:
         """Take back a change, by default the last one."""
         commit = await self._agent().memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
+
+    async def recall(
+        self,
+        task: ShortText,
+        k: Annotated[int, Field(ge=1, le=100, description="How many.")] = 10,
+    ) -> TrialBegun:
+        """Recall memories for a task and start a trial; call `report` when the task is over."""
+        recalled = await self._agent().recall(task, k=k)
+        found = ((hit.item, hit.score) for hit in recalled.hits)
+        memories = (_remembered(item, score=score) for item, score in found if item is not None)
+        return TrialBegun(trial_id=recalled.id, memories=tuple(memories))
+
+    async def report(
+        self,
+        trial_id: MemoryId,
+        reward: Annotated[float, Field(description="1 for done, 0 or below for failed.")],
+        detail: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] = "",
+        steps: tuple[TrialStep, ...] = (),
+        credit: dict[str, float] | None = None,
+    ) -> TrialReported:
+        """Report what came of a trial; `credit` names the reward of single memories."""
+        learned = await self._agent().report(
+            trial_id, reward, detail=detail, steps=steps, credit=credit
+        )
+        lesson = learned.lesson
+        return TrialReported(
+            counted=tuple(share.id for share in learned.trial.credit),
+            lesson=None
+            if lesson is None
+            else Done(commit_id=lesson.id, memories=tuple(change.id for change in lesson.changes)),
+        )
 
 
 def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
 from memagent.core.records import Scope
@@ -31,12 +31,14 @@ from memagent.journal.rows import (
     dates_of,
     from_microseconds,
     prepare_entry,
+    scope_digest,
     scope_key,
     to_microseconds,
 )
 from memagent.journal.transaction import AppendRequest
 from memagent.protocols import Clock, EmbeddingCache
 
+T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
 _EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
@@ -227,16 +229,17 @@ class DatabaseJournal:
         self._check()
         return self._reader.response(scope_key(scope), key)
 
-    def prune_responses(self, *, before: datetime) -> int:
-        """Delete first responses that are older than a moment; their number.
-
-        Blocks, and holds up appends for milliseconds only.
-        """
+    def drop_response(self, scope: Scope, key: str) -> bool:
+        """Delete the response of an idempotency key; return whether it was there. Blocks."""
         self._check()
-        try:
-            return self._backend.prune_responses(to_microseconds(before))
-        except self._backend.driver_error as exc:
-            raise self._backend.error(exc, "deleting old responses in") from exc
+        digest = scope_digest(scope_key(scope))
+        return _deleted(self._backend, lambda: self._backend.drop_response(digest, key))
+
+    def prune_responses(self, *, before: datetime) -> int:
+        """Delete first responses older than a moment; return their number. Blocks."""
+        self._check()
+        limit_us = to_microseconds(before)
+        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us))
 
     def claimed_embedder(self) -> tuple[str, int] | None:
         """Return (id, width) of the embedder that this store's vectors come from.
@@ -315,6 +318,14 @@ class DatabaseJournal:
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")
+
+
+def _deleted(backend: Backend, delete: Callable[[], T]) -> T:
+    """Return what a deletion of responses returns; translate its errors."""
+    try:
+        return delete()
+    except backend.driver_error as exc:
+        raise backend.error(exc, "deleting responses in") from exc
 
 
 def _response(

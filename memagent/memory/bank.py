@@ -165,10 +165,7 @@ class MemoryBank(MemoryLog):
         if not texts or not len(self._view):
             return [[] for _ in texts]
         vectors = await self._projector.query_vectors([text or " " for text in texts])
-        return [
-            most_similar(text, vector, k=k, view=self._view)
-            for text, vector in zip(texts, vectors, strict=True)
-        ]
+        return most_similar(texts, vectors, k=k, view=self._view)
 
     alike = most_similar
 

@@ -27,9 +27,11 @@ from memagent.core.snapshot import (
     Restored,
     SnapshotDiff,
 )
+from memagent.core.trials import TrialEnded
 from memagent.memory.bank import MemoryBank
-from memagent.state.adjacency import GraphState, graph_delta_between, item_node
+from memagent.state.adjacency import graph_delta_between, item_node
 from memagent.state.fold import BankState, apply
+from memagent.state.undoing import inverse
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------
@@ -87,16 +89,17 @@ async def _row(bank: MemoryBank, seq: int) -> JournalRow | None:
 
 
 async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
-    """Take back a commit, by default the last one not yet undone.
+    """Take back a commit or a trial's report, by default the last one not yet undone.
 
-    Raises `MemoryNotFound`, or `StoreError` when later ones build on it.
+    A report has the trial's id; it stands while a lesson of its trial does. Raises
+    `MemoryNotFound`, or `StoreError` when later ones build on it.
     """
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
     before = await bank.state_at(target.seq - 1)
     commit = target.entry
-    assert isinstance(commit, Commit)
-    row = await bank.append(lambda state: _inverse(state, before, commit))
+    assert isinstance(commit, Commit | TrialEnded)
+    row = await bank.append(lambda state: inverse(state, before, commit))
     assert row is not None and isinstance(row.entry, Commit)
     return row.entry
 
@@ -108,7 +111,8 @@ async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
     """
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
-    assert isinstance(target.entry, Commit)
+    if not isinstance(target.entry, Commit):
+        return False
     before = (await bank.state_at(target.seq - 1)).items
     return any(
         change.after is not None
@@ -118,100 +122,53 @@ async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
     )
 
 
-async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow:
+async def _candidates(bank: MemoryBank) -> tuple[dict[str, JournalRow], set[str]]:
+    """Return the rows that changed memory, by name, and the names of those undone."""
     undone: set[str] = set()
     candidates: dict[str, JournalRow] = {}
     async for row in bank.rows():
-        if isinstance(row.entry, Commit):
-            if row.entry.undoes is not None:
-                undone.add(row.entry.undoes)
-            if row.entry.changes or not row.entry.graph.empty:
-                candidates[row.entry.id] = row
-    if commit_id is not None:
-        if commit_id in undone:
-            raise StoreError(
-                f"commit {commit_id} was undone already; undo its undo to bring it back"
-            )
-        if commit_id not in candidates:
-            raise MemoryNotFound(
-                f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}"
-            )
-        return candidates[commit_id]
-    for row in reversed(candidates.values()):
-        if (
-            isinstance(row.entry, Commit)
-            and row.entry.id not in undone
-            and row.entry.undoes is None
-        ):
-            return row
-    raise MemoryNotFound(f"nothing to undo for user {bank.scope.user_id!r}")
+        entry = row.entry
+        if isinstance(entry, TrialEnded):
+            undone.discard(entry.trial.id)
+            candidates[entry.trial.id] = row
+        elif isinstance(entry, Commit):
+            if entry.undoes is not None:
+                undone.add(entry.undoes)
+            if entry.changes or entry.stats or not entry.graph.empty:
+                candidates[entry.id] = row
+    return candidates, undone
 
 
-def _inverse(state: BankState, before: BankState, commit: Commit) -> Commit:
-    changes: list[ItemChange] = []
-    for change in reversed(commit.changes):
-        if state.items.get(change.id) != change.after:
-            later = state.touched.get(change.id, ())[-1]
-            raise StoreError(
-                f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; "
-                "undo that first"
-            )
-        changes.append(
-            ItemChange(
-                id=change.id,
-                after=before.items.get(change.id),
-                archive=before.archive.get(change.id, ()),
-            )
+async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow:
+    candidates, undone = await _candidates(bank)
+    if commit_id is None:
+        commit_id = _last(candidates, undone)
+        if commit_id is None:
+            raise MemoryNotFound(f"nothing to undo for user {bank.scope.user_id!r}")
+    if commit_id in undone:
+        raise StoreError(f"commit {commit_id} was undone already; undo its undo to bring it back")
+    if commit_id not in candidates:
+        raise MemoryNotFound(
+            f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}"
         )
-    ordinals = tuple(
-        (key, before.ordinals.get(key, 0))
-        for key, count in commit.ordinals
-        if state.ordinals.get(key, 0) == count
-    )
-    return Commit(
-        id=f"c{state.seq + 1}",
-        changes=tuple(changes),
-        graph=_inverse_graph(state.graph, before.graph, commit.graph),
-        ordinals=ordinals,
-        source=SourceRef(actor="undo"),
-        undoes=commit.id,
-    )
+    for name, row in candidates.items():
+        lesson = isinstance(row.entry, Commit) and row.entry.source.session_id == commit_id
+        if lesson and name not in undone:
+            raise StoreError(f"cannot undo {commit_id}: its lesson {name} stands; undo that first")
+    return candidates[commit_id]
 
 
-def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> GraphDelta:
-    """Return the delta that takes another back where nothing later has built on it."""
-    removed_edges: list[tuple[str, str, str]] = []
-    edges = [edge for key in delta.removed_edges if (edge := before.edge(*key)) is not None]
-    for edge in delta.edges:
-        if now.edge(edge.source, edge.target, edge.key) == edge:
-            old = before.edge(edge.source, edge.target, edge.key)
-            if old is None:
-                removed_edges.append((edge.source, edge.target, edge.key))
-            else:
-                edges.append(old)
-    taken = set(removed_edges)
-    nodes = [
-        old
-        for node in delta.nodes
-        if now.node(node.id) == node and (old := before.node(node.id)) is not None
-    ]
-    nodes += [
-        old
-        for node_id in delta.removed_nodes
-        if now.node(node_id) is None and (old := before.node(node_id)) is not None
-    ]
-    removed_nodes = [
-        node.id
-        for node in delta.nodes
-        if before.node(node.id) is None
-        and all((e.source, e.target, e.key) in taken for _, e, _ in now.edges_of(node.id))
-    ]
-    kept = set(removed_nodes)
-    return GraphDelta(
-        nodes=tuple(nodes),
-        edges=tuple(edge for edge in edges if not {edge.source, edge.target} & kept),
-        removed_nodes=tuple(removed_nodes),
-        removed_edges=tuple(removed_edges),
+def _last(candidates: Mapping[str, JournalRow], undone: set[str]) -> str | None:
+    """Return the name of the last entry that is neither undone nor an undo."""
+    newest = sorted(candidates.items(), key=lambda named: -named[1].seq)
+    return next(
+        (
+            name
+            for name, row in newest
+            if name not in undone
+            and not (isinstance(row.entry, Commit) and row.entry.undoes is not None)
+        ),
+        None,
     )
 
 
@@ -278,6 +235,10 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
             for key in _differing(state.ordinals, target.ordinals)
         ),
         stats=tuple((key, target.stats.get(key)) for key in _differing(state.stats, target.stats)),
+        trials=tuple(
+            (key, target.experience.trials.get(key))
+            for key in _differing(state.experience.trials, target.experience.trials)
+        ),
         done=tuple(
             (key, tuple(sorted(target.done.get(key, ()))))
             for key in _differing(state.done, target.done)

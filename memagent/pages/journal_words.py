@@ -28,11 +28,12 @@ from memagent.core.snapshot import (
     StatsDelta,
     TurnsAdded,
 )
+from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.pages.word_diff import Piece, word_diff
 from memagent.state.fold import BankState
 
 Kind = Literal[
-    "session", "chat", "decision", "edit", "undo", "graph", "stats", "restored", "erased"
+    "session", "chat", "decision", "edit", "undo", "graph", "stats", "trial", "restored", "erased"
 ]
 _OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
 _REFUSALS: Final[Mapping[RejectReason, str]] = {
@@ -55,6 +56,7 @@ _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.TEXT_TOO_LONG: "the text was too long",
     RejectReason.UNRESOLVED: "what it refers to could not be told",
     RejectReason.UNGROUNDED: "nobody said it in the turns that it cites",
+    RejectReason.NOT_ACCEPTED: "the reporter tried it on a fork and refused it",
     RejectReason.AMBIGUOUS: "the reply can be read in more than one way",
     RejectReason.CUT_OFF: "the reply broke off",
 }
@@ -171,12 +173,28 @@ def describe_entry(row: JournalRow, state: BankState) -> EntryView:
             )
         case StatsDelta(updates=updates):
             return view(kind="stats", title=f"Use taught about {_count(updates, 'memory')}")
+        case TrialStarted(trial=trial):
+            shown = _count(trial.shown, "memory")
+            return view(kind="trial", title=f"A trial began with {shown}", notes=(trial.task,))
+        case TrialEnded(trial=trial):
+            return view(
+                kind="trial", title=_trial_title(trial), session_id=trial.id, commit_id=trial.id
+            )
         case Restored(changes=changes, digest=digest):
             title = f"The memory was set to a snapshot; {_count(changes, 'memory')} changed"
             notes = (f"digest {digest[:12]}",) if digest else ()
             return view(kind="restored", title=title, notes=notes)
         case Erased():
             return view(kind="erased", title="Everything before this was erased")
+
+
+def _trial_title(trial: Trial) -> str:
+    """Say what came of a trial."""
+    if trial.outcome is None:
+        return "A trial is open"
+    verdict = "went well" if trial.outcome.good else "failed"
+    counted = _count(trial.credit, "memory")
+    return f"A trial {verdict} (reward {trial.outcome.reward:g}); {counted} counted"
 
 
 def describe_session(
@@ -214,6 +232,8 @@ def is_about(row: JournalRow, session_id: str) -> bool:
             return grown == session_id
         case Commit(source=source):
             return source.session_id == session_id
+        case TrialStarted(trial=trial) | TrialEnded(trial=trial):
+            return trial.id == session_id
         case GraphDelta(session_id=named):
             return named == session_id
         case _:

@@ -40,6 +40,7 @@ from memagent.search.weights import (
     nearness,
     proximity,
     recency,
+    utility,
 )
 from memagent.state.fold import BankState
 from memagent.state.tokens import K1, B, query_terms, tokenize
@@ -110,17 +111,26 @@ async def recall(
     return hits
 
 
-def most_similar(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
-    """Return the k items whose own texts are most like a text, best first, ties by id.
+def most_similar(
+    texts: Sequence[str], vectors: Sequence[Vector], *, k: int, view: IndexView
+) -> list[list[Candidate]]:
+    """Return for each text the k items whose own texts are most like it, best first.
 
-    Cosine and keywords count, and nothing else weighs in.
+    Ties go by id. Cosine and keywords count, and nothing else weighs in.
     """
-    words = query_terms(text)
-    terms = view.arena.known_terms(words)
-    scoring = Scoring(view, vector=vector, terms=terms, k1=K1, b=B)
+    words = [query_terms(text) for text in texts]
+    terms = [view.arena.known_terms(some) for some in words]
+    scorings = Scoring.of_many(view, np.stack(vectors), terms, k1=K1, b=B)
+    return [
+        _most_similar(scoring, unknown=len(some) - len(known), k=k, view=view)
+        for scoring, some, known in zip(scorings, words, terms, strict=True)
+    ]
+
+
+def _most_similar(scoring: Scoring, *, unknown: int, k: int, view: IndexView) -> list[Candidate]:
     size = 2 * k
     rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
-    most = {"lexical": scoring.lexical_most(unknown=len(words) - len(terms))}
+    most = {"lexical": scoring.lexical_most(unknown=unknown)}
     pool = Pool(rankings, most=most, size=size, view=view)
     hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
     pool.explain(hits)
@@ -227,6 +237,8 @@ def _factors(
         factors["importance"] = (
             1.0 + recipe.importance * importance(item, stats.get(item.id)) for item in items
         )
+    if recipe.utility:
+        factors["utility"] = (1.0 + recipe.utility * utility(stats.get(item.id)) for item in items)
     if names:
         factors["names"] = (
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0

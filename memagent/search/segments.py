@@ -167,6 +167,19 @@ class Rows:
         """Return the products of the vector (D,) with every row in reach."""
         return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
 
+    def products_of(self, matrix: Matrix, vectors: Matrix) -> Matrix:
+        """Return the products (F, r) of many vectors (F, D) with every row in reach.
+
+        The rows go through the processor's cache once for all vectors.
+        """
+        first, last = self.reach
+        products = np.empty((len(vectors), last - first), dtype=np.float32)
+        for start in range(first, last, _PIECE):
+            some = matrix[start : min(start + _PIECE, last)]
+            at = slice(start - first, start - first + len(some))
+            np.vecdot(some[None], vectors[:, None], out=products[:, at])
+        return products
+
     def scores(
         self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None
     ) -> Products:

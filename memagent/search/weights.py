@@ -102,6 +102,11 @@ def importance(item: MemoryItem, stats: ItemStats | None) -> float:
     return min(max(value, 0.0), 1.0) if isfinite(value) else 0.0
 
 
+def utility(stats: ItemStats | None) -> float:
+    """Return the value learned from outcomes, cut to -1 .. 1; 0.0 for an item never used."""
+    return min(max(stats.q_value, -1.0), 1.0) if stats is not None else 0.0
+
+
 def length(text: str) -> float:
     """Return below 1.0 for a text shorter than `TOLD_CHARS`, which seldom says anything."""
     return _TOLD[min(len(text), TOLD_CHARS)]

@@ -29,7 +29,7 @@ PATH: Final = "/mcp"
 TOOLS_BY_SCOPE: Final[dict[str, frozenset[str]]] = {
     "memory:read": frozenset({"search", "list", "history"}),
     "chat": frozenset({"ask"}),
-    "memory:write": frozenset({"add", "undo"}),
+    "memory:write": frozenset({"add", "undo", "recall", "report"}),
     "memory:delete": frozenset({"forget"}),
 }
 """The tools that each scope of a key allows; the same scopes as for the paths that do the

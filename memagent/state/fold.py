@@ -37,7 +37,9 @@ from memagent.core.snapshot import (
     stats_hash,
     sub_hash,
 )
+from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
+from memagent.state.experience import NO_EXPERIENCE, Experience
 from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
 from memagent.state.sorted_set import SortedSet
 
@@ -60,6 +62,7 @@ class BankState:
     """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
+    experience: Experience = NO_EXPERIENCE
     ordinals: HashTrieMap[str, int] = HashTrieMap()
     """The id counter: how many items were ever made from each set of source turns."""
     done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
@@ -86,6 +89,7 @@ class BankState:
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
+            trials=self.experience.root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -146,6 +150,10 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return replace(state, graph=state.graph.apply(entry), seq=seq)
         case StatsDelta():
             return replace(_with_stats(state, entry.updates), seq=seq)
+        case TrialStarted(trial=trial):
+            return replace(_with_trials(state, ((trial.id, trial),)), seq=seq)
+        case TrialEnded(trial=trial, stats=stats):
+            return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
         case Restored():
             return _after_restore(state, entry, seq)
         case Erased():
@@ -162,7 +170,10 @@ def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
     session_id, index = commit.source.session_id, commit.source.chunk_index
     if session_id is not None and index is not None:
         done = done.insert(session_id, done.get(session_id, frozenset()) | {index})
-    return _with_effects(state, commit, done, seq)
+    state = _with_effects(state, commit, done, seq)
+    if not (commit.stats or commit.trials):
+        return state
+    return _with_stats(_with_trials(state, commit.trials), commit.stats)
 
 
 def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
@@ -171,7 +182,8 @@ def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
     done = state.done
     for session_id, chunks in entry.done:
         done = done.insert(session_id, frozenset(chunks)) if chunks else done.discard(session_id)
-    return _with_stats(_with_effects(state, entry, done, seq), entry.stats)
+    state = _with_trials(_with_effects(state, entry, done, seq), entry.trials)
+    return _with_stats(state, entry.stats)
 
 
 def _with_session(state: BankState, session: Session, *, first: int = 0) -> BankState:
@@ -309,6 +321,17 @@ def _counted(
     return ordinals, root
 
 
+def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) -> BankState:
+    """Assign trials, and store the session of each that has ended."""
+    changes = tuple(changes)
+    for trial_id, trial in changes:
+        if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
+            state = _with_session(state, trial.session())
+    if not changes:
+        return state
+    return replace(state, experience=state.experience.with_trials(changes))
+
+
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
     stats, root = state.stats, state.stats_root
     for item_id, value in updates:
@@ -334,6 +357,7 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
         graph=state.graph,
         stats=state.stats,
         ordinals=state.ordinals,
+        trials=state.experience.trials,
         done=state.done,
         seq=state.seq,
         live=live,
@@ -356,6 +380,7 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
         ),
         ordinals=tuple(snapshot.ordinals.items()),
         stats=tuple(snapshot.stats.items()),
+        trials=tuple(snapshot.trials.items()),
         done=tuple((name, tuple(chunks)) for name, chunks in snapshot.done.items()),
         sessions=tuple(snapshot.sessions.values()),
     )

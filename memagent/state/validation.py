@@ -102,6 +102,17 @@ def _bounds(span: TimeSpan | None) -> tuple[datetime | None, datetime | None] | 
     return None if span is None else (span.start, span.end)
 
 
+def _refuse_reserved(op: Add | Update) -> None:
+    metadata = op.metadata or {}
+    reserved = [key for key in (*metadata, *(op.tags or ())) if key.startswith("_")]
+    reserved += [key for key in metadata if key in _SYSTEM_KEYS]
+    if reserved:
+        raise Refused(
+            RejectReason.SYSTEM_METADATA,
+            f"{reserved[0]!r} is kept by the system and cannot be set",
+        )
+
+
 @dataclass(slots=True)
 class _Validator:
     """One batch under validation, with what its earlier ops have claimed and said."""
@@ -138,13 +149,7 @@ class _Validator:
     def _add(self, op: Add) -> Add:
         if op.id is not None:
             self._check_new_id(op.id)
-        reserved = [key for key in (*op.metadata, *op.tags) if key.startswith("_")]
-        reserved += [key for key in op.metadata if key in _SYSTEM_KEYS]
-        if reserved:
-            raise Refused(
-                RejectReason.SYSTEM_METADATA,
-                f"{reserved[0]!r} is kept by the system and cannot be set",
-            )
+        _refuse_reserved(op)
         fact = op.fact
         text = self._checked_text(fact.text)
         sources = self.source.cited(fact.source_turn_ids, speaker=fact.speaker)
@@ -169,10 +174,15 @@ class _Validator:
 
     def _update(self, op: Update) -> Update:
         item = self._target(op)
+        _refuse_reserved(op)
         text = self._checked_text(op.text)
         named = [turn_id for turn_id in op.source_turn_ids if turn_id not in item.source_turn_ids]
         same_time = op.valid is None or _bounds(op.valid) == _bounds(item.valid)
-        if text == item.text and same_time and not named:
+        refiled = any(
+            value is not None and value != getattr(item, name)
+            for name, value in (("kind", op.kind), ("tags", op.tags), ("metadata", op.metadata))
+        )
+        if text == item.text and same_time and not named and not refiled:
             raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
         sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
         self.source.require(sources, self.limits)

@@ -41,6 +41,15 @@ from memagent.core.snapshot import (
     SessionStored,
     StatsDelta,
 )
+from memagent.core.trials import (
+    Credit,
+    ItemUse,
+    Outcome,
+    Trial,
+    TrialEnded,
+    TrialStarted,
+    TrialStep,
+)
 from memagent.protocols import Journal
 
 _NOON: Final = datetime(2023, 5, 8, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -78,6 +87,15 @@ _CHANGES: Final = (
         archive=(_ITEM,),
     ),
     ItemChange(id="mem_2", after=None),
+)
+_TRIAL: Final = Trial(
+    id="trl_1",
+    task="open the door",
+    shown=(ItemUse(id="mem_1"),),
+    steps=(TrialStep(action="push", observation="it is locked", reward=-0.1, used=("mem_1",)),),
+    outcome=Outcome(reward=1e-9, success=False, detail="the key was missing"),
+    credit=(Credit(id="mem_1", version=2, reward=0.1),),
+    at=_NOON,
 )
 _GRAPH: Final = GraphDelta(
     nodes=(
@@ -131,11 +149,15 @@ def every_kind() -> list[Entry]:
                 session_id="ses_1", chunk_index=0, turn_ids=("t1",), response_ids=("r1",)
             ),
             undoes="com_0",
+            stats=(("mem_1", ItemStats(counters={"harmful": 2.0})), ("mem_2", None)),
+            trials=((_TRIAL.id, _TRIAL.model_copy(update={"taught": True})),),
         ),
         _GRAPH,
         StatsDelta(
             updates=(("mem_1", ItemStats(q_value=-0.1, uses=2, last_reward=1e-9)), ("mem_2", None))
         ),
+        TrialStarted(trial=_TRIAL.model_copy(update={"outcome": None, "credit": ()})),
+        TrialEnded(trial=_TRIAL, stats=(("mem_1", ItemStats(uses=1, counters={"helpful": 1.0})),)),
         Restored(
             digest="0" * 64,
             changes=_CHANGES,

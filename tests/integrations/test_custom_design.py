@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -59,3 +60,13 @@ async def test_it_keeps_the_promises_of_a_design(monkeypatch: object) -> None:
         await check_design(DESIGN, lambda: ScriptedModel([]))  # pyright: ignore[reportUnknownArgumentType]
     finally:
         sys.path.remove(str(EXAMPLE))
+
+
+def test_the_example_imports_nothing_of_the_package_but_extend() -> None:
+    """What an outside design needs stands in `memagent.extend`."""
+    for file in (ROOT / "examples" / "custom_design").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memagent."):
+                assert node.module == "memagent.extend", f"{file.name} imports {node.module}"
+            if isinstance(node, ast.Import):
+                assert not any(name.name.startswith("memagent") for name in node.names)

@@ -48,7 +48,9 @@ async def subprocess(path: Path, *options: str) -> AsyncGenerator[Tools]:
 
 async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
     async with in_process() as tools:
-        assert sorted(await tools.names()) == sorted([*READING, "add", "forget", "undo"])
+        assert sorted(await tools.names()) == sorted(
+            [*READING, "add", "forget", "undo", "recall", "report"]
+        )
         tea = await tools("add", text="Ana drinks green tea", subject="Ana")
         await tools("add", text="Rex is allergic to chicken")
         assert tea["trust"] == "assistant", "what a model adds is not the user's own word"

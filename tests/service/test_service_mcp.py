@@ -29,7 +29,7 @@ mcp = pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 import httpx2  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
-ALL = ["search", "ask", "list", "history", "add", "forget", "undo"]
+ALL = ["search", "ask", "list", "history", "add", "forget", "undo", "recall", "report"]
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -165,7 +165,10 @@ async def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_
     ("scopes", "tools"),
     [
         (["memory:read"], ["search", "list", "history"]),
-        (["memory:read", "memory:write"], ["search", "list", "history", "add", "undo"]),
+        (
+            ["memory:read", "memory:write"],
+            ["search", "list", "history", "add", "undo", "recall", "report"],
+        ),
         (["memory:read", "memory:delete"], ["search", "list", "history", "forget"]),
         (["chat"], ["ask"]),
     ],

@@ -10,11 +10,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from memagent.core.ops import OpLimits
-from memagent.core.records import Chunk, Fact
-from memagent.designs.add_only import DESIGN as ADD_ONLY
-from memagent.designs.base import MemoryDesign, Proposal, SlotContext
-from memagent.designs.verbatim import DESIGN as VERBATIM
+from memagent.extend import (
+    VERBATIM,
+    AppendManager,
+    Chunk,
+    Fact,
+    MemoryDesign,
+    OpLimits,
+    Proposal,
+    SlotContext,
+)
 
 _SENTENCE: Final = re.compile(r"[^.!?\n]+[.!?]?")
 _DID: Final = re.compile(
@@ -52,7 +57,7 @@ DESIGN: Final[MemoryDesign] = replace(
     VERBATIM,
     name="diary",
     extractor=DiaryExtractor(),
-    manager=ADD_ONLY.manager,
+    manager=AppendManager(),
     limits=OpLimits(max_ops=500, allow=frozenset({"ADD", "NOOP"})),
 )
 """The diary as a filling of the slots."""

@@ -1,11 +1,9 @@
-"""Slots that do nothing: no event graph of their own, no learning from use."""
+"""A slot that does nothing: no event graph of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from memagent.core.answers import Hit
-from memagent.core.records import ItemStats
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import SlotContext
 
@@ -17,13 +15,3 @@ async def no_indexer(
 ) -> GraphDelta:
     """Add nothing to the event graph beyond the edges that follow from the ops."""
     return GraphDelta(session_id=ctx.session.id if ctx.session else None)
-
-
-def no_feedback(
-    hits: Sequence[Hit],  # noqa: ARG001 - interface
-    reward: float,  # noqa: ARG001 - interface
-    stats: Mapping[str, ItemStats],  # noqa: ARG001 - interface
-    /,
-) -> tuple[tuple[str, ItemStats], ...]:
-    """Learn nothing from use."""
-    return ()

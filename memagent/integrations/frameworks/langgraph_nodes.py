@@ -15,8 +15,10 @@ from pydantic import ValidationError
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
+from memagent.client.wire import TrialOutcome
 from memagent.core.answers import Question
 from memagent.core.errors import InputError, fault_in
+from memagent.experience import Recall
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
 from memagent.integrations.conversation import Message
@@ -131,6 +133,57 @@ def ingest_node(
         return {report_key: report.model_dump(mode="json")}
 
     return _node(agent, ingest, name="ingest")
+
+
+def trial_node(
+    agent: Agent | AsyncAgent, *, task_key: str = "task", trial_key: str = "trial", k: int = 10
+) -> Node:
+    """Make a node that recalls memories for the task in the state and starts a trial.
+
+    The result is the JSON of a `Recall`: the trial with what was shown, and the hits.
+    Raises `InputError` where the state has no task.
+    """
+
+    async def trial(
+        live: AsyncAgent, state: Mapping[str, Any], _: RunnableConfig
+    ) -> dict[str, Any]:
+        recalled = await live.recall(_question(state.get(task_key) or ""), k=k)
+        return {trial_key: recalled.model_dump(mode="json")}
+
+    return _node(agent, trial, name="trial")
+
+
+def report_node(
+    agent: Agent | AsyncAgent, *, trial_key: str = "trial", outcome_key: str = "outcome"
+) -> Node:
+    """Make a node that reports the outcome in the state on the trial of `trial_node`.
+
+    The outcome is a reward, or a mapping with `reward` and perhaps `success`, `detail`,
+    `steps` and `credit`. The trial's place takes the JSON of a `Learned`. Raises
+    `InputError` where the state has no trial or no outcome that can be stored.
+    """
+
+    async def report(
+        live: AsyncAgent, state: Mapping[str, Any], _: RunnableConfig
+    ) -> dict[str, Any]:
+        begun, given = state.get(trial_key), state.get(outcome_key)
+        fields = given if isinstance(given, Mapping) else {"reward": given}
+        try:
+            trial_id = Recall.model_validate(begun).id
+            outcome = TrialOutcome.model_validate(fields)
+        except ValidationError as exc:
+            raise InputError(f"the state holds no trial and outcome: {fault_in(exc)}") from exc
+        learned = await live.report(
+            trial_id,
+            outcome.reward,
+            success=outcome.success,
+            detail=outcome.detail,
+            steps=outcome.steps,
+            credit=outcome.credit,
+        )
+        return {trial_key: learned.model_dump(mode="json")}
+
+    return _node(agent, report, name="report")
 
 
 def last_question(messages: Sequence[BaseMessage]) -> str:

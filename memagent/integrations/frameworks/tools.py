@@ -18,7 +18,7 @@ from memagent.integrations.access import Access
 from memagent.integrations.mcp_tools import MemoryTools
 
 Function = Callable[..., Coroutine[Any, Any, Any]]
-TOOLS: Final = ("search", "add", "ask", "history", "forget", "undo")
+TOOLS: Final = ("search", "add", "ask", "history", "forget", "undo", "recall", "report")
 """Every tool, by name; those chosen by default come first."""
 
 

@@ -44,6 +44,7 @@ NAVIGATION: Final = (
     ("memories", "/ui/memories", "Memories"),
     ("graph", "/ui/graph", "Event graph"),
     ("turns", "/ui/turns", "Turns"),
+    ("trials", "/ui/trials", "Trials"),
     ("snapshots", "/ui/snapshots", "Snapshots"),
     ("jobs", "/ui/jobs", "Jobs"),
     ("users", "/ui/users", "Users"),

@@ -24,6 +24,7 @@ from memagent.core.recipes import RECIPES
 from memagent.core.records import content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.memory.chunking import split_session
+from memagent.memory.trials import newest_trials
 from memagent.pages.journal_words import (
     EntryView,
     describe_entry,
@@ -115,6 +116,32 @@ async def sessions(
         same=constants({"remembered": [_progress(done, parts) for _, done, parts, _ in rows]}),
         steps=steps(start, _PAGE, len(stored)),
         total=len(stored),
+    )
+
+
+@router.get("/ui/trials")
+async def trials(
+    viewer: Reader, start: Annotated[int, Query(ge=0, le=10_000_000)] = 0
+) -> HTMLResponse:
+    """Show the trials, newest first, with what came of each and what it counted."""
+    with viewer.agent() as agent:
+        state = await agent.bank.sync()
+        listed = newest_trials(state)
+        texts = {
+            use.id: state.items[use.id].text
+            for trial in listed[start : start + _PAGE]
+            for use in (*trial.shown, *trial.credit)
+            if use.id in state.items
+        }
+    return page(
+        viewer.request,
+        "turns/trials.html",
+        title="Trials",
+        active="trials",
+        trials=listed[start : start + _PAGE],
+        texts=texts,
+        steps=steps(start, _PAGE, len(listed)),
+        total=len(listed),
     )
 
 

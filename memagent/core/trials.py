@@ -1,0 +1,148 @@
+"""Trials: what an agent tried, which memories it was shown, and what came of it.
+
+`recall` starts a trial with the item versions that were shown; `report` ends it with an
+outcome. The surprise: the text of a trial is kept once, in its journal entry. The fold
+makes a session of it, so that lessons cite its turns and `as_of`, erasure and audit
+hold; the reward and its detail are in no turn and in no item, so no search reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from memagent.core.records import (
+    MAX_TURN_CHARS,
+    Id,
+    ItemStats,
+    MemoryItem,
+    Moment,
+    Record,
+    Session,
+    Text,
+    Trust,
+    Turn,
+)
+
+PREFIX: Final = "trl_"
+"""The beginning of every trial's id, which is the id of its session too."""
+HELPFUL: Final = "helpful"
+HARMFUL: Final = "harmful"
+_RAW = frozenset({"steps", "at", "taught"})
+"""Fields left out of a trial's hash: raw text, wall clock and progress."""
+Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+StepText = Annotated[Text, Field(max_length=MAX_TURN_CHARS)]
+
+
+class ItemUse(Record):
+    """An item at the version that was shown."""
+
+    id: Id
+    version: Annotated[int, Field(ge=1)] = 1
+
+
+class Credit(ItemUse):
+    """The share of an outcome that one item gets."""
+
+    reward: Reward
+
+
+class TrialStep(Record):
+    """One action, what was observed after it, and the items that it used."""
+
+    action: StepText
+    observation: StepText = ""
+    reward: Reward | None = None
+    used: tuple[Id, ...] = ()
+
+
+class Outcome(Record):
+    """The result of a trial, as reported from outside."""
+
+    reward: Reward
+    success: bool | None = None
+    """None where nobody judged; it counts as a success from a reward above 0."""
+    detail: Text = ""
+    """Why, in the reporter's words; a learner reads it, no search does."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the trial counts as a success."""
+        return self.success if self.success is not None else self.reward > 0
+
+
+class Trial(Record):
+    """One attempt at a task; open until it has an outcome."""
+
+    id: Annotated[Id, Field(pattern=f"^{PREFIX}")]
+    task: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    shown: tuple[ItemUse, ...] = ()
+    """The items that `recall` gave, best first."""
+    steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
+    outcome: Outcome | None = None
+    credit: tuple[Credit, ...] = ()
+    """The reward of each item, as counted."""
+    gated: bool = False
+    """Whether the lesson needs the reporter's consent (`accept`)."""
+    at: Moment | None = None
+    taught: bool = False
+    """Whether its lesson was taken or refused already."""
+
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        """Ids of the turns of the trial's session, in order."""
+        return tuple(f"{self.id}:{number}" for number, _ in enumerate(_said(self)))
+
+    def session(self) -> Session:
+        """Return the trial's text as a session: the task, then each action and observation.
+
+        Observations have the trust of tools. Turn ids are the trial's id and a number.
+        """
+        said = list(_said(self))
+        turns = tuple(
+            Turn(id=f"{self.id}:{number}", speaker=speaker, text=text, trust=trust)
+            for number, (speaker, text, trust) in enumerate(said)
+        )
+        return Session(id=self.id, at=self.at, turns=turns)
+
+
+def _said(trial: Trial) -> Iterator[tuple[str, str, Trust]]:
+    yield "task", trial.task, Trust.USER
+    for step in trial.steps:
+        yield "agent", step.action, Trust.ASSISTANT
+        if step.observation:
+            yield "environment", step.observation, Trust.TOOL
+
+
+class TrialStarted(Record):
+    """A trial began: the task and the items that were shown for it."""
+
+    kind: Literal["trial_started"] = "trial_started"
+    schema_version: Literal[1] = 1
+    trial: Trial
+
+
+class TrialEnded(Record):
+    """A trial has its outcome; the statistics of the items used, as they are afterwards."""
+
+    kind: Literal["trial_ended"] = "trial_ended"
+    schema_version: Literal[1] = 1
+    trial: Trial
+    stats: tuple[tuple[str, ItemStats | None], ...] = ()
+
+
+def hashed_text(trial: Trial) -> bytes:
+    """Return the content of a trial that the digest covers."""
+    return trial.model_dump_json(exclude=set(_RAW)).encode()
+
+
+def uses_of(items: Iterator[MemoryItem]) -> tuple[ItemUse, ...]:
+    """Return the items at their versions, each once, in order."""
+    return tuple({item.id: ItemUse(id=item.id, version=item.version) for item in items}.values())
+
+
+def is_trial(session_id: str) -> bool:
+    """Tell whether a session holds the text of a trial, which no extractor reads."""
+    return session_id.startswith(PREFIX)

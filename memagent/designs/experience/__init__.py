@@ -1,0 +1,1 @@
+"""Designs that learn from the outcomes of trials; all extend `verbatim`."""

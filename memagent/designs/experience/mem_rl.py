@@ -1,0 +1,63 @@
+"""MemRL (arXiv 2601.03192): retrieval that learns which memories pay, without a gradient.
+
+Claim: similarity finds candidates, a learned utility picks among them. Each memory has a
+value Q; a trial that used it moves Q by alpha (r - Q). Retrieval keeps what is similar
+enough, then ranks by a blend of the standardised similarity and the standardised Q.
+Changed: Q lies in the journal, as the `q_value` that every report moves (`feedback`),
+so it survives a crash, an export and a fork; ties go by id; what went well is kept as a case.
+
+    Agent(design="mem_rl")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
+from typing import Final
+
+from memagent.core.answers import Hit, Question
+from memagent.core.records import ItemStats
+from memagent.designs.base import MemoryDesign, SlotContext
+from memagent.designs.feedback import RunningValue
+from memagent.designs.parts.lessons import CaseLearner
+from memagent.designs.parts.retrieval.hybrid import query_for
+from memagent.designs.verbatim import DESIGN as VERBATIM
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueRetriever:
+    """Keeps hits of a share of the best similarity, and ranks them by similarity and value."""
+
+    pool: int = 50
+    threshold: float = 0.5
+    """Least share of the best hit's score."""
+    weight: float = 0.5
+    """Weight of the value; 0 is similarity alone."""
+
+    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
+        """Return at most k hits, best first."""
+        hits = await ctx.bank.search(query_for(question), k=max(self.pool, question.k))
+        near = [hit for hit in hits if hit.score >= self.threshold * hits[0].score]
+        stats = ctx.bank.state.stats
+        values = _standardised([stats.get(hit.id, ItemStats()).q_value for hit in near])
+        likeness = _standardised([hit.score for hit in near])
+        ranked = [
+            hit.model_copy(update={"score": (1 - self.weight) * like + self.weight * value})
+            for hit, like, value in zip(near, likeness, values, strict=True)
+        ]
+        return sorted(ranked, key=lambda hit: (-hit.score, hit.id))[: question.k]
+
+
+def _standardised(values: Sequence[float]) -> list[float]:
+    spread = pstdev(values) if len(values) > 1 else 0.0
+    return [(value - fmean(values)) / spread if spread > 1e-12 else 0.0 for value in values]
+
+
+DESIGN: Final[MemoryDesign] = replace(
+    VERBATIM,
+    name="mem_rl",
+    retriever=ValueRetriever(),
+    feedback=RunningValue(alpha=0.3),
+    learner=CaseLearner(only_good=True),
+)

@@ -128,7 +128,9 @@ def test_every_memory_of_odd_turns_is_made_of_words_that_were_said() -> None:
 def test_scripts_that_training_never_saw_are_kept_whole() -> None:
     with Agent(design="learned", path=":memory:") as agent:
         heard(agent, [("Amal", "أعيش في القاهرة منذ عام"), ("Li", "我住在北京。我喜欢喝茶。")])
-        assert sorted(active(agent)) == sorted(["أعيش في القاهرة منذ عام", "我住在北京。我喜欢喝茶。"])
+        assert sorted(active(agent)) == sorted(
+            ["أعيش في القاهرة منذ عام", "我住在北京。我喜欢喝茶。"]
+        )
 
 
 def test_a_batch_reads_each_window_as_it_reads_it_alone() -> None:

@@ -30,7 +30,7 @@ _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one map are written and read."""
+    """The way in which the values of one map are written and read."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[memoryview], Any]

@@ -323,7 +323,7 @@ class NewTrial(Record):
 
 
 class TrialOutcome(Record):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     reward: Reward
     success: bool | None = None
@@ -343,14 +343,14 @@ class TrialPage(Record):
 
 
 class TidyRequest(Record):
-    """How to tidy a memory."""
+    """The way to tidy a memory."""
 
     budget: Annotated[int, Field(ge=0)] | None = None
     """The most memories afterwards."""
 
 
 class Tidied(Record):
-    """What tidying changed; None for nothing."""
+    """The changes that tidying made; None for nothing."""
 
     commit: Commit | None = None
 

@@ -3,10 +3,10 @@
 It counts chunk-ingests per second; the 256 rollouts have 32 sessions each.
 
 The model answers at once and at random, so what is measured is everything but the
-model: LangGraph, prompts, parsing, search, commits. Promises: at least 400 chunks a
-second of processor time, and less than 1 GB for the 256. Beside them, what LangGraph
-takes by itself (a graph of six nodes that do nothing, run as the ingest graph is), and
-what the garbage collector takes with Python's thresholds and with `rare_collections`.
+model: prompts, parsing, search, commits. Promises: at least 400 chunks a second of
+processor time, and less than 1 GB for the 256. Beside them, the same run by LangGraph's
+runner, each node's share, and what the garbage collector takes with Python's thresholds
+and with `rare_collections`.
 
     python benchmarks/rollouts.py [--facts 4] [--embedder hashing] [--quick]
 
@@ -28,7 +28,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from langgraph.graph import END, START, StateGraph
 from measured import report
 
 from environments import Episode, Trajectory, play
@@ -38,8 +37,10 @@ from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
-from memagent.graphs.ingest import INGEST_NODES
-from memagent.graphs.state import AgentContext, IngestState, run_graph
+from memagent.graphs import flow
+from memagent.graphs.flow import Node, Step
+from memagent.graphs.ingest import INGEST
+from memagent.graphs.state import NodeRuntime
 
 WORDS = (
     "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter "
@@ -142,30 +143,42 @@ def chunks_in(every: Iterable[Trajectory]) -> int:
     return sum(len(trace.report.chunks) for one in every for trace in one.traces)
 
 
-async def empty_graph_ms(*, concurrent: int, runs: int) -> float:
-    """Measure one run of a graph of idle nodes, in processor milliseconds.
+@contextmanager
+def langgraphs_runner() -> Generator[None]:
+    """Run the ingest graph by LangGraph inside, as a traced run does."""
+    plain = flow._inside_a_graph  # noqa: SLF001
+    flow._inside_a_graph = lambda: True  # noqa: SLF001
+    try:
+        yield
+    finally:
+        flow._inside_a_graph = plain  # noqa: SLF001
 
-    It has as many nodes as the ingest graph.
+
+@contextmanager
+def node_times() -> Generator[dict[str, float]]:
+    """Yield the processor seconds of each node of the ingest graph inside.
+
+    A node that waits counts the others' time, so one rollout runs at a time.
     """
+    spent = dict.fromkeys(INGEST.steps, 0.0)
 
-    async def nothing(_: IngestState) -> IngestState:
-        return {}
+    def timed(name: str, node: Node) -> Node:
+        async def run(state: Any, runtime: NodeRuntime) -> Any:
+            began = time.process_time()
+            try:
+                return await node(state, runtime)
+            finally:
+                spent[name] += time.process_time() - began
 
-    graph: Any = StateGraph(IngestState, context_schema=AgentContext)
-    for name in INGEST_NODES:
-        graph.add_node(name, nothing)
-    for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
-        graph.add_edge(before, after)
-    compiled = graph.compile()
+        return run
 
-    async def some() -> None:
-        for _ in range(runs):
-            await run_graph(compiled, {"session": None, "chunk": None}, context=None, tracing=False)  # type: ignore[arg-type]
-
-    await some()
-    began = time.process_time()
-    await asyncio.gather(*(some() for _ in range(concurrent)))
-    return 1e3 * (time.process_time() - began) / (concurrent * runs)
+    before = INGEST.steps
+    steps = {name: Step(timed(name, one.node), one.then) for name, one in before.items()}
+    object.__setattr__(INGEST, "steps", steps)
+    try:
+        yield spent
+    finally:
+        object.__setattr__(INGEST, "steps", before)
 
 
 @contextmanager
@@ -196,8 +209,6 @@ def resident_mb() -> float:
 async def main(*, facts: int, embedder: str, quick: bool) -> None:
     """Measure and print."""
     results: dict[str, Any] = {"facts a chunk": facts}
-    graph_ms = await empty_graph_ms(concurrent=64, runs=8)
-    results["empty graph, ms"] = round(graph_ms, 2)
     best = float("inf")
     async with open_agent(
         path=":memory:", design="memory_r2", model=RandomPolicy(0, facts=facts), embedder=embedder
@@ -205,6 +216,7 @@ async def main(*, facts: int, embedder: str, quick: bool) -> None:
         await played(agent, episode(2), rollouts=2, facts=facts)  # imports and caches
         for label, block in (
             ("Python's thresholds", nullcontext),
+            ("LangGraph's runner", langgraphs_runner),
             ("rare_collections", rare_collections),
         ):
             with block(), collector_time() as collecting:
@@ -219,8 +231,11 @@ async def main(*, facts: int, embedder: str, quick: bool) -> None:
                 "ms a chunk": round(chunk_ms, 2),
                 "collector's share": round(collecting[0] / spent, 3),
             }
-    results["LangGraph's share"] = round(graph_ms / best, 2)
-    results["ms a chunk without LangGraph"] = round(best - graph_ms, 2)
+        with node_times() as spent_s:
+            alone = await played(agent, episode(8), rollouts=1, facts=facts)
+        results["ms of a node a chunk"] = {
+            name: round(1e3 * spent / chunks_in(alone), 2) for name, spent in spent_s.items()
+        }
     promises: dict[str, float | tuple[float, float]] = {"ms a chunk (400 a second)": (best, 2.5)}
     if not quick:
         async with open_agent(

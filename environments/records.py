@@ -177,6 +177,10 @@ class ProbeScore(Record):
     """Turns behind the hits, best first, each once."""
     cited: tuple[Id, ...] = ()
     """Turns that the answer cites."""
+    evidence_sessions: tuple[Id, ...] = ()
+    """Sessions that the answer names as its evidence; empty where the answerer names
+    none.
+    """
     recall: dict[int, float] | None = None
     """Evidence recall at each k."""
     f1: float | None = None
@@ -233,6 +237,8 @@ class Score(Record):
     """The cost of remembering."""
     seconds: float = 0.0
     """Seconds that remembering took."""
+    facts: dict[Text, tuple[int, int]] = Field(default_factory=dict[str, tuple[int, int]])
+    """(right, all) by figure of `environments.evaluation.fact_figures`, for generated worlds."""
 
     @property
     def reward(self) -> float | None:

@@ -68,21 +68,21 @@ class Graphs:
         """Extract -> relate -> decide -> validate -> commit -> index, for one chunk."""
         from memagent.graphs.ingest import INGEST
 
-        return INGEST
+        return INGEST.compiled
 
     @property
     def chat(self) -> Any:
         """Load -> recall -> respond (<-> tools) -> deliver -> remember, for one message."""
         from memagent.graphs.chat import CHAT
 
-        return CHAT
+        return CHAT.compiled
 
     @property
     def answer(self) -> Any:
         """Retrieve -> answer (<-> tools) -> cite, for one question."""
         from memagent.graphs.answer import ANSWER
 
-        return ANSWER
+        return ANSWER.compiled
 
 
 class AsyncAgent(AgentParts):
@@ -160,16 +160,15 @@ class AsyncAgent(AgentParts):
         then. `thread` is a conversation whose last turns tell what "there" or "he"
         means. Raises `InputError`, and `ModelError` when the model fails.
         """
-        from memagent.graphs.state import run_graph
+        from memagent.graphs.answer import ANSWER
 
         with agent_span(self.design.name, capture=self.capture_content) as span:
             asked = as_question(question, k=k, as_of=as_of, recipe=recipe)
             if thread is not None:
                 asked = await self._in_thread(asked, thread)
             agent, asked = await self._placed(asked)
-            graph = agent.graphs.answer
-            state = await run_graph(
-                graph, {"question": asked}, context=agent.context, tracing=self.tracing
+            state = await ANSWER.run(
+                {"question": asked}, context=agent.context, tracing=self.tracing
             )
             answer: Answer = state["answer"]
             _describe_answer(span, asked, answer)
@@ -187,13 +186,11 @@ class AsyncAgent(AgentParts):
 
         Each is (node, its update of the state); the last is `cite` with the answer.
         """
-        from memagent.graphs.state import stream_graph
+        from memagent.graphs.answer import ANSWER
 
         agent, asked = await self._placed(as_question(question, k=k, as_of=as_of, recipe=recipe))
         span = agent_span(self.design.name, capture=self.capture_content)
-        steps = stream_graph(
-            agent.graphs.answer, {"question": asked}, context=agent.context, tracing=self.tracing
-        )
+        steps = ANSWER.stream({"question": asked}, context=agent.context, tracing=self.tracing)
         async with aclosing(within(span, steps)) as stream:
             async for node, values in stream:
                 if isinstance(answer := values.get("answer"), Answer):

@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
+from memagent.core.documented import Documented
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from memagent.core.recipes import RecipeField
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Base of all settings: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class StaticEmbedderSettings(Settings):
@@ -257,6 +258,9 @@ class AgentSettings(Settings):
     """Limits of the REST service."""
 
 
+_PREFIX: Final = "MEMAGENT_"
+
+
 def load_settings(path: Path | None = None) -> AgentSettings:
     """Read settings from a TOML file (optional) and `MEMAGENT_*` variables.
 
@@ -277,13 +281,27 @@ def load_settings(path: Path | None = None) -> AgentSettings:
         chosen = os.environ.get(f"MEMAGENT_{name.upper()}__TYPE")
         if isinstance(values.get(name), dict) and chosen not in (None, values[name].get("type")):
             del values[name]
+    try:
+        if not any(name.upper().startswith(_PREFIX) for name in os.environ):
+            return AgentSettings.model_validate(values)
+        return _with_variables(values)
+    except ValidationError as exc:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+            for error in exc.errors()
+        )
+        raise ConfigError(f"wrong settings{f' in {path}' if path else ''}: {problems}") from exc
+
+
+def _with_variables(values: dict[str, Any]) -> AgentSettings:
+    """Return the settings with the environment's variables over the values of a file."""
     from pydantic_settings import BaseSettings, SettingsConfigDict
 
     class _FromEnvironment(AgentSettings, BaseSettings):
         model_config = SettingsConfigDict(
             frozen=True,
             extra="forbid",
-            env_prefix="MEMAGENT_",
+            env_prefix=_PREFIX,
             env_nested_delimiter="__",
             nested_model_default_partial_update=True,
         )
@@ -299,12 +317,4 @@ def load_settings(path: Path | None = None) -> AgentSettings:
         ) -> tuple[Any, ...]:
             return env_settings, init_settings
 
-    try:
-        loaded = _FromEnvironment(**values)
-    except ValidationError as exc:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
-            for error in exc.errors()
-        )
-        raise ConfigError(f"wrong settings{f' in {path}' if path else ''}: {problems}") from exc
-    return AgentSettings.model_validate(loaded.model_dump())
+    return AgentSettings.model_validate(_FromEnvironment(**values).model_dump())

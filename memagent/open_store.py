@@ -17,6 +17,7 @@ from memagent.parts import build_embedder, build_index, build_reranker
 from memagent.protocols import Clock, Embedder, Journal, Reranker, VectorIndex
 
 if TYPE_CHECKING:
+    from memagent.checkpoints.store import Checkpoints
     from memagent.journal.database import DatabaseJournal
     from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.sqlite.journal import SqlJournal
@@ -40,6 +41,7 @@ class OpenStore:
     clock: Clock = system_clock
     make_index: Callable[[Scope], VectorIndex] | None = None
     reranker: Reranker | None = None
+    checkpoints: Checkpoints | None = None
     path: str | None = None
     """The file of the memories, or the server without its credentials; None in memory."""
     _close: Callable[[], None] = field(default=lambda: None)
@@ -86,6 +88,15 @@ class OpenStore:
         except BaseException:
             journal.close()
             raise
+        checkpoints = _checkpoints(journal, writes=check_embedder and not read_only)
+
+        def close() -> None:
+            try:
+                if checkpoints is not None:
+                    checkpoints.close()
+            finally:
+                journal.close()
+
         return cls(
             settings,
             journal,
@@ -94,8 +105,9 @@ class OpenStore:
             clock,
             index,
             reranker,
+            checkpoints,
             _place(database),
-            journal.close,
+            close,
         )
 
     def bank(self, scope: Scope) -> MemoryBank:
@@ -108,6 +120,7 @@ class OpenStore:
             reranker=self.reranker,
             clock=self.clock,
             read_only=self.read_only,
+            checkpoints=self.checkpoints,
         )
 
     def close(self) -> None:
@@ -132,6 +145,19 @@ def _database(
     if isinstance(store, PostgresSettings):
         return store.model_copy(update={"url": str(path)})
     return PostgresSettings(url=str(path))
+
+
+def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Checkpoints | None:
+    """Return the checkpoints beside a file; a server's memories have none."""
+    path: Path | None = getattr(journal, "path", None)
+    if path is None:
+        return None
+    from memagent.checkpoints.store import Checkpoints
+
+    folder = path.with_name(f"{path.name}.checkpoints")
+    checkpoints = Checkpoints(folder, chain_at=journal.chain_at, writes=writes)
+    journal.erasing = checkpoints.erasing
+    return checkpoints
 
 
 def _opened(

@@ -65,6 +65,15 @@ class NamedModel(Protocol):
 
 
 @runtime_checkable
+class OptionsModel(Protocol):
+    """A model that says whether it heeds `ModelRequest.options`; optional."""
+
+    def takes_options(self, request: ModelRequest) -> bool:
+        """Return whether the options of a request have their effect."""
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into unit vectors."""
 

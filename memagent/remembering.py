@@ -43,17 +43,23 @@ async def remember_session(
     failure carries the report too. Raises `InputError` for a session that clashes with
     a stored one.
     """
+    from memagent.graphs.ingest import INGEST
+
     bank = context.bank
     fresh = await bank.store_session(session)
     session = bank.state.sessions[session.id]
     done = bank.state.done.get(session.id, frozenset())
     reports: list[ChunkReport] = []
+    commits: list[Commit] = []
     failure: ModelError | None = None
     for chunk in split_session(session, chunk_turns=context.design.chunk_turns):
         if chunk.index in done:
             continue
         try:
-            reports.append(await _remember_chunk(session, chunk, context, tracing=tracing))
+            ingest = {"session": session, "chunk": chunk, "earlier": tuple(commits)}
+            state = await INGEST.run(ingest, context=context, tracing=tracing)
+            commits.append(state["commit"])
+            reports.append(_chunk_report(chunk, state))
         except ModelError as error:
             failure = error
             reports.append(_failed(chunk, error))
@@ -122,16 +128,6 @@ def _unreadable(last: ModelResponse | None, role: str) -> str:
         f"{name}: the {role}'s reply could not be read, although asked again (it {said}); "
         "use a model that follows a JSON schema, or a design with shorter prompts"
     )
-
-
-async def _remember_chunk(
-    session: Session, chunk: Chunk, context: AgentContext, *, tracing: bool
-) -> ChunkReport:
-    from memagent.graphs.ingest import INGEST
-    from memagent.graphs.state import run_graph
-
-    values: dict[str, Any] = {"session": session, "chunk": chunk}
-    return _chunk_report(chunk, await run_graph(INGEST, values, context=context, tracing=tracing))
 
 
 def _failed(chunk: Chunk, error: ModelError) -> ChunkReport:

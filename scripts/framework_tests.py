@@ -19,11 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integrations/frameworks"
 PAGES = f"{FOLDER}/test_client_pages.py"
+CLIENTS = "tests/integrations/clients/test_openai_clients.py"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
 ENVIRONMENTS = {
     "langchain": (
-        ("langchain", "langchain-openai", "langgraph-cli[inmem]"),
-        (f"{FOLDER}/test_langchain.py", f"{FOLDER}/test_langgraph_dev.py", PAGES),
+        ("langchain", "langchain-openai", "langgraph-cli[inmem]", "litellm>=1.106,<2"),
+        (f"{FOLDER}/test_langchain.py", f"{FOLDER}/test_langgraph_dev.py", PAGES, CLIENTS),
     ),
     "openai-agents": (("openai-agents",), (f"{FOLDER}/test_openai_agents.py", PAGES)),
     "pydantic-ai": (("pydantic-ai-slim[openai]",), (f"{FOLDER}/test_pydantic_ai.py", PAGES)),

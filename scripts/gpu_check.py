@@ -41,7 +41,7 @@ def four_updates(folder: Path, *, model: str | None, gpu: bool) -> dict[str, Any
     which share a batch, and goes on from their checkpoint.
     """
     from train.run.runs import train_run
-    from train.run.settings import checked_run
+    from train.settings.run import checked_run
 
     part: dict[str, Any] = {"lora": {"r": 8, "alpha": 16, "per_role": True}}
     part |= {"path": model} if model else {"size": "4m", "context_tokens": 512}

@@ -204,8 +204,10 @@ async def _run_pairs(
         # fails at once.
         agents = {arm: open_arm(arm, context, model_of(config, arm, settings)) for arm in arms}
         for arm, agent in agents.items():
-            score = scoring.score(episode, await play(agent, episode, k=config.k))
-            score = marked(score, world.truth) if world is not None else score
+            trajectory = await play(agent, episode, k=config.k)
+            score = scoring.score(episode, trajectory)
+            if world is not None:
+                score = marked(score, world.truth, trajectory.end)
             write_score(out, arm, score)
             seconds += score.seconds + sum(probe.seconds for probe in score.probes)
             failed += (score.failure is not None) + sum(

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import exp, inf
 
 from environments.records import Episode, ProbeScore
 from environments.rewards.metrics import items_by_turn
 from environments.rewards.terms import Measure, Outcome, answer_value
-from memagent.core.records import MemoryItem, TimeSpan
+from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan
 
 _DAY_S = 86_400.0
 
@@ -135,8 +135,11 @@ def temporal_value(
 class TemporalTerm:
     """Memory-T1's reward over the questions whose asked range is known; the mean.
 
-    A session is chosen when the answer cites a turn of it. Its events are the spans of
-    the memory items that rest on those turns.
+    The chosen sessions are those that the answer names as its evidence or, where its
+    answerer names none, those of the turns it cites. A session's events are the times
+    of the memory items that rest on its cited turns, on any of its turns when none is
+    cited. An item that names no time counts as the day on which it was said; with
+    `told`, for ranges of days on which the evidence was told, every item does.
     """
 
     def __init__(
@@ -144,14 +147,17 @@ class TemporalTerm:
         episode: Episode,
         asked: Mapping[str, TimeSpan],
         *,
+        told: bool = False,
         measure: Measure = "f1",
         name: str = "temporal",
     ) -> None:
         """`asked` gives the range in question by probe id."""
         self.name = name
+        self._told = told
         self._asked = dict(asked)
         self._measure: Measure = measure
-        self._home = {turn.id: session for session in episode.sessions for turn in session.turns}
+        self._sessions = {session.id: session for session in episode.sessions}
+        self._home = {turn.id: session.id for session in episode.sessions for turn in session.turns}
 
     def __call__(self, outcome: Outcome, /) -> float | None:
         """None when no question about a known range was answered."""
@@ -170,25 +176,51 @@ class TemporalTerm:
         accuracy = answer_value(score, measure=self._measure)
         if accuracy is None:
             return None
+        chosen = self._chosen(score)
+        dated = [
+            (session.at, self._event_spans(session, cited, items))
+            for session, cited in chosen
+            if session.at is not None
+        ]
+        return temporal_value(
+            accuracy=accuracy,
+            grounding=session_grounding(
+                [session.id for session, _ in chosen],
+                {self._home[turn_id] for turn_id in score.evidence},
+            ),
+            time=time_consistency(dated, asked),
+            readable=not score.unreadable,
+        )
+
+    def _chosen(self, score: ProbeScore) -> list[tuple[Session, list[str]]]:
+        """Return the sessions of the episode that the answer chose, each with its cited turns."""
         cited: dict[str, list[str]] = {}
         for turn_id in score.cited:
             if turn_id in self._home:
-                cited.setdefault(self._home[turn_id].id, []).append(turn_id)
-        chosen: list[tuple[datetime, list[TimeSpan]]] = []
-        for turn_ids in cited.values():
-            spans = {
-                item.id: item.valid
-                for turn_id in turn_ids
-                for item in items.get(turn_id, ())
-                if item.valid
-            }
-            at = self._home[turn_ids[0]].at
-            if at is not None:
-                chosen.append((at, list(spans.values())))
-        gold = {self._home[turn_id].id for turn_id in score.evidence}
-        return temporal_value(
-            accuracy=accuracy,
-            grounding=session_grounding(cited, gold),
-            time=time_consistency(chosen, asked),
-            readable=not score.unreadable,
-        )
+                cited.setdefault(self._home[turn_id], []).append(turn_id)
+        return [
+            (self._sessions[session_id], cited.get(session_id, []))
+            for session_id in dict.fromkeys(score.evidence_sessions or cited)
+            if session_id in self._sessions
+        ]
+
+    def _event_spans(
+        self, session: Session, cited: Sequence[str], items: Mapping[str, Sequence[MemoryItem]]
+    ) -> list[TimeSpan]:
+        """Return the times of the items on the cited turns, or on any turn of the session."""
+        resting = {
+            item.id: item
+            for turn_id in cited or [turn.id for turn in session.turns]
+            for item in items.get(turn_id, ())
+        }
+        said = day_span(session.at) if session.at is not None else None
+        spans = (said if self._told else item.valid or said for item in resting.values())
+        return [span for span in spans if span is not None]
+
+
+def day_span(at: datetime, until: datetime | None = None) -> TimeSpan:
+    """Return the days from that of `at` to that of `until`, both included."""
+    first, last = (
+        moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in (at, until or at)
+    )
+    return TimeSpan(start=first, end=last + timedelta(days=1), granularity=Granularity.RANGE)

@@ -92,6 +92,7 @@ class Scoring:
             "unreadable": UNREADABLE in answer.notes,
             "retrieved": returned,
             "cited": _cited(answer),
+            "evidence_sessions": answer.evidence_sessions,
             "usage": answer.usage,
         }
         if probe.evidence_turn_ids:

@@ -2,15 +2,20 @@
 
 The newer fact wins, and only its number says that it is newer. One-hop questions ask
 for a value that was contradicted; multi-hop ones go by way of a bond ("Ana's sister")
-that was contradicted too. A reader of first facts is wrong about all of them. After
+that was contradicted too. A reader of first facts is wrong about all of them, and so is
+one that follows a contradicted bond. Where there are fewer people than facts need,
+people with compound names ("Ana-Maria") join them. After
 FactConsolidation of MemoryAgentBench (Hu et al. 2025), over the facts of this world.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import islice, permutations
+from math import ceil
 from typing import Unpack
 
 from environments.errors import EnvironmentFault
@@ -28,7 +33,7 @@ from environments.tasks.generated import (
 from environments.worlds.language.lexicon import Lexicon, filled, pick
 from environments.worlds.language.spec import Person, Relation
 from environments.worlds.story.lines import words_for
-from environments.worlds.truth import Act, ProbeTruth, Telling
+from environments.worlds.truth import Act, Key, ProbeTruth, Telling
 from environments.worlds.world import World
 
 _TIMELESS = frozenset(("when", "old"))
@@ -107,6 +112,8 @@ class FactConsolidation(Generated):
             if relation.kind in ("state", "preference")
         ]
         people = rng.sample(lexicon.people, min(len(lexicon.people), max(4, self.conflicts // 2)))
+        wanted = ceil(self.conflicts / len(relations))
+        people += islice(_compounds(lexicon.people), max(0, wanted - len(people)))
         room = len(people) * len(relations)
         if room < self.conflicts:
             raise EnvironmentFault(
@@ -137,6 +144,14 @@ class FactConsolidation(Generated):
         return pairs
 
 
+def _compounds(people: Sequence[Person]) -> Iterator[Person]:
+    """Yield people with names of two to four names, the short ones first."""
+    for size in (2, 3, 4):
+        for parts in permutations(people, size):
+            if len({person.he for person in parts}) == 1:
+                yield replace(parts[0], name="-".join(person.name for person in parts))
+
+
 def _listed(rng: random.Random, pairs: list[tuple[_Fact, _Fact]]) -> list[_Fact]:
     """Return all facts in a drawn order that keeps older ones before newer ones."""
     places = rng.sample(range(2 * len(pairs)), 2 * len(pairs))
@@ -164,11 +179,14 @@ def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked
     plain, again = (
         [
             (probe, origin)
-            for probe, origin in draw_questions(rng, truth, lexicon, "now")
+            for probe, origin in draw_questions(rng, truth, lexicon, "now", absent=False)
             if (origin.subject, origin.relation) in facts
         ]
         for _ in range(2)
     )
+    held: dict[Key, set[str]] = {}
+    for telling in truth.tellings:
+        held.setdefault(telling.key, set()).add(telling.value)
     valid = {bond.value: bond for bond in bonds.values() if state[bond.key][-1].value == bond.value}
     return [
         *((probe.model_copy(update={"category": "one_hop"}), origin) for probe, origin in plain),
@@ -176,8 +194,21 @@ def _questions(rng: random.Random, world: World, lexicon: Lexicon) -> list[Asked
             _by_way_of(valid[origin.subject], lexicon, probe, origin)
             for probe, origin in again
             if origin.subject in valid
+            and not _stale_shortcut(held, valid[origin.subject], probe, origin)
         ),
     ]
+
+
+def _stale_shortcut(
+    held: Mapping[Key, Collection[str]], bond: Telling, probe: Probe, how: ProbeTruth
+) -> bool:
+    """Tell whether the person of a contradicted bond has or had the right value too."""
+    stale = set(held[bond.key]) - {bond.value}
+    return any(
+        answer in held.get((person, how.relation), ())
+        for person in stale
+        for answer in probe.answers
+    )
 
 
 def _by_way_of(bond: Telling, lexicon: Lexicon, probe: Probe, how: ProbeTruth) -> Asked:

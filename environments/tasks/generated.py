@@ -120,11 +120,18 @@ def build_world(
 # -- questions -------------------------------------------------------------------------
 
 
-def draw_questions(rng: random.Random, truth: Truth, lexicon: Lexicon, *asks: Ask) -> list[Asked]:
-    """Return every answerable question of these kinds, worded, in a drawn order."""
+def draw_questions(
+    rng: random.Random, truth: Truth, lexicon: Lexicon, *asks: Ask, absent: bool = True
+) -> list[Asked]:
+    """Return every answerable question of these kinds, worded, in a drawn order.
+
+    Without `absent` those that cannot be answered take no part in the draw.
+    """
     return [
         (probe, origin)
-        for probe, origin in ask_questions(rng, truth, lexicon, most=_ALL, prefix="q")
+        for probe, origin in ask_questions(
+            rng, truth, lexicon, most=_ALL, prefix="q", absent=absent
+        )
         if origin.ask in asks and not probe.unanswerable
     ]
 

@@ -1,10 +1,11 @@
 """Test-time learning: sentences with labels, and then sentences to be labelled.
 
-A label stands for what a sentence is about (a relation of the world); the labels are
-numbers, drawn anew for each episode, so nobody can know them without the examples. The
-sentences asked about are in forms that no example of the episode has. Every label has
-as many examples and as many questions as any other: always saying the commonest is
-right once in `classes` times.
+A label stands for what a sentence is about: a relation of the world or, where there are
+more labels than relations, a relation and its value. The labels are numbers, drawn anew
+for each episode, so nobody can know them without the examples. The sentences asked
+about are in forms that no example of the episode has. Every label has as many examples
+and as many questions as any other: always saying the commonest is right once in
+`classes` times.
 """
 
 from __future__ import annotations
@@ -43,18 +44,27 @@ _QUESTIONS: Final = (
     'What is the label of "{said}"?', 'Which label has "{said}"?',
     'Which label fits "{said}"?', 'And what label has this: "{said}"?',
 )  # fmt: skip
+_FEW: Final = 20
+"""So many labels have two digits; more have three."""
 LABEL: Final = "label"
 """Name of the relation between a kind of sentence and its label, in the truth."""
 
 
 @dataclass(frozen=True)
 class _Class:
-    """A class: sentences about one relation."""
+    """A class: sentences about one relation, or one value of it."""
 
     relation: Relation
+    value: str
+    """Empty for any value."""
     label: str
     forms: list[Form]
     """Forms in a drawn order: two for questions, the rest for examples."""
+
+    @property
+    def topic(self) -> str:
+        """The name of the class in the truth."""
+        return f"{self.relation.name}: {self.value}" if self.value else self.relation.name
 
     @property
     def examples(self) -> list[Form]:
@@ -89,20 +99,20 @@ class LabelLearning(Generated):
             rows: list[tuple[str, str, str]] = []
             for subject in rng.sample(lesson, len(lesson)):
                 form = subject.examples[number % len(subject.examples)]
-                sentence = _sentence(rng, lexicon, subject.relation, form)
+                sentence = _sentence(rng, lexicon, subject, form)
                 text = rng.choice(templates).format(said=sentence, label=subject.label)
                 rows.append(
                     (f"D{number + 1}:{len(rows) + 1}", speaker, text[:1].upper() + text[1:])
                 )
                 telling_id = f"T{len(tellings) + 1}"
-                older = first.setdefault(subject.relation.name, telling_id)
+                older = first.setdefault(subject.topic, telling_id)
                 tellings.append(
                     Telling(
                         id=telling_id,
                         turn_id=rows[-1][0],
                         session=number,
                         speaker=speaker,
-                        subject=subject.relation.name,
+                        subject=subject.topic,
                         relation=LABEL,
                         kind="state",
                         act=Act.ADD if older == telling_id else Act.REPEAT,
@@ -114,7 +124,7 @@ class LabelLearning(Generated):
             turns.append(rows)
         world = build_world(name, dates, turns, tellings, speakers=[speaker])
         asked = [
-            _question(rng, lexicon, subject.relation, form, tellings)
+            _question(rng, lexicon, subject, form, tellings)
             for subject in lesson
             for form in subject.forms[:2]
         ]
@@ -126,21 +136,30 @@ class LabelLearning(Generated):
 
         Raises `EnvironmentFault` when the language has too few.
         """
-        classes = [
-            (relation, forms)
+        forms = {
+            relation.name: sentences
             for relation in lexicon.relations.values()
-            if len(forms := _sentences(lexicon, relation)) >= 4
-        ]
-        if len(classes) < self.classes or self.classes > 20:
+            if len(sentences := _sentences(lexicon, relation)) >= 4
+        }
+        topics = [(lexicon.relations[name], "") for name in forms]
+        if len(topics) < self.classes:
+            topics = [
+                (relation, value)
+                for relation, _ in topics
+                for value in lexicon.pools[relation.values]
+            ]
+        if len(topics) < self.classes:
             raise EnvironmentFault(
                 f"classes={self.classes} is more than this level's language has room for, "
-                f"{min(20, len(classes))}"
+                f"{len(topics)}"
             )
-        drawn = rng.sample(classes, self.classes)
-        labels = rng.sample(range(10, 32), self.classes)
+        drawn = rng.sample(topics, self.classes)
+        numbers = range(10, 32) if self.classes <= _FEW else range(100, 1000)
+        labels = rng.sample(numbers, self.classes)
         return [
-            _Class(relation, str(label), rng.sample(forms, len(forms)))
-            for (relation, forms), label in zip(drawn, labels, strict=True)
+            _Class(relation, value, str(label), rng.sample(own, len(own)))
+            for (relation, value), label in zip(drawn, labels, strict=True)
+            if (own := forms[relation.name])
         ]
 
 
@@ -151,24 +170,23 @@ def _sentences(lexicon: Lexicon, relation: Relation) -> list[Form]:
     return [form for forms in groups for form in forms if form.slots <= _SIMPLE and pool]
 
 
-def _sentence(rng: random.Random, lexicon: Lexicon, relation: Relation, form: Form) -> str:
+def _sentence(rng: random.Random, lexicon: Lexicon, subject: _Class, form: Form) -> str:
     person = rng.choice(lexicon.people)
-    subject = person if "name" in form.slots else None
-    return filled(
-        form.text, words_for(subject, person.name, rng.choice(lexicon.pools[relation.values]))
-    )
+    named = person if "name" in form.slots else None
+    value = subject.value or rng.choice(lexicon.pools[subject.relation.values])
+    return filled(form.text, words_for(named, person.name, value))
 
 
 def _question(
     rng: random.Random,
     lexicon: Lexicon,
-    relation: Relation,
+    subject: _Class,
     form: Form,
     tellings: Sequence[Telling],
 ) -> Asked:
-    sentence = _sentence(rng, lexicon, relation, form)
+    sentence = _sentence(rng, lexicon, subject, form)
     texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
-    tellings_of_class = [telling for telling in tellings if telling.subject == relation.name]
+    tellings_of_class = [telling for telling in tellings if telling.subject == subject.topic]
     probe = Probe(
         id="q",
         question=rng.choice(texts).format(said=sentence),
@@ -177,5 +195,5 @@ def _question(
         category=LABEL,
     )
     return probe, ProbeTruth(
-        probe_id="q", ask="now", subject=relation.name, relation=LABEL, form=form.id
+        probe_id="q", ask="now", subject=subject.topic, relation=LABEL, form=form.id
     )

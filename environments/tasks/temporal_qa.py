@@ -1,8 +1,9 @@
-"""Questions of time: the day of an event, and the state or the event on a given day.
+"""Questions of time, of the eleven kinds of the Time-Dialog family.
 
-The world is that of `synthetic` with more revisions; only its questions of time are
-asked. Turns say "last Friday" and answers are days, so a memory that keeps the words
-without the date of the session fails.
+The world is that of `synthetic` with more facts and more revisions; only questions of
+time are asked (`time_questions`), each kind in turn. Turns say "last Friday" and
+answers are days, so a memory that keeps the words without the date of the session
+fails.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from environments.tasks.generated import (
     require_at_least,
     with_questions,
 )
+from environments.tasks.time_questions import SUBTYPES, time_questions
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.world import World, make_world
 
+_ATTEMPTS = 8
+"""Worlds drawn until one has questions of every kind; the last one is taken as it is."""
+
 
 class TemporalQA(Generated):
-    """At most `probes` questions of time over `sessions` sessions."""
+    """At most `probes` questions of time over `sessions` sessions.
+
+    Categories are the names of `time_questions`.
+    """
 
     name = "temporal_qa"
 
@@ -34,11 +42,13 @@ class TemporalQA(Generated):
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
         """Make one episode."""
-        config = replace(self.world.config, sessions=self.sessions, overwrite=0.4, probes=1_000_000)
-        world = make_world(name, str(draw("key").random()), lexicon, config)
-        asked = [
-            (probe, origin)
-            for probe, origin in zip(world[0].probes, world[1].probes, strict=True)
-            if origin.ask in ("when", "then") and not probe.unanswerable
-        ]
+        base = self.world.config
+        config = replace(
+            base, sessions=self.sessions, facts=2 * base.facts, overwrite=0.4, probes=1
+        )
+        for attempt in range(_ATTEMPTS):
+            world = make_world(name, str(draw(f"key {attempt}").random()), lexicon, config)
+            asked = list(time_questions(draw("questions"), world[1], lexicon))
+            if len({probe.category for probe, _ in asked}) == len(SUBTYPES):
+                break
         return with_questions(world, asked[: self.probes])

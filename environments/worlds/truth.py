@@ -183,6 +183,10 @@ class ProbeTruth:
     """The phrase for the subject, when not the name: "Ana's sister"."""
     day: date | None = None
     """The day that the question names, if any."""
+    moments: tuple[tuple[str, str, str], ...] = ()
+    """The events whose days it rests on, each a (subject, relation, value)."""
+    number: int = 0
+    """The number that the question names, if any."""
     form: str = ""
     """Id of the question form."""
 

@@ -163,7 +163,8 @@ def warm_start(args: argparse.Namespace, changes: Mapping[str, Any] | None = Non
     guesses = {"guess": args.guess, "guess_answers": args.guess_answers}
     if not any(guesses.values()):
         return base
-    return _warmed(folder, {**_on(base, values), "warmup": {**CARELESS, **guesses}})
+    careless = {**CARELESS, **guesses, "episodes": min(CARELESS["episodes"], args.demonstrations)}
+    return _warmed(folder, {**_on(base, values), "warmup": careless})
 
 
 def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def _on(base: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _warmed(folder: Path, values: Mapping[str, Any]) -> Path:
     from train.run.models import first_model
-    from train.run.settings import checked_run
+    from train.settings.run import checked_run
 
     settings = checked_run({**values, "folder": str(folder)})
     first_model(settings, folder, say=lambda line: print(line, file=sys.stderr))
@@ -219,7 +220,7 @@ def run_experiment(
     args = flags.parse_args(words)
     if args.one:
         from train.run.runs import train_run
-        from train.run.settings import checked_run
+        from train.settings.run import checked_run
 
         arm, seed = args.one[0], int(args.one[1])
         values = settings(arm, seed, args)

@@ -32,11 +32,12 @@ from memagent.core.errors import MemAgentError
 if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import AgentSettings
+    from memagent.core.records import Scope
 
 PACKAGES = ("memagent", "environments", "train")
 """The top-level names that must lead to this distribution."""
 _COUNTS = ("memories", "deleted", "sessions", "turns", "entries")
-_USER_COLUMNS = ("user", *_COUNTS, "chain")
+_USER_COLUMNS = ("user", *_COUNTS, "chain", "checkpoint")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*?(?:;.*\bextra\s*==\s*['\"]([^'\"]+)['\"])?$")
 
 
@@ -127,6 +128,7 @@ def _examine_installation(report: Examination) -> None:
             f"version {installed.version} is installed, but the code that runs is "
             f"{memagent.__version__}: install again"
         )
+    _examine_weights(report)
     home = _home(installed)
     for name in PACKAGES:
         spec = find_spec(name)
@@ -154,6 +156,16 @@ def _examine_installation(report: Examination) -> None:
             report.problems.append(f"{name} is missing: install memagent again")
         else:
             report.versions[name] = number
+
+
+def _examine_weights(report: Examination) -> None:
+    """Tell the digest of the network of the design `learned`."""
+    from memagent.designs.parts.learned.network import open_network
+
+    try:
+        report.versions["learned weights"] = f"sha256 {open_network().digest[:12]}"
+    except MemAgentError as exc:
+        report.problems.append(message_of(exc))
 
 
 def _home(installed: Distribution) -> Path | None:
@@ -296,4 +308,24 @@ async def _examine_users(report: Examination, store: Store) -> None:
             if not faults:
                 report.problems.append(message_of(exc))
         chain = f"{len(faults)} faults" if faults else "intact"
-        report.users.append({"user": label, "chain": chain, **counts})
+        checkpoint = await _examine_checkpoint(report, store, scope, label) if not faults else "?"
+        report.users.append({"user": label, "chain": chain, "checkpoint": checkpoint, **counts})
+
+
+async def _examine_checkpoint(report: Examination, store: Store, scope: Scope, label: str) -> str:
+    """Check a memory's checkpoint in full; a wrong one is a problem, a useless one is not."""
+    from memagent.checkpoints.audit import audit_checkpoint
+    from memagent.memory.bank import MemoryBank
+
+    if store.checkpoints is None:
+        return "none"
+    replayed = MemoryBank(embedder=store.embedder, scope=scope, journal=store.journal)
+    found = await audit_checkpoint(store.checkpoints, scope, replayed.state_at)
+    report.problems += [
+        f"checkpoint of {label}: {fault}: delete {store.checkpoints.path_of(scope)}"
+        for fault in found.faults
+    ]
+    if found.reason:
+        return f"not used: {found.reason}"
+    sound = "sound" if not found.faults else f"{len(found.faults)} faults"
+    return "none" if found.seq is None else f"at entry {found.seq}, {sound}"

@@ -171,16 +171,19 @@ class RemoteMemory(RemoteTransfer):
         where: Filter | None = None,
         include_deleted: bool = False,
         limit: int | None = None,
+        after: str | None = None,
     ) -> list[MemoryItem]:
-        """Return the items that pass the filter, oldest said first.
+        """Return the items that pass the filter, oldest said first, those behind `after`.
 
-        They come page by page. A filter on spans of time raises `ConfigError`.
+        They come page by page. A filter on spans of time raises `ConfigError`, an id
+        `after` that the memory never held `MemoryNotFound`.
         """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         terms = {
             **_filter_terms(where),
             "include_deleted": include_deleted,
+            "after": after,
             **past_terms(self._as_of),
         }
         return [item async for item in self._pages(wire.MemoryPage, "memories", terms, limit)]

@@ -45,6 +45,18 @@ BANK_CRASH_POINTS: Final = (
 search view, before an export takes its place.
 """
 
+CHECKPOINT_CRASH_POINTS: Final = (
+    "ckpt.begun",
+    "ckpt.sections",
+    "ckpt.manifest",
+    "ckpt.synced",
+    "ckpt.renamed",
+    "ckpt.erased",
+)
+"""The points of a memory's checkpoint: a new file begun, its sections written, its
+manifest durable, its header durable, in its place; and a file deleted by an erasure.
+"""
+
 _hook: Callable[[str], None] | None = None
 
 

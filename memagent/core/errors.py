@@ -10,7 +10,7 @@ world did is one of these errors.
     +-- InputError(ValueError)        what the caller handed in cannot be stored as it is
     +-- ModelError                    a model failed; `.retryable`, `.report` of `remember`
     |   +-- ModelTimeout, ModelUnavailable, ContextOverflow, ModelAuthError, ModelNotFound,
-    |   |   ReplyWithheld, ReplyUnreadable, BudgetExceeded
+    |   |   RequestRefused, ReplyWithheld, ReplyUnreadable, BudgetExceeded
     |   +-- ModelRateLimited          asked to slow down
     |   |   +-- QuotaExhausted        the account is used up; waiting does not help
     |   +-- ModelUnreachable(ModelUnavailable)   nothing answers at the address
@@ -141,6 +141,10 @@ class ModelAuthError(ModelError):
 
 class ModelNotFound(ModelError):
     """The provider has no model of that name, or the name names no provider."""
+
+
+class RequestRefused(ModelError):
+    """The provider refused the request: something in it is wrong, or not to be had there."""
 
 
 class ReplyWithheld(ModelError):

@@ -38,6 +38,14 @@ class StepRef(Record):
     call: int = 0
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
+
+
 class ToolCall(Record):
     """A tool invocation that a model asks for; `arguments` is JSON as the model wrote it."""
 
@@ -65,6 +73,8 @@ class Message(Record):
     content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: Text | None = None
+    parts: Annotated[tuple[JsonSchema, ...], Field(exclude_if=_is_empty)] = ()
+    """Parts beside the text, such as images, in OpenAI's chat format."""
 
 
 class Sampling(Record):
@@ -89,6 +99,12 @@ class ModelRequest(Record):
     sampling: Sampling = Sampling()
     prompt_digest: str = ""
     """Digest of the prompt file the messages were made from, for traces."""
+    options: Annotated[dict[str, Any] | None, Field(exclude_if=_is_none)] = None
+    """Fields of OpenAI's chat format that go to the provider as they are.
+
+    What the provider cannot do is then an error (`RequestRefused`); with None it is
+    left out.
+    """
 
     model_config = {"populate_by_name": True}
 
@@ -149,6 +165,8 @@ class ModelResponse(Record):
     model: Text = ""
     """Name of the model as the provider reports it."""
     tokens: TokenTrace | None = Field(default=None, repr=False)
+    logprobs: Annotated[JsonSchema | None, Field(exclude_if=_is_none, repr=False)] = None
+    """Log-probabilities as the provider sent them, where the request asked for them."""
 
 
 class Delta(Record):

@@ -21,7 +21,6 @@ from typing import Annotated, Self
 from pydantic import (
     AfterValidator,
     AwareDatetime,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -29,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from memagent.core.documented import Documented
 from memagent.core.kinds import Granularity, ItemStatus, NodeKind, Relation
 
 MAX_TURN_CHARS = 200_000
@@ -37,7 +37,7 @@ DEFAULT_THREAD = "chat"
 """The thread of messages that name none, where no agent has its own."""
 
 
-class Record(BaseModel):
+class Record(Documented):
     """Base of every record: frozen, closed, compared by value."""
 
     model_config = ConfigDict(
@@ -46,7 +46,6 @@ class Record(BaseModel):
         allow_inf_nan=False,
         # a number that slipped past validation shows in the JSON instead of turning into null
         ser_json_inf_nan="constants",
-        use_attribute_docstrings=True,
     )
 
 

@@ -9,16 +9,21 @@ call seeing what the earlier ones of the chunk decided; 60 candidates, selected 
 and cited. Changed: facts carry their turn and resolved dates; ops are validated and a
 wrong one is rejected with a reason; one item is changed at most once a chunk, so
 consecutive changes are merged. The number of memories shown for a fact is our choice.
+`DISTILLED` selects in a call of its own, as the paper's answer agent does, and does not
+show the rest to the answering call.
 
     Agent(design="memory_r1", model=...)
+    Agent(design="memory_r1_distilled", model=...)
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from memagent.designs.base import MemoryDesign, RelateSettings
 from memagent.designs.parts.model.answerer import ModelAnswerer
+from memagent.designs.parts.model.distilling import DistillingAnswerer
 from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.model.manager import ModelManager
 from memagent.designs.parts.retrieval.hybrid import HybridRetriever
@@ -34,3 +39,6 @@ DESIGN: Final = MemoryDesign(
     answerer=ModelAnswerer(),
     relate=RelateSettings(k=5, min_cosine=0.0, same_subject=False, cap=200, graph=False),
 )
+
+DISTILLED: Final = replace(DESIGN, name="memory_r1_distilled", answerer=DistillingAnswerer())
+"""The answer agent of the paper, with its distillation as a call of its own."""

@@ -15,7 +15,7 @@ from memagent.core.answers import Hit, Relevance
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import Candidate
+from memagent.search.fusion import Candidate, item_hit
 from memagent.state.adjacency import Path
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import folded
@@ -140,12 +140,8 @@ def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
     """
     node = bank.state.graph.node(node_id)
     item = bank.state.items.get(node_id)
+    score, why = 1.0 / (1 + len(path)), Relevance(via=path)
+    if item is not None and (node is None or node.kind is NodeKind.ITEM):
+        return item_hit(item, score, why)
     kind = node.kind if node is not None else NodeKind.ITEM
-    return Hit(
-        id=node_id,
-        kind=kind,
-        score=1.0 / (1 + len(path)),
-        item=item,
-        event=node if item is None else None,
-        why=Relevance(via=path),
-    )
+    return Hit(id=node_id, kind=kind, score=score, item=item, event=node, why=why)

@@ -26,6 +26,10 @@ _MAX_NEIGHBOURS = 24
 """Most neighbours shown at one event, the strongest relations first."""
 
 
+Checklist = tuple[tuple[str, bool], ...]
+"""(text, satisfied?) of each subgoal."""
+
+
 class Action(StrEnum):
     """The explorer's verdict on an event."""
 
@@ -53,8 +57,7 @@ class WalkView:
     """The explorer's view at one event."""
 
     question: str
-    subgoals: tuple[tuple[str, bool], ...]
-    """(text, satisfied?) of each subgoal."""
+    subgoals: Checklist
     kept: tuple[Event, ...]
     event: Event
     neighbours: tuple[Neighbour, ...]
@@ -92,11 +95,11 @@ class Walk:
     via: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Path to each visited event, seed first; () for a seed."""
     steps: tuple[WalkStep, ...] = ()
-    subgoals: tuple[tuple[str, bool], ...] = ()
+    subgoals: Checklist = ()
     queries: tuple[str, ...] = ()
     """The queries that start events were located with: the question, then refined ones."""
     response_ids: tuple[str, ...] = ()
-    """Model responses in order: the plan's, then one for each visit."""
+    """Model responses in order: the plan's, one for each visit, one for each refinement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,34 @@ class WalkSettings:
 
 
 Explorer = Callable[[WalkView], Awaitable[Move]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """What a walk still has to find, as a text to search for."""
+
+    query: str
+    """Empty where nothing could be said; the open subgoals stand for it then."""
+    response_id: str | None = None
+
+
+Refiner = Callable[[str, Checklist, Sequence[Event]], Awaitable[Missing]]
+"""Says what is missing, from the question, the check-list and the events kept."""
+
+
+async def open_subgoals(_: str, subgoals: Checklist, __: Sequence[Event]) -> Missing:
+    """Join the open subgoals."""
+    return Missing(query=" ".join(goal for goal, met in subgoals if not met))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide:
+    """The callables that steer a walk."""
+
+    explore: Explorer
+    """Decides at an event."""
+    refine: Refiner = open_subgoals
+    """Says what is missing after a round."""
 
 
 class Terrain(Protocol):
@@ -142,24 +173,28 @@ async def compass_walk(
     subgoals: Sequence[str],
     *,
     terrain: Terrain,
-    explore: Explorer,
+    guide: Guide,
     settings: WalkSettings = WalkSettings(),
 ) -> Walk:
     """Walk the graph for a question over the events of the terrain.
 
-    An empty check-list stands for the question itself. Failures of the callables pass
-    through.
+    A round ends when its paths do or when its visits are spent; while a subgoal is open
+    and something was kept, the guide says what the next one starts from. An empty
+    check-list stands for the question itself. Failures of the callables pass through.
     """
-    work = _Work(question, graph, list(subgoals) or [question], terrain, explore, settings)
-    query = question
+    work = _Work(question, graph, list(subgoals) or [question], terrain, guide.explore, settings)
+    query, refined = question, list[str | None]()
     for number in range(1, settings.rounds + 1):
         work.queries.append(query)
-        seeds = await terrain.locate(query, work.unmet, frozenset(work.visited))
+        goals = work.unmet if number == 1 else [query]
+        seeds = await terrain.locate(query, goals, frozenset(work.visited))
         await work.run(number, [list(group) for group in seeds])
-        if work.queue or not work.unmet or not work.kept:
+        if number == settings.rounds or not work.unmet or not work.kept:
             break
-        query = " ".join(work.unmet)
-    ids = (step.move.response_id for step in work.steps)
+        missing = await guide.refine(question, work.checklist, tuple(work.kept.values()))
+        query = missing.query or " ".join(work.unmet)
+        refined.append(missing.response_id)
+    ids = (*(step.move.response_id for step in work.steps), *refined)
     return Walk(
         kept=tuple(work.kept.values()),
         via={step.event_id: step.via for step in work.steps},
@@ -194,7 +229,7 @@ class _Work:
         return [goal for index, goal in enumerate(self.goals) if index not in self.met]
 
     @property
-    def checklist(self) -> tuple[tuple[str, bool], ...]:
+    def checklist(self) -> Checklist:
         return tuple((goal, index in self.met) for index, goal in enumerate(self.goals))
 
     @property
@@ -202,7 +237,13 @@ class _Work:
         return self.settings.stop_early and not self.unmet
 
     async def run(self, number: int, groups: list[list[str]]) -> None:
-        """Walk one round: until every path ends, the queue is empty or no visits are left."""
+        """Walk one round: until every path ends, the queue is empty or no visits are left.
+
+        A round with start events of its own leaves what the round before had queued.
+        """
+        if any(groups):
+            self.queue.clear()
+            self.scores.clear()
         for event_id in (event_id for group in groups for event_id in group):
             if self._walkable(event_id):
                 self.queue.setdefault(event_id, ())

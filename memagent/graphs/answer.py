@@ -7,22 +7,20 @@ retrieve -> answer -> cite
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
-from langgraph.runtime import Runtime
+from typing import Final, Literal
 
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
-from memagent.graphs.state import AgentContext, AnswerState
+from memagent.graphs.flow import Flow, Step
+from memagent.graphs.state import AnswerState, NodeRuntime
 from memagent.memory.citing import cite as checked_citations
 from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
 
 
-async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+async def retrieve(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Find the hits for the question."""
     context = runtime.context
     with (
@@ -48,7 +46,7 @@ async def retrieve(state: AnswerState, runtime: Runtime[AgentContext]) -> Answer
     }
 
 
-async def answer(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+async def answer(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Answer from the hits, or ask for tools."""
     context = runtime.context
     rounds = state.get("rounds", 0)
@@ -74,7 +72,7 @@ async def _answer_or_request(
         return request.response
 
 
-async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+async def tools(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Run the requested tools through LangGraph's `ToolNode`.
 
     The result of a tool that fails is the text of its error.
@@ -86,7 +84,7 @@ async def tools(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerSta
     return {"transcript": (*state.get("transcript", ()), request, *results), "pending": None}
 
 
-async def cite(state: AnswerState, runtime: Runtime[AgentContext]) -> AnswerState:
+async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Drop citations to hits that were not shown, and add what the retriever left."""
     draft = state.get("answer")
     if draft is None:
@@ -117,18 +115,14 @@ def _question(state: AnswerState) -> Question:
     return question
 
 
-def _build() -> Any:
-    graph: Any = StateGraph(AnswerState, context_schema=AgentContext)
-    for node in (retrieve, answer, tools, cite):
-        graph.add_node(node.__name__, step(node) if node in (answer, tools) else node)
-    graph.add_edge(START, "retrieve")
-    graph.add_edge("retrieve", "answer")
-    graph.add_conditional_edges("answer", _after_answer)
-    graph.add_edge("tools", "answer")
-    graph.add_edge("cite", END)
-    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
-    return graph.compile(name="memagent.answer", checkpointer=False)
-
-
-ANSWER = _build()
-"""The compiled graph: input `{"question"}`, context `AgentContext`."""
+ANSWER: Final = Flow(
+    "memagent.answer",
+    AnswerState,
+    {
+        "retrieve": Step(retrieve, "answer"),
+        "answer": Step(step(answer), _after_answer),
+        "tools": Step(step(tools), "answer"),
+        "cite": Step(cite),
+    },
+)
+"""The graph: input `{"question"}`, context `AgentContext`."""

@@ -11,10 +11,7 @@ killed goes on with the node that had not finished.
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
-
-from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
-from langgraph.runtime import Runtime
+from typing import Any, Final, Literal, cast
 
 from memagent.core.answers import (
     MAX_QUESTION_CHARS,
@@ -38,7 +35,8 @@ from memagent.graphs.chat_prompt import (
     recalled,
     visible_tail,
 )
-from memagent.graphs.state import AgentContext, ChatState
+from memagent.graphs.flow import Flow, Step
+from memagent.graphs.state import AgentContext, ChatState, NodeRuntime
 from memagent.llm.wrappers import stream_of
 from memagent.memory.citing import cite
 from memagent.memory.question import QuestionKind, read_question
@@ -50,7 +48,7 @@ STORED = "Stored."
 _SAID_ALREADY = (NO_MODEL_NOTE, NO_MODEL_ABSTAINED_NOTE)
 
 
-async def load(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def load(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Journal the message at the end of its thread and read what is visible of the thread.
 
     A message that stands there already without a reply, after a crash, is not repeated.
@@ -78,7 +76,7 @@ async def load(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
     }
 
 
-async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def recall(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Find the memories that bear on the message and that the thread does not show."""
     context = runtime.context
     visible = set(state.get("visible", ()))
@@ -104,7 +102,7 @@ async def recall(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
     }
 
 
-async def respond(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def respond(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Let the model answer, or ask for tools; without a model, quote what memory has."""
     context = runtime.context
     if not context.has_model:
@@ -140,7 +138,7 @@ async def respond(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState
     }
 
 
-async def tools(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def tools(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Run the requested tools; the result of a tool that fails is the text of its error."""
     request = Message.model_validate(state.get("pending"))
     results = await runtime.context.run_tools(request)
@@ -148,7 +146,7 @@ async def tools(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
     return {"transcript": [*state.get("transcript", ()), *added], "pending": None}
 
 
-async def deliver(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def deliver(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Check the citations, journal the reply, and hand it out."""
     context, reply = runtime.context, state.get("reply")
     draft = Reply.model_validate(reply) if reply is not None else _draft(state, context)
@@ -165,7 +163,7 @@ async def deliver(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState
     }
 
 
-async def remember(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def remember(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Remember the exchange; a model that fails leaves a note, and the turns stay stored."""
     run, bank = runtime.context.remember, runtime.context.bank
     reply = Reply.model_validate(state.get("reply"))
@@ -182,9 +180,7 @@ async def remember(state: ChatState, runtime: Runtime[AgentContext]) -> ChatStat
 # -- parts of the nodes ----------------------------------------------------------------
 
 
-async def _streamed(
-    request: ModelRequest, state: ChatState, runtime: Runtime[AgentContext]
-) -> ModelResponse:
+async def _streamed(request: ModelRequest, state: ChatState, runtime: NodeRuntime) -> ModelResponse:
     """Ask the model and write its words to the stream as they come, without ids of memories."""
     marks = MarkFilter(_hit_ids(state))
     between = "\n" if state.get("said") else ""
@@ -204,7 +200,7 @@ async def _streamed(
     return response
 
 
-async def _quoted(state: ChatState, runtime: Runtime[AgentContext]) -> ChatState:
+async def _quoted(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Reply without a model: say so once a thread, then quote or acknowledge."""
     context, message = runtime.context, state.get("message", "")
     hits = _hits(state)
@@ -273,7 +269,7 @@ def _draft(state: ChatState, context: AgentContext) -> Reply:
     return cast("Reply", checked.model_copy(update={"text": text}))
 
 
-def _after_respond(state: ChatState, runtime: Runtime[AgentContext]) -> Literal["tools", "deliver"]:
+def _after_respond(state: ChatState, runtime: NodeRuntime) -> Literal["tools", "deliver"]:
     pending = state.get("pending")
     if pending is None:
         return "deliver"
@@ -298,27 +294,16 @@ def _plain(record: Message | Hit) -> dict[str, Any]:
     return record.model_dump(mode="json", exclude_defaults=True)
 
 
-def _build() -> Any:
-    graph: Any = StateGraph(ChatState, context_schema=AgentContext)
-    for node in (load, recall, respond, tools, deliver, remember):
-        graph.add_node(node.__name__, step(node))
-    graph.add_edge(START, "load")
-    graph.add_edge("load", "recall")
-    graph.add_edge("recall", "respond")
-    graph.add_conditional_edges("respond", _after_respond)
-    graph.add_edge("tools", "respond")
-    graph.add_edge("deliver", "remember")
-    graph.add_edge("remember", END)
-    return graph
-
-
-_GRAPH = _build()
-CHAT = _GRAPH.compile(name="memagent.chat", checkpointer=False)
-"""The compiled graph: input `{"message", "thread"}`, context `AgentContext`."""
-
-
-def chat_graph(checkpointer: Any | None = None) -> Any:
-    """Return the chat graph, compiled with a LangGraph checkpointer if one is given."""
-    if checkpointer is None:
-        return CHAT
-    return _GRAPH.compile(name="memagent.chat", checkpointer=checkpointer)
+CHAT: Final = Flow(
+    "memagent.chat",
+    ChatState,
+    {
+        "load": Step(step(load), "recall"),
+        "recall": Step(step(recall), "respond"),
+        "respond": Step(step(respond), _after_respond),
+        "tools": Step(step(tools), "respond"),
+        "deliver": Step(step(deliver), "remember"),
+        "remember": Step(step(remember)),
+    },
+)
+"""The graph: input `{"message", "thread"}`, context `AgentContext`."""

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import InputError, ModelError
+from memagent.graphs.flow import langsmith_tracing
 from memagent.graphs.state import AgentContext, ChatState, Tool
 from memagent.tracing import agent_span, within
 
@@ -68,8 +69,6 @@ async def stream_chat(
     with the node that had not finished. Raises `ModelError` when the model fails; the
     message is stored then.
     """
-    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
-
     graph = await _graph(checkpointer)
     config = {"configurable": {"thread_id": start.get("thread")}}
     given: ChatState | None = start
@@ -77,7 +76,7 @@ async def stream_chat(
         given = None
     reply: dict[str, Any] | None = None
     span = agent_span(context.design.name, capture=context.capture_content)
-    with tracing_context(enabled=tracing):
+    with langsmith_tracing(enabled=tracing):
         steps = graph.astream(given, config, context=context, stream_mode=["custom", "updates"])
         async with aclosing(within(span, cast("AsyncGenerator[tuple[str, Any]]", steps))) as stream:
             async for mode, value in stream:
@@ -115,10 +114,10 @@ _GRAPHS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 async def _graph(checkpointer: Any | None) -> Any:
     """Return the compiled graph; a checkpointer without asynchronous methods runs in threads."""
-    from memagent.graphs.chat import CHAT, chat_graph
+    from memagent.graphs.chat import CHAT
 
     if checkpointer is None:
-        return CHAT
+        return CHAT.compiled
     graph = _GRAPHS.get(checkpointer)
     if graph is None:
         saver = checkpointer
@@ -128,5 +127,5 @@ async def _graph(checkpointer: Any | None) -> Any:
             from memagent.graphs.threaded_saver import ThreadedSaver
 
             saver = ThreadedSaver(checkpointer)
-        graph = _GRAPHS[checkpointer] = chat_graph(saver)
+        graph = _GRAPHS[checkpointer] = CHAT.compile(checkpointer=saver)
     return graph

@@ -7,24 +7,22 @@ by then but the session's raw turns, so the run can simply be made again.
 
 from __future__ import annotations
 
-from typing import Any
-
-from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingTypeStubs]
-from langgraph.runtime import Runtime
+from collections.abc import Sequence
+from typing import Final
 
 from memagent.core.errors import ModelError, boundary
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
+from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
-from memagent.graphs.state import AgentContext, IngestState
+from memagent.graphs.flow import Flow, Step
+from memagent.graphs.state import AgentContext, IngestState, NodeRuntime
 from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
-INGEST_NODES = ("extract", "relate", "decide", "validate", "commit", "index")
 
-
-async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def extract(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Take the facts from the chunk."""
     context = runtime.context
     with boundary(ModelError, f"extractor of {context.design.name}"):
@@ -32,14 +30,14 @@ async def extract(state: IngestState, runtime: Runtime[AgentContext]) -> IngestS
     return {"facts": facts}
 
 
-async def relate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def relate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Look up what memory holds about each fact."""
     context, facts = runtime.context, state.get("facts")
     values = facts.values if facts is not None else ()
     return {"related": await relate_facts(values, _slot(state, context), context.design.relate)}
 
 
-async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def decide(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Have the manager propose ops for the facts and what is known."""
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
@@ -47,7 +45,7 @@ async def decide(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
     return {"proposal": proposal}
 
 
-async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Sort the proposed ops into accepted and rejected ones.
 
     An op may touch only what was shown.
@@ -70,7 +68,7 @@ async def validate(state: IngestState, runtime: Runtime[AgentContext]) -> Ingest
     return {"batch": batch.model_copy(update={"rejected": (*unread, *batch.rejected)})}
 
 
-async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def commit(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Append the ops, their effects and every edge that follows from them to the journal."""
     chunk, batch = _chunk(state), state.get("batch")
     if batch is None:
@@ -90,7 +88,7 @@ async def commit(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSt
     return {"commit": await runtime.context.bank.commit(batch, source=source)}
 
 
-async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestState:
+async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Bring the search view up to date.
 
     After a session's last chunk, add what the design's own calls find to the event
@@ -102,11 +100,33 @@ async def index(state: IngestState, runtime: Runtime[AgentContext]) -> IngestSta
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        slot = context.slot(session=_part_of(chunk, state.get("session")), chunk=chunk)
-        delta = await context.design.indexer((state["commit"],), slot)
+        part = _part_of(chunk, state.get("session"))
+        slot = context.slot(session=part, chunk=chunk)
+        commits = await _commits_of(part, (*state.get("earlier", ()), state["commit"]), context)
+        delta = await context.design.indexer(commits, slot)
     if delta.empty and not delta.rejected:
         return {"usage": slot.trail.usage}
     return {"usage": slot.trail.usage, "graph": await context.bank.index(delta)}
+
+
+async def _commits_of(
+    part: Session | None, known: Sequence[Commit], context: AgentContext
+) -> tuple[Commit, ...]:
+    """Return the commits of all chunks of a session's part, in order of the chunks.
+
+    Those that an earlier run made are read from the journal.
+    """
+    turn_ids = {turn.id for turn in part.turns if not turn.recalled} if part else set[str]()
+    commits = [*known]
+    if not turn_ids <= {turn_id for commit in known for turn_id in commit.source.turn_ids}:
+        rows = [row.entry async for row in context.bank.rows()]
+        commits = [entry for entry in rows if isinstance(entry, Commit)]
+    by_chunk = {
+        commit.source.chunk_index or 0: commit
+        for commit in commits
+        if commit.source.turn_ids and (not turn_ids or turn_ids.issuperset(commit.source.turn_ids))
+    }
+    return tuple(by_chunk[place] for place in sorted(by_chunk))
 
 
 def _chunk(state: IngestState) -> Chunk:
@@ -131,15 +151,16 @@ def _slot(state: IngestState, context: AgentContext) -> SlotContext:
     return context.slot(session=state.get("session"), chunk=state.get("chunk"))
 
 
-def _build() -> Any:
-    graph: Any = StateGraph(IngestState, context_schema=AgentContext)
-    for node in (extract, relate, decide, validate, commit, index):
-        graph.add_node(node.__name__, node if node is validate else step(node))
-    for before, after in zip((START, *INGEST_NODES), (*INGEST_NODES, END), strict=True):
-        graph.add_edge(before, after)
-    # Inside a graph of yours, texts of the memory stay out of that graph's checkpoints.
-    return graph.compile(name="memagent.ingest", checkpointer=False)
-
-
-INGEST = _build()
-"""The compiled graph: input `{"session", "chunk"}`, context `AgentContext`."""
+INGEST: Final = Flow(
+    "memagent.ingest",
+    IngestState,
+    {
+        "extract": Step(step(extract), "relate"),
+        "relate": Step(step(relate), "decide"),
+        "decide": Step(step(decide), "validate"),
+        "validate": Step(validate, "commit"),
+        "commit": Step(step(commit), "index"),
+        "index": Step(step(index)),
+    },
+)
+"""The graph: input `{"session", "chunk"}`, context `AgentContext`."""

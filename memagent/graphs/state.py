@@ -1,16 +1,14 @@
-"""The states of the graphs, the dependencies of their nodes, and a run of a graph.
+"""The states of the graphs and the dependencies of their nodes.
 
-The compiled graphs are module constants without state of their own: everything a node
-needs comes through `Runtime[AgentContext]`, so one compiled graph serves any number of
-agents, and a node in your own graph may hand a context to ours. A run turns LangSmith
-tracing off unless the agent asks for it: a set `LANGSMITH_TRACING` variable would
-otherwise post users' text to a server.
+The graphs are module constants without state of their own: everything a node needs
+comes through `NodeRuntime.context`, so one compiled graph serves any number of
+agents, and a node in your own graph may hand a context to ours. `flow` runs them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -33,10 +31,12 @@ Tool = Callable[..., Any]
 
 
 class IngestState(TypedDict, total=False):
-    """State of one ingest run; `session` and `chunk` go in, everything else comes out."""
+    """State of one ingest run; `session`, `chunk` and `earlier` go in, the rest comes out."""
 
     session: Session
     chunk: Chunk
+    earlier: tuple[Commit, ...]
+    """Commits of the session's earlier chunks; the journal has those that are not given."""
     facts: Proposal[Fact]
     related: tuple[Related, ...]
     proposal: Proposal[MemoryOp]
@@ -221,38 +221,18 @@ class AgentContext:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRuntime:
+    """What a node reads of LangGraph's `Runtime`, which stands in its place there."""
+
+    context: AgentContext
+    stream_writer: Callable[[Any], None] = lambda _: None
+    """Sends a value to whoever streams the run."""
+
+
 def _arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
     except ValueError:
         return {"_unparsed": text}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_unparsed": text}
-
-
-async def run_graph(
-    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
-) -> dict[str, Any]:
-    """Run a graph and return its final state.
-
-    Streaming its values and keeping the last is `ainvoke` without a second stream for
-    interrupts.
-    """
-    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
-
-    last: dict[str, Any] = {}
-    with tracing_context(enabled=tracing):
-        async for values in graph.astream(state, context=context, stream_mode="values"):
-            last = values
-    return dict(last)
-
-
-async def stream_graph(
-    graph: Any, state: dict[str, Any], *, context: AgentContext, tracing: bool
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Run a graph and yield (node, its update of the state) as each node finishes."""
-    from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]
-
-    with tracing_context(enabled=tracing):
-        async for update in graph.astream(state, context=context, stream_mode="updates"):
-            for node, values in update.items():
-                yield str(node), dict(values or {})

@@ -38,6 +38,8 @@ KIND = "document"
 _BOOKKEEPING = frozenset({"content", "encoding", "kind", "created_at", "modified_at", "updated_at"})
 """Fields that describe a `content` and are not what a document is found by."""
 Namespace = tuple[str, ...]
+_read_json = json.JSONDecoder().raw_decode
+"""Reads what `draft_of` wrote, which has no space around it."""
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 
@@ -68,6 +70,16 @@ def document_id(namespace: Namespace, key: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
+def _written(namespace: Namespace) -> str:
+    return json.dumps(namespace)
+
+
+@lru_cache(maxsize=4_096)
+def _namespace(written: str) -> Namespace:
+    return tuple(json.loads(written))
+
+
+@lru_cache(maxsize=4_096)
 def prefix_tag(prefix: Namespace) -> str:
     """Return the tag of every document at or below a namespace that a query may find."""
     return content_id("below", *(json.dumps(label) for label in prefix))
@@ -81,9 +93,9 @@ def decoded(item: MemoryItem) -> Document | None:
     ttl = fields.get("_ttl_minutes")
     return Document(
         item=item,
-        namespace=tuple(json.loads(str(fields["_namespace"]))),
-        key=json.loads(str(fields["_key"])),
-        value=json.loads(str(fields["_value"])),
+        namespace=_namespace(str(fields["_namespace"])),
+        key=_read_json(str(fields["_key"]))[0],
+        value=_read_json(str(fields["_value"]))[0],
         created_at=datetime.fromisoformat(str(fields["_created_at"])),
         updated_at=datetime.fromisoformat(str(fields["_updated_at"])),
         indexed=not fields.get("_unindexed", False),
@@ -120,7 +132,7 @@ def draft_of(op: PutOp, fields: Sequence[str]) -> Draft:
         raise InputError(f"the value of {op.key!r} is not JSON: {exc}") from exc
     paths = () if op.index is False else fields if op.index is None else op.index
     texts = [text for path in paths for text in _texts_at(value, path)]
-    place = {"_namespace": json.dumps(op.namespace), "_key": json.dumps(op.key)}
+    place = {"_namespace": _written(op.namespace), "_key": json.dumps(op.key)}
     metadata: dict[str, Any] = {**place, "_value": body}
     if not texts:
         metadata["_unindexed"] = True

@@ -77,7 +77,7 @@ class MemoryStore(BaseStore):
     """
 
     supports_ttl = True
-    __slots__ = ("_access", "_coalescer", "_documents", "ttl_config")
+    __slots__ = ("_access", "_coalescer", "_documents", "index_config", "ttl_config")
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class MemoryStore(BaseStore):
     ) -> None:
         self._access = Access(agent)
         _check_index(index, self._access.embedder)
-        self.ttl_config = ttl
+        self.index_config, self.ttl_config = index, ttl
         chosen = recipe_of(recipe) if recipe is not None else None
         chosen_fields = fields or (index or {}).get("fields") or ("$",)
         self._documents = DocumentBank(fields=tuple(chosen_fields), recipe=chosen, trust=trust)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Question, SearchEvidence
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
 from memagent.core.trials import TrialStep
@@ -178,21 +178,19 @@ class MemoryTools:
     ) -> Page:
         """All memories, oldest first, page by page."""
         memory = self._agent().memory
-        active = {item.id for item in await memory.get_all()}
         # A page may end at an item that was deleted since.
-        items = await memory.get_all(include_deleted=True)
-        start = 0
-        if cursor is not None:
-            after = _read_cursor(cursor)
-            start = next((at for at, item in enumerate(items, 1) if item.id == after), 0)
-            if not start:
-                raise InputError("the cursor is not one of this memory; list from the beginning")
-        rest = [item for item in items[start:] if item.id in active]
-        page = rest[:limit]
+        after = _read_cursor(cursor) if cursor is not None else None
+        try:
+            found = await memory.get_all(limit=limit + 1, after=after)
+        except MemoryNotFound as exc:
+            raise InputError(
+                "the cursor is not one of this memory; list from the beginning"
+            ) from exc
+        page = found[:limit]
         following = base64.urlsafe_b64encode(json.dumps(page[-1].id).encode()) if page else b""
         return Page(
             memories=tuple(_remembered(item) for item in page),
-            next_cursor=following.decode() if len(rest) > limit else None,
+            next_cursor=following.decode() if len(found) > limit else None,
         )
 
     async def history(self, memory_id: MemoryId) -> Changes:

@@ -204,6 +204,13 @@ class Backend(Protocol):
         """
         ...
 
+    def drop_response(self, digest: str, key: str) -> bool:
+        """Delete one response of the scope with a digest; return whether it was there.
+
+        Uses a connection of its own; may be called from any thread.
+        """
+        ...
+
     # ---- reading, from any thread
 
     def reading_engine(self) -> Engine:

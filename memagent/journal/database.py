@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
 from memagent.core.records import Scope
@@ -25,16 +26,19 @@ from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
+    ERASED,
     StoredResponse,
     dates_of,
     from_microseconds,
     prepare_entry,
+    scope_digest,
     scope_key,
     to_microseconds,
 )
 from memagent.journal.transaction import AppendRequest
 from memagent.protocols import Clock, EmbeddingCache
 
+T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
 _EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
@@ -59,6 +63,8 @@ class DatabaseJournal:
         self.place = backend.name
         self.read_only = read_only
         self._clock = clock
+        # Entered around an erasure by whoever keeps copies of a scope outside of the journal.
+        self.erasing: Callable[[Scope], AbstractContextManager[object]] = lambda _: nullcontext()
         self._pid = os.getpid()
         self._closed = False
         self._reader = JournalReader(backend)
@@ -131,6 +137,20 @@ class DatabaseJournal:
         response = _response(idempotency, entries)
         if not entries:
             return []
+        if any(entry.kind == ERASED for entry in entries):
+            with self.erasing(scope):
+                return await self._append(scope, entries, expect, recorded_at, response)
+        return await self._append(scope, entries, expect, recorded_at, response)
+
+    async def _append(
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        expect: int,
+        recorded_at: Sequence[datetime] | None,
+        response: StoredResponse | None,
+    ) -> list[JournalRow]:
+        assert self._writer is not None
         dates = dates_of(entries, recorded_at, self._clock)
         prepared = tuple(map(prepare_entry, entries, dates))
         appended = await self._writer.append(
@@ -193,6 +213,14 @@ class DatabaseJournal:
         self._check()
         return self._reader.verify(scope_key(scope))
 
+    def chain_at(self, scope: Scope, seq: int) -> bytes | None:
+        """Return the chain hash of a row; None where there is none, or it was erased since.
+
+        Blocks.
+        """
+        self._check()
+        return self._reader.chain_at(scope_key(scope), seq)
+
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
         """Return the first response to the request with this idempotency key.
 
@@ -201,16 +229,17 @@ class DatabaseJournal:
         self._check()
         return self._reader.response(scope_key(scope), key)
 
-    def prune_responses(self, *, before: datetime) -> int:
-        """Delete first responses that are older than a moment; their number.
-
-        Blocks, and holds up appends for milliseconds only.
-        """
+    def drop_response(self, scope: Scope, key: str) -> bool:
+        """Delete the response of an idempotency key; return whether it was there. Blocks."""
         self._check()
-        try:
-            return self._backend.prune_responses(to_microseconds(before))
-        except self._backend.driver_error as exc:
-            raise self._backend.error(exc, "deleting old responses in") from exc
+        digest = scope_digest(scope_key(scope))
+        return _deleted(self._backend, lambda: self._backend.drop_response(digest, key))
+
+    def prune_responses(self, *, before: datetime) -> int:
+        """Delete first responses older than a moment; return their number. Blocks."""
+        self._check()
+        limit_us = to_microseconds(before)
+        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us))
 
     def claimed_embedder(self) -> tuple[str, int] | None:
         """Return (id, width) of the embedder that this store's vectors come from.
@@ -289,6 +318,14 @@ class DatabaseJournal:
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")
+
+
+def _deleted(backend: Backend, delete: Callable[[], T]) -> T:
+    """Return what a deletion of responses returns; translate its errors."""
+    try:
+        return delete()
+    except backend.driver_error as exc:
+        raise backend.error(exc, "deleting responses in") from exc
 
 
 def _response(

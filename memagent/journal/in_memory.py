@@ -137,3 +137,9 @@ class MemoryJournal:
         """
         log = self._logs.get(scope_key(scope))
         return None if log is None else log.responses.get(key)
+
+    def drop_response(self, scope: Scope, key: str) -> bool:
+        """Delete the response of an idempotency key; return whether it was there."""
+        with self._lock:
+            log = self._logs.get(scope_key(scope))
+            return log is not None and log.responses.pop(key, None) is not None

@@ -37,6 +37,7 @@ from memagent.journal.schema import SCHEMA_REVISION
 from memagent.journal.schema import meta as meta_table
 from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.statements import (
+    SELECT_CHAIN,
     SELECT_LAST_ERASURE,
     SELECT_PAGE,
     SELECT_RESPONSE,
@@ -191,6 +192,19 @@ class JournalReader:
                 self._place,
                 f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})",
             ) from exc
+
+    def chain_at(self, scope: ScopeKey, seq: int) -> bytes | None:
+        """Return the chain hash of a row (32 bytes).
+
+        None where there is no such row, or where an erasure came after it.
+        """
+        if not self.ready():
+            return None
+        digest = scope_digest(scope)
+        with self._connected(digest) as connection:
+            row = connection.execute(SELECT_CHAIN, {"digest": digest, "seq": seq}).first()
+            erased = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
+        return None if row is None or erased > seq else bytes(row.chain)
 
     def scopes(self) -> list[Scope]:
         """Return every scope with rows, in order of key."""

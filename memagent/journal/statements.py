@@ -9,6 +9,8 @@ so that a group of any size is one round trip.
 
 from __future__ import annotations
 
+from functools import cached_property
+from importlib import import_module
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -24,7 +26,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert, Update
@@ -35,7 +37,8 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from memagent.journal.rows import ERASED
 from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
-_INSERTS: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_UPSERTING: Final = ("sqlite", "postgresql")
+"""The dialects that know INSERT ... ON CONFLICT."""
 SCRUB_KEY: Final = "scrub"
 """Key of the `meta` row that says that an erasure has still to be made good on disk."""
 ERASURE_KEY: Final = "erasure"
@@ -55,11 +58,12 @@ def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:
 
     Raises `NotImplementedError` for a dialect not thought of.
     """
-    if dialect_name not in _INSERTS:
+    if dialect_name not in _UPSERTING:
         raise NotImplementedError(
             f"no way to overwrite existing rows is known for {dialect_name!r}"
         )
-    statement = _INSERTS[dialect_name](table)
+    dialect: Any = import_module(f"sqlalchemy.dialects.{dialect_name}")
+    statement: sqlite.Insert = dialect.insert(table)
     if arrays:
         statement = statement.from_select(_names(table), select(_unnested(list(table.columns))))
     rest = [column.name for column in table.columns if not column.primary_key]
@@ -103,6 +107,11 @@ SELECT_LAST_ERASURE: Final = (
     .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), journal.c.kind == ERASED)
 )
+SELECT_CHAIN: Final = (
+    select(journal.c.chain)
+    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
+    .where(scopes.c.digest == bindparam("digest"), journal.c.seq == bindparam("seq"))
+)
 SELECT_RESPONSE: Final = (
     select(idempotency.c.body_digest, idempotency.c.response_json)
     .select_from(idempotency.join(scopes, scopes.c.id == idempotency.c.scope_id))
@@ -144,60 +153,88 @@ def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
 class Statements:
     """The text of the writer's statements for one dialect with positional parameters.
 
-    `arrays` as the module says.
+    `arrays` as the module says. Each is compiled at first use: a reader needs two.
     """
 
     def __init__(self, dialect: Dialect, *, arrays: bool = False) -> None:
-        def text(statement: Executable, *order: str) -> str:
-            return _text(dialect, statement, *order)
+        self._dialect, self._arrays = dialect, arrays
 
-        def rows(table: Table) -> str:
-            names = _names(table)
-            arrayed = select(_unnested(list(table.columns)))
-            return text(
-                insert(table).from_select(names, arrayed) if arrays else insert(table), *names
-            )
-
-        self.tip = text(SELECT_TIP, "digest")
-        self.head = text(SELECT_HEAD, "digest")
-        self.new_scope = text(
+    tip = cached_property[str](lambda self: self._text(SELECT_TIP, "digest"))
+    head = cached_property[str](lambda self: self._text(SELECT_HEAD, "digest"))
+    new_scope = cached_property[str](
+        lambda self: self._text(
             insert(scopes).returning(scopes.c.id),
             *("digest", "user_id", "agent_id", "run_id", "head", "chain", "recorded_us"),
         )
-        # Rows of `journal`; as with the next three, for `Backend.write_rows`.
-        self.header = rows(journal)
-        self.payload = rows(payloads)
-        self.new_response = rows(idempotency)
-        self.vector = text(upsert(embeddings, dialect.name, arrays=arrays), *_names(embeddings))
-        # Rows of (head, chain, recorded_us, scope, before).
-        self.move_head = text(_move_heads() if arrays else _move_head(), *_MOVED)
-        self.response = text(
+    )
+    # Rows of `journal`; as with the next three, for `Backend.write_rows`.
+    header = cached_property[str](lambda self: self._rows(journal))
+    payload = cached_property[str](lambda self: self._rows(payloads))
+    new_response = cached_property[str](lambda self: self._rows(idempotency))
+    vector = cached_property[str](
+        lambda self: self._text(
+            upsert(embeddings, self._dialect.name, arrays=self._arrays), *_names(embeddings)
+        )
+    )
+    # Rows of (head, chain, recorded_us, scope, before).
+    move_head = cached_property[str](
+        lambda self: self._text(_move_heads() if self._arrays else _move_head(), *_MOVED)
+    )
+    response = cached_property[str](
+        lambda self: self._text(
             select(idempotency.c.body_digest, idempotency.c.response_json).where(
                 idempotency.c.scope_id == bindparam("scope"), idempotency.c.key == bindparam("key")
             ),
             "scope",
             "key",
         )
-        self.chain = text(
+    )
+    chain = cached_property[str](
+        lambda self: self._text(
             select(journal.c.chain).where(
                 journal.c.scope_id == bindparam("scope"), journal.c.seq == bindparam("sequence")
             ),
             "scope",
             "sequence",
         )
-        self.drop_payloads = text(
+    )
+    drop_payloads = cached_property[str](
+        lambda self: self._text(
             delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope"
         )
-        self.drop_responses = text(
+    )
+    drop_responses = cached_property[str](
+        lambda self: self._text(
             delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope"
         )
-        self.drop_vectors = f"TRUNCATE {embeddings.name}" if arrays else text(delete(embeddings))
-        self.put_meta = text(upsert(meta, dialect.name), "key", "value")
-        self.meta_value = text(select(meta.c.value).where(meta.c.key == bindparam("name")), "name")
-        self.scrub_done = text(
+    )
+    drop_vectors = cached_property[str](
+        lambda self: (
+            f"TRUNCATE {embeddings.name}" if self._arrays else self._text(delete(embeddings))
+        )
+    )
+    put_meta = cached_property[str](
+        lambda self: self._text(upsert(meta, self._dialect.name), "key", "value")
+    )
+    meta_value = cached_property[str](
+        lambda self: self._text(select(meta.c.value).where(meta.c.key == bindparam("name")), "name")
+    )
+    scrub_done = cached_property[str](
+        lambda self: self._text(
             delete(meta).where(meta.c.key == bindparam("name"), meta.c.value == bindparam("mark")),
             "name",
             "mark",
+        )
+    )
+
+    def _text(self, statement: Executable, *order: str) -> str:
+        return _text(self._dialect, statement, *order)
+
+    def _rows(self, table: Table) -> str:
+        names = _names(table)
+        arrayed = select(_unnested(list(table.columns)))
+        return self._text(
+            insert(table).from_select(names, arrayed) if self._arrays else insert(table), *names
         )
 
 

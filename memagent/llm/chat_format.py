@@ -43,6 +43,9 @@ def chat_messages(messages: Sequence[Message]) -> list[JsonValue]:
 
 def _chat_message(message: Message) -> JsonObject:
     wire: JsonObject = {"role": message.role, "content": message.content}
+    if message.parts:
+        words: list[JsonValue] = [{"type": "text", "text": message.content}]
+        wire["content"] = [*words, *message.parts] if message.content else [*message.parts]
     if message.tool_calls:
         wire["content"] = message.content or None
         wire["tool_calls"] = [
@@ -116,7 +119,10 @@ def allows_strict(schema: JsonValue) -> bool:
 
 
 def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
-    """Write a request's messages, sampling, tools and, with `with_schema`, its schema."""
+    """Write a request's messages, sampling, tools and, with `with_schema`, its schema.
+
+    The request's own options come last.
+    """
     body: JsonObject = {
         "messages": chat_messages(request.messages),
         **chat_sampling(request.sampling),
@@ -125,7 +131,7 @@ def request_body(request: ModelRequest, *, with_schema: bool) -> JsonObject:
         body["tools"] = chat_tools(request.tools)
     if with_schema and request.schema_ is not None:
         body["response_format"] = response_format(request.schema_, name=request.role.value)
-    return body
+    return body | (request.options or {})
 
 
 def find_text(message: Mapping[str, JsonValue]) -> str:
@@ -211,6 +217,12 @@ def find_tool_calls(message: Mapping[str, JsonValue]) -> tuple[ToolCall, ...]:
             )
         )
     return tuple(calls)
+
+
+def find_logprobs(choice: Mapping[str, JsonValue]) -> JsonObject | None:
+    """Read the log-probabilities of a choice; None where the provider sent none."""
+    value = choice.get("logprobs")
+    return value if isinstance(value, dict) and value.get("content") else None
 
 
 def finish_reason(raw: JsonValue, *, asked_for_tools: bool) -> FinishReason:

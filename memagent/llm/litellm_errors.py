@@ -30,6 +30,7 @@ from memagent.core.errors import (
     ModelUnreachable,
     QuotaExhausted,
     ReplyWithheld,
+    RequestRefused,
 )
 from memagent.llm.retries import RETRY_AFTER
 from memagent.llm.vendor import unreached
@@ -232,7 +233,8 @@ def _failed(fault: _Fault) -> _Line:
         )
     if fault.status >= 500 or "APIConnectionError" in fault.names:
         return ModelUnavailable, f"the server failed ({fault.detail}); try again later"
-    return ModelError, f"the provider refused the request ({fault.detail})"
+    kind = RequestRefused if fault.status in (400, 422) else ModelError
+    return kind, f"the provider refused the request ({fault.detail})"
 
 
 WITHHELD = (

@@ -15,7 +15,7 @@ import importlib.util
 import inspect
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, cast
 from uuid import uuid4
 
@@ -26,6 +26,7 @@ from memagent.core.errors import (
     ModelError,
     ModelUnavailable,
     ReplyWithheld,
+    RequestRefused,
 )
 from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
 from memagent.core.records import content_id
@@ -34,6 +35,7 @@ from memagent.llm.chat_format import (
     ThoughtFilter,
     chat_messages,
     count_of,
+    find_logprobs,
     find_text,
     find_tool_calls,
     finish_reason,
@@ -125,6 +127,10 @@ class LiteLLMModel:
         """Return the name of the model as litellm knows it."""
         return self._model
 
+    def takes_options(self, request: ModelRequest) -> bool:  # noqa: ARG002 - interface
+        """Return True: they go to the provider."""
+        return True
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request.
 
@@ -159,6 +165,8 @@ class LiteLLMModel:
             if not response.text and not response.tool_calls:
                 raise ModelUnavailable(f"{self._model}: the stream ended without an answer")
             response = response.model_copy(update={"finish": FinishReason.OTHER})
+        if (logprobs := joined_logprobs(chunks)) is not None:
+            response = response.model_copy(update={"logprobs": logprobs})
         if not response.text.startswith(sent):
             response = response.model_copy(update={"text": sent})
         yield Delta(text=response.text[len(sent) :], response=response)
@@ -195,7 +203,8 @@ class LiteLLMModel:
             refused = (
                 with_schema
                 and digest
-                and type(error) is ModelError
+                and request.options is None
+                and type(error) in (ModelError, RequestRefused)
                 and _SCHEMA_REFUSED.search(str(error))
             )
             if self._json_schema != "auto" or not refused:
@@ -214,6 +223,7 @@ class LiteLLMModel:
                 api_key=self._api_key,
                 timeout_s=self._timeout_s,
             ),
+            "drop_params": request.options is None,
             **self._extra,
             **request_body(request, with_schema=with_schema),
         }
@@ -234,7 +244,7 @@ class LiteLLMModel:
 
     def _join(self, vendor: Vendor, request: ModelRequest, chunks: list[Dumps]) -> Dumps | None:
         with self._errors.translated():
-            return vendor.stream_chunk_builder(chunks, messages=chat_messages(request.messages))
+            return vendor.stream_chunk_builder(chunks, messages=_text_messages(request))
 
     def _response(
         self, vendor: Vendor, request: ModelRequest, answer: Dumps | None, started: float
@@ -261,6 +271,7 @@ class LiteLLMModel:
                 update={"seconds": time.perf_counter() - started}
             ),
             model=str(raw.get("model") or self._model),
+            logprobs=find_logprobs(choice),
         )
 
     def _usage(
@@ -280,13 +291,29 @@ class LiteLLMModel:
             if prompt or completion:
                 cost = vendor.completion_cost(completion_response=answer, model=self._model)
             else:
-                prompt = vendor.token_counter(
-                    model=self._model, messages=chat_messages(request.messages)
-                )
+                prompt = vendor.token_counter(model=self._model, messages=_text_messages(request))
                 completion = vendor.token_counter(model=self._model, text=text)
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+
+def _text_messages(request: ModelRequest) -> list[JsonValue]:
+    """Write messages without images: to count their tokens, the vendor would fetch them."""
+    plain = (message.model_copy(update={"parts": ()}) for message in request.messages)
+    return chat_messages(tuple(plain))
+
+
+def joined_logprobs(chunks: Sequence[Dumps]) -> JsonObject | None:
+    """Join the log-probabilities of a stream's chunks; None where there are none."""
+    tokens: list[JsonValue] = []
+    for chunk in chunks:
+        choices = chunk.model_dump(warnings=False).get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        piece = find_logprobs(choice) if isinstance(choice, dict) else None
+        content = piece.get("content") if piece is not None else None
+        tokens += content if isinstance(content, list) else []
+    return {"content": tokens} if tokens else None
 
 
 def _delta_text(chunk: JsonObject) -> str:

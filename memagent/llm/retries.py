@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from memagent.core.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Retries:
 
     async def call(self, make: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the first result that comes."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
         retrying = AsyncRetrying(
             retry=retry_if_exception(
                 lambda error: isinstance(error, ModelError) and error.retryable
@@ -70,6 +73,4 @@ class Retries:
         failure = state.outcome.exception() if state.outcome is not None else None
         patience_s = failure.patience_s if isinstance(failure, ModelError) else None
         deadline_s = self._deadline_s if patience_s is None else min(patience_s, self._deadline_s)
-        return (
-            stop_after_attempt(self._attempts)(state) or spent_s + state.upcoming_sleep > deadline_s
-        )
+        return state.attempt_number >= self._attempts or spent_s + state.upcoming_sleep > deadline_s

@@ -23,7 +23,7 @@ from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Role, Usa
 from memagent.core.records import content_id
 from memagent.llm.retries import RETRY_AFTER as RETRY_AFTER
 from memagent.llm.retries import Retries
-from memagent.protocols import ChatModel, NamedModel, StreamingChatModel
+from memagent.protocols import ChatModel, NamedModel, OptionsModel, StreamingChatModel
 
 
 async def aclose_stream(stream: object) -> None:
@@ -55,6 +55,11 @@ def name_of(model: ChatModel, request: ModelRequest) -> str:
     return model.name_for(request) if isinstance(model, NamedModel) else ""
 
 
+def takes_options(model: ChatModel, request: ModelRequest) -> bool:
+    """Return whether the model that would answer heeds the options of a request."""
+    return isinstance(model, OptionsModel) and model.takes_options(request)
+
+
 def request_digest(request: ModelRequest) -> str:
     """Digest the parts of a request that decide an answer.
 
@@ -77,6 +82,10 @@ class ModelWrapper:
     def name_for(self, request: ModelRequest) -> str:
         """Return the name of the model that would answer."""
         return name_of(self._model_for(request), request)
+
+    def takes_options(self, request: ModelRequest) -> bool:
+        """Return whether the model that would answer heeds the options of a request."""
+        return takes_options(self._model_for(request), request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request."""

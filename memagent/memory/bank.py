@@ -7,28 +7,30 @@ writes to a log of its own, so a thousand rollouts may start from one bank.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from rpds import HashTrieSet
 
+from memagent.checkpoints.checkpoint import Projection
+from memagent.checkpoints.store import Checkpoints
 from memagent.core.answers import Filter, Hit, Query
 from memagent.core.crash_points import reach
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.memory.log import NOTHING, MemoryLog, system_clock
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
+from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
 from memagent.search.pipeline import SearchContext, most_similar, recall
 from memagent.search.projection import Projector
 from memagent.search.scoring import Scored, Scoring
-from memagent.search.segments import NO_ROW
+from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
 from memagent.state.fold import (
-    NEVER_LOOKED,
     BankState,
-    Expiry,
     rebuilt,
     snapshot_of,
 )
@@ -54,7 +56,9 @@ class MemoryBank(MemoryLog):
     Make one with `Store.bank` of `memagent.build`, `fork`, or `restore`.
     """
 
-    __slots__ = ("_expiry", "_projector", "_remote", "_reranker", "_view")
+    __slots__ = (
+        "__weakref__", "_checkpoints", "_expiry", "_projector", "_remote", "_reranker", "_view"
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (the collaborators of a memory)
         self,
@@ -66,12 +70,14 @@ class MemoryBank(MemoryLog):
         reranker: Reranker | None = None,
         clock: Clock = system_clock,
         read_only: bool = False,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         """Make a bank over a journal, or a private one in memory without one.
 
-        A journal is replayed at first use. `index` is a networked vector index that
-        proposes candidates for the head of the journal; while it is away the bank
-        searches by itself. Forks and read-only banks never touch it. `reranker` has the
+        A journal is replayed at first use, from the memory's checkpoint on where
+        `checkpoints` has one. `index` is a networked vector index that proposes
+        candidates for the head of the journal; while it is away the bank searches by
+        itself. Forks and read-only banks never touch it. `reranker` has the
         last word in searches whose recipe asks for one, those of forks too.
         """
         super().__init__(scope or Scope(), journal, clock=clock, read_only=read_only)
@@ -80,6 +86,9 @@ class MemoryBank(MemoryLog):
         self._reranker = reranker
         self._view = IndexView(self._projector.arena)
         self._expiry = NEVER_LOOKED
+        self._checkpoints = checkpoints
+        if checkpoints is not None:
+            checkpoints.watch(self)
 
     @property
     def view(self) -> IndexView:
@@ -97,9 +106,9 @@ class MemoryBank(MemoryLog):
         return str(self._projector.failure) if self._projector.failure else None
 
     @property
-    def expired(self) -> frozenset[str]:
+    def expired(self) -> ExpiredIds:
         """Ids of expired items, which are in the state but neither found nor shown."""
-        return self._expiry.at(self._state.expiring, self._clock()).ids
+        return ExpiredIds(self._state, self._clock())
 
     # -- searching ---------------------------------------------------------------------
 
@@ -156,10 +165,7 @@ class MemoryBank(MemoryLog):
         if not texts or not len(self._view):
             return [[] for _ in texts]
         vectors = await self._projector.query_vectors([text or " " for text in texts])
-        return [
-            most_similar(text, vector, k=k, view=self._view)
-            for text, vector in zip(texts, vectors, strict=True)
-        ]
+        return most_similar(texts, vectors, k=k, view=self._view)
 
     alike = most_similar
 
@@ -179,8 +185,8 @@ class MemoryBank(MemoryLog):
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
         await self.sync()
-        before, self._expiry = self._expiry, self._expiry.at(self._state.expiring, self._clock())
-        for item_id in before.ids ^ self._expiry.ids:
+        before, self._expiry = self._expiry, self._expiry.at(self._state, self._clock())
+        for item_id in self._expiry.since(before):
             self._pending = self._pending.insert(item_id)
         while len(self._pending):
             state, pending = self._state, self._pending
@@ -195,6 +201,9 @@ class MemoryBank(MemoryLog):
                 self._view, self._pending = view, NOTHING
         if self._remote is not None:
             await self._remote.catch_up(self._present)
+        if self._checkpoints is not None:
+            state = self._state
+            self._checkpoints.grown(self, seq=state.seq, items=len(state.items))
 
     async def settle(self) -> None:
         """Bring the networked index, if there is one, level with this memory.
@@ -220,6 +229,25 @@ class MemoryBank(MemoryLog):
             return state.seq if self._journal is None else await self._journal.head(self.scope)
 
         return Level(state.seq, state.items, row, head)
+
+    def projection(self) -> Projection:
+        """Return state and search view, and the items that the view lags behind with."""
+        pending = frozenset(self._pending) | self._expiry.ids
+        return Projection(self._state, self._view, pending)
+
+    async def _begin(self) -> None:
+        if self._checkpoints is None:
+            return
+        content = await asyncio.to_thread(self._checkpoints.load, self.scope, self.embedder)
+        if content is None or self._state.seq:
+            return
+        self._state, self._view = content.state, content.view
+        self._pending = HashTrieSet(content.pending)
+        # Forks made before keep the old one, whose arena their views go by.
+        self._projector = Projector(self.embedder)
+        self._projector.arena = content.view.arena
+        if self._remote is not None:
+            self._remote.changed(content.state.items)
 
     def _forget(self) -> None:
         self._view, self._pending = IndexView(self._projector.arena), NOTHING

@@ -7,8 +7,9 @@ Every write is a commit like the agent's own: journalled, with provenance, undoa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
@@ -21,15 +22,13 @@ from memagent.core.errors import (
 from memagent.core.graph_document import GraphFormat
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
-from memagent.core.records import Fact, ItemStatus, MemoryItem, Session, SourceRef, TimeSpan
+from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.events.stats import graph_stats
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
-from memagent.memory.graph_export import GraphExport, export_graph
 from memagent.memory.hits import SearchHits
-from memagent.memory.judging.certainty import read_search
+from memagent.memory.listing import Listing
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -38,9 +37,11 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
-from memagent.memory.transfer import ExportReport, export_bank, import_bank
-from memagent.state.matching import matches
 from memagent.tracing import operation_span, put_search, verb
+
+if TYPE_CHECKING:
+    from memagent.memory.graph_export import GraphExport
+    from memagent.memory.transfer import ExportReport
 
 _NO_FILTER = Filter()
 
@@ -111,28 +112,18 @@ class Memory:
         where: Filter | None = None,
         include_deleted: bool = False,
         limit: int | None = None,
+        after: str | None = None,
     ) -> list[MemoryItem]:
         """Return the items that pass the filter, oldest said first, ties by turn, then by id.
 
-        `include_deleted` shows the deleted and the expired ones too.
+        `include_deleted` shows the deleted and the expired ones too. `after` is the id
+        of the last item of the page before: a page takes the time of its own length.
+        Raises `MemoryNotFound` when the journal never held `after`.
         """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
-        state = await self.bank.sync()
-        expired = self.bank.expired
-        items = [
-            item
-            for item in state.items.values()
-            if (include_deleted or (item.status is ItemStatus.ACTIVE and item.id not in expired))
-            and (where is None or matches(item, where))
-        ]
-
-        def age(item: MemoryItem) -> tuple[float, str, int, str]:
-            turn_id = item.source_turn_ids[-1] if item.source_turn_ids else ""
-            said = item.said_at.timestamp() if item.said_at else 0.0
-            return said, *state.turns.get(turn_id, ("", 0)), item.id
-
-        return sorted(items, key=age)[:limit]
+        listing = Listing(where=where, include_deleted=include_deleted, after=after)
+        return list(islice(listing.of(await self.bank.sync(), self.bank.now()), limit))
 
     async def sessions(self) -> list[Session]:
         """Return the stored sessions with their raw turns, oldest first."""
@@ -212,6 +203,8 @@ class Memory:
 
     async def graph_stats(self) -> GraphStats:
         """Return figures of the event graph as it stands."""
+        from memagent.events.stats import graph_stats
+
         return graph_stats(await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
@@ -240,6 +233,8 @@ class Memory:
 
     async def export(self, path: str | Path) -> ExportReport:
         """Write everything, history included, to one portable file."""
+        from memagent.memory.transfer import export_bank
+
         return await export_bank(self.bank, Path(path))
 
     async def export_graph(
@@ -256,6 +251,8 @@ class Memory:
         if one is given. Without `include_hidden`, deleted and rewritten events are left
         out. Raises `ConfigError`, `InputError`.
         """
+        from memagent.memory.graph_export import export_graph
+
         place = Path(path) if path is not None else None
         return await export_graph(
             self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden
@@ -266,6 +263,8 @@ class Memory:
 
         Raises `SnapshotMismatch`, `InputError`.
         """
+        from memagent.memory.transfer import import_bank
+
         return await import_bank(self.bank, Path(path))
 
     def _of(self, bank: MemoryBank) -> Memory:
@@ -325,7 +324,13 @@ async def _resolved(
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
     """Return what judges the hits by the memory as it is now, when it is asked to."""
     state, view, now = bank.state, bank.view, bank.now()
-    return lambda: SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
+
+    def judged() -> SearchEvidence:
+        from memagent.memory.judging.certainty import read_search
+
+        return SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
+
+    return judged
 
 
 def _written(commit: Commit) -> MemoryItem:

@@ -108,6 +108,8 @@ class MemoryLog:
         """
         self._own_loop()
         if self._journal is not None and await self._journal.head(self.scope) > self._state.seq:
+            if not self._state.seq:
+                await self._begin()
             async for row in self._journal.since(self.scope, self._state.seq):
                 self._advance(row)
         return self._state
@@ -201,12 +203,7 @@ class MemoryLog:
 
         Edges that break a rule are left out, with the reason in `rejected`.
         """
-
-        def entry(state: BankState) -> GraphDelta | None:
-            checked = checked_delta(state.graph, delta)
-            return None if checked.empty and not checked.rejected else checked
-
-        row = await self.append(entry)
+        row = await self.append(lambda state: _delta_entry(state, delta))
         return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
 
     async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
@@ -283,6 +280,9 @@ class MemoryLog:
         for item_id in changed_items(row.entry):
             self._pending = self._pending.insert(item_id)
 
+    async def _begin(self) -> None:
+        """Start from something better than the empty state; for subclasses."""
+
     def _forget(self) -> None:
         """Drop what was derived from the entries before an erasure; for subclasses."""
 
@@ -301,6 +301,11 @@ class MemoryLog:
                 f"the memory of user {self.scope.user_id!r} belongs to another event loop; "
                 "open one agent a loop, or use the synchronous Agent"
             )
+
+
+def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    checked = checked_delta(state.graph, delta)
+    return None if checked.empty and not checked.rejected else checked
 
 
 def _session_entry(state: BankState, session: Session) -> SessionStored | TurnsAdded | None:

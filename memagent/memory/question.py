@@ -45,6 +45,8 @@ class QuestionView(Record):
 
     kind: QuestionKind
     period: Period
+    present: bool = False
+    """Whether its verb is in the present, the perfect included ("does", "is", "has")."""
     people: tuple[Text, ...] = ()
     """The people it names, in order: known speakers, and subjects or possessors by grammar."""
     terms: tuple[Text, ...] = ()
@@ -81,6 +83,7 @@ def read_question(
     return QuestionView(
         kind=kind,
         period=_period(text, kind),
+        present=bool(_PRESENT.search(text)) and not _PAST.search(text),
         people=tuple(people),
         terms=content_terms(
             left, names=[name for name in people if name in known], frame=_FRAME[kind]
@@ -167,6 +170,12 @@ _THEN = re.compile(
     r"\b(?:used?\s+to|previous(?:ly)?|former(?:ly)?|originally|original|initial(?:ly)?|back\s+then|at\s+first|at\s+that\s+time"
     r"|in\s+the\s+past|earlier|before)\b",
     re.I,
+)
+_PRESENT = re.compile(
+    r"\b(?:is|are|am|do|does|has|have|isn['’]t|aren['’]t|doesn['’]t|don['’]t)\b", re.I
+)
+_PAST = re.compile(
+    r"\b(?:was|were|did|had|ago|when|while|after|since|until|wasn['’]t|didn['’]t)\b", re.I
 )
 _AHEAD = re.compile(
     r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memagent.core.answers import Hit, Relevance
-from memagent.core.records import MemoryItem
+from memagent.core.records import MemoryItem, NodeKind
 from memagent.search.index import IndexView
 from memagent.search.scoring import Ranking, rounded
 from memagent.search.segments import Floats
@@ -66,22 +66,25 @@ class Candidate:
 
     def hit(self) -> Hit:
         """Return the candidate as a hit."""
-        return Hit(
-            id=self.item.id,
-            score=self.score,
-            item=self.item,
-            why=Relevance(
-                arms=self.arms,
-                ranks=self.ranks,
-                via=self.via,
-                fused=self.fused,
-                factors={name: factor for name, factor in self.factors.items() if factor != 1.0},
-                expanded_from=self.expanded_from,
-                collapsed=self.collapsed,
-                rerank=self.rerank,
-                tokens=self.tokens,
-            ),
-        )
+        why = {
+            "arms": self.arms,
+            "ranks": self.ranks,
+            "via": self.via,
+            "fused": self.fused,
+            "factors": {name: factor for name, factor in self.factors.items() if factor != 1.0},
+            "expanded_from": self.expanded_from,
+            "collapsed": self.collapsed,
+            "rerank": self.rerank,
+            "tokens": self.tokens,
+        }
+        return item_hit(self.item, self.score, Relevance.trusted(why))
+
+
+def item_hit(item: MemoryItem, score: float, why: Relevance) -> Hit:
+    """Return an item of the memory as a hit, without a check of what was checked before."""
+    kind = NodeKind.ITEM
+    parts = {"id": item.id, "kind": kind, "score": score, "item": item, "event": None, "why": why}
+    return Hit.trusted(parts)
 
 
 class Pool:

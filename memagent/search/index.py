@@ -22,10 +22,9 @@ from rpds import HashTrieMap
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem, TimeSpan
+from memagent.search.arena import NO_ROW, Arena
 from memagent.search.segments import (
-    NO_ROW,
     OWN,
-    Arena,
     Doc,
     Ints,
     Mask,

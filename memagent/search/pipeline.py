@@ -21,21 +21,21 @@ import numpy.typing as npt
 from memagent.core.answers import Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
-from memagent.core.records import MemoryItem, TimeSpan
+from memagent.core.records import TimeSpan
 from memagent.events.visibility import OutOfSight
 from memagent.protocols import Reranker, Vector
+from memagent.search.arena import NO_ROW
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
 from memagent.search.expansion import Beside, add_graph, add_neighbours, add_sessions
 from memagent.search.fusion import Candidate, Pool
 from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.scoring import Ranking, Scoring
-from memagent.search.segments import CONTEXT, NO_ROW, OWN, Floats
+from memagent.search.segments import CONTEXT, OWN, Floats
 from memagent.search.weights import (
-    asking,
+    ITEM_RULES,
     calls,
     importance,
-    length,
     named_in,
     nearness,
     proximity,
@@ -111,17 +111,26 @@ async def recall(
     return hits
 
 
-def most_similar(text: str, vector: Vector | None, *, k: int, view: IndexView) -> list[Candidate]:
-    """Return the k items whose own texts are most like a text, best first, ties by id.
+def most_similar(
+    texts: Sequence[str], vectors: Sequence[Vector], *, k: int, view: IndexView
+) -> list[list[Candidate]]:
+    """Return for each text the k items whose own texts are most like it, best first.
 
-    Cosine and keywords count, and nothing else weighs in.
+    Ties go by id. Cosine and keywords count, and nothing else weighs in.
     """
-    words = query_terms(text)
-    terms = view.arena.known_terms(words)
-    scoring = Scoring(view, vector=vector, terms=terms, k1=K1, b=B)
+    words = [query_terms(text) for text in texts]
+    terms = [view.arena.known_terms(some) for some in words]
+    scorings = Scoring.of_many(view, np.stack(vectors), terms, k1=K1, b=B)
+    return [
+        _most_similar(scoring, unknown=len(some) - len(known), k=k, view=view)
+        for scoring, some, known in zip(scorings, words, terms, strict=True)
+    ]
+
+
+def _most_similar(scoring: Scoring, *, unknown: int, k: int, view: IndexView) -> list[Candidate]:
     size = 2 * k
     rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
-    most = {"lexical": scoring.lexical_most(unknown=len(words) - len(terms))}
+    most = {"lexical": scoring.lexical_most(unknown=unknown)}
     pool = Pool(rankings, most=most, size=size, view=view)
     hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
     pool.explain(hits)
@@ -235,17 +244,9 @@ def _factors(
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
             for item in items
         )
-    factors["asking"] = pool.column(_asking)
-    factors["length"] = pool.column(_length)
+    for name, rule in ITEM_RULES.items():
+        factors[name] = pool.column(rule)
     return factors
-
-
-def _asking(item: MemoryItem) -> float:
-    return asking(item.text)
-
-
-def _length(item: MemoryItem) -> float:
-    return length(item.text)
 
 
 def _needed(recipe: Recipe, k: int) -> int | None:

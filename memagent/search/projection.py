@@ -16,8 +16,9 @@ import numpy as np
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.core.records import MemoryItem, Session, Turn
 from memagent.protocols import Embedder, Matrix, Vector
+from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView
-from memagent.search.segments import NO_ROW, Arena, Doc, make_doc
+from memagent.search.segments import Doc, make_doc
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 

@@ -22,7 +22,7 @@ from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
 from memagent.search.index import IndexView, Part, only_key, passing
-from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
+from memagent.search.segments import OWN, Floats, Gathered, Ints, Matrix, Products
 
 _MARGIN: Final = 16
 DECIMALS: Final = 6
@@ -111,6 +111,32 @@ class Scoring:
         self._passing: dict[int, tuple[Filter | None, dict[int, Ints | None]]] = {}
         self._gathered: dict[tuple[int, int], Gathered] = {}
         self._known: dict[tuple[bool, int, int, int], tuple[Filter | None, Ranking]] = {}
+
+    @classmethod
+    def of_many(
+        cls,
+        view: IndexView,
+        vectors: Matrix,
+        terms: Sequence[Sequence[int]],
+        *,
+        k1: float,
+        b: float,
+    ) -> list[Scoring]:
+        """Return a scoring for each of many queries: `vectors` (F, D) and their terms.
+
+        Their products with the texts' own vectors are made in one pass over the rows.
+        """
+        several = [
+            cls(view, vector=vector, terms=some, k1=k1, b=b)
+            for vector, some in zip(vectors, terms, strict=True)
+        ]
+        for part in view.pieces:
+            rows = part.segment.rows[OWN]
+            if rows.scans and len(part.segment) > _MARGIN:
+                products = rows.products_of(view.arena.matrix, vectors)
+                for scoring, own in zip(several, products, strict=True):
+                    scoring._products[rows.reach] = own  # noqa: SLF001 (made here)
+        return several
 
     # -- columns -----------------------------------------------------------------------
 

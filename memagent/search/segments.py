@@ -10,7 +10,7 @@ whichever fork wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Final
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from memagent.core.records import MemoryItem
 from memagent.protocols import Matrix, Vector
+from memagent.search.arena import NO_ROW, Arena
 from memagent.state.matching import filter_keys
 
 Ints = npt.NDArray[np.int32]
@@ -34,54 +35,6 @@ OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
 _PIECE: Final = 256
-NO_ROW: Final = -1
-"""Row number of a text that could not be embedded."""
-
-
-class Arena:
-    """Vectors (rows, D) and the vocabulary shared by a bank and all its forks; both only grow."""
-
-    __slots__ = ("_count", "_matrix", "_rows", "_terms", "dim")
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-        self._matrix: Matrix = np.zeros((0, dim), dtype=np.float32)
-        self._count = 0
-        self._rows: dict[str, int] = {}
-        self._terms: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def matrix(self) -> Matrix:
-        """All rows so far (rows, D)."""
-        return self._matrix[: self._count]
-
-    def row(self, text: str) -> int:
-        """Return the row of a text, `NO_ROW` when it has none yet."""
-        return self._rows.get(text, NO_ROW)
-
-    def put(self, texts: Sequence[str], vectors: Matrix) -> None:
-        """Append vectors (N, D) for those texts that have no row yet."""
-        need = self._count + len(texts)
-        if need > len(self._matrix):
-            grown = np.zeros((max(need, 2 * len(self._matrix), 64), self.dim), dtype=np.float32)
-            grown[: self._count] = self._matrix[: self._count]
-            self._matrix = grown
-        for text, vector in zip(texts, vectors, strict=True):
-            if text not in self._rows:
-                self._matrix[self._count] = vector
-                self._rows[text] = self._count
-                self._count += 1
-
-    def term(self, word: str) -> int:
-        """Return the number of a term; a new term gets the next one."""
-        return self._terms.setdefault(word, len(self._terms))
-
-    def known_terms(self, words: Iterable[str]) -> list[int]:
-        """Return the numbers of those words that any document has used, in their order."""
-        return [number for word in words if (number := self._terms.get(word)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +167,19 @@ class Rows:
         """Return the products of the vector (D,) with every row in reach."""
         return np.vecdot(matrix[self.reach[0] : self.reach[1]], vector)
 
+    def products_of(self, matrix: Matrix, vectors: Matrix) -> Matrix:
+        """Return the products (F, r) of many vectors (F, D) with every row in reach.
+
+        The rows go through the processor's cache once for all vectors.
+        """
+        first, last = self.reach
+        products = np.empty((len(vectors), last - first), dtype=np.float32)
+        for start in range(first, last, _PIECE):
+            some = matrix[start : min(start + _PIECE, last)]
+            at = slice(start - first, start - first + len(some))
+            np.vecdot(some[None], vectors[:, None], out=products[:, at])
+        return products
+
     def scores(
         self, matrix: Matrix, vector: Vector, at: Ints | None, products: Products | None = None
     ) -> Products:
@@ -275,7 +241,7 @@ class Segment:
 
         `filed` leads from a field and a value to the positions that have it, ascending.
         """
-        self.items = tuple(items)
+        self.items: Sequence[MemoryItem] = tuple(items)
         self.same_fields = postings[OWN] is postings[CONTEXT]
         """Whether every document has one text only, so that both fields score the same."""
         own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
@@ -327,15 +293,15 @@ class Segment:
         rows = [
             np.concatenate([part.rows[field].rows[keep] for part, keep in kept]) for field in FIELDS
         ]
-        own = _merged_postings(kept, OWN)
+        own = merged_postings(kept, OWN)
         postings = (
-            own if all(part.same_fields for part, _ in parts) else _merged_postings(kept, CONTEXT)
+            own if all(part.same_fields for part, _ in parts) else merged_postings(kept, CONTEXT)
         )
         times = (
             np.concatenate([part.said[keep] for part, keep in kept]),
             np.concatenate([part.valid[keep] for part, keep in kept]),
         )
-        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _merged_filed(kept), times)
+        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), merged_filed(kept), times)
 
 
 def _filed(items: Sequence[MemoryItem]) -> dict[tuple[str, str], Ints]:
@@ -369,7 +335,8 @@ def _postings_of(docs: Sequence[Doc], field: int) -> Postings:
     )
 
 
-def _merged_filed(kept: Sequence[tuple[Segment, Mask]]) -> dict[tuple[str, str], Ints]:
+def merged_filed(kept: Sequence[tuple[Segment, Mask]]) -> dict[tuple[str, str], Ints]:
+    """Return the filter lists of the kept documents of several segments, in order."""
     found: dict[tuple[str, str], list[Ints]] = {}
     offset = 0
     for part, keep in kept:
@@ -383,7 +350,8 @@ def _merged_filed(kept: Sequence[tuple[Segment, Mask]]) -> dict[tuple[str, str],
     return {key: some[0] if len(some) == 1 else np.concatenate(some) for key, some in found.items()}
 
 
-def _merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
+def merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
+    """Return a field's postings of the kept documents of several segments, in order."""
     columns: list[tuple[Ints, Ints, Floats]] = []
     offset = 0
     for part, keep in kept:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import isfinite, log1p
+from typing import Final
 
 from memagent.core.records import ItemStats, MemoryItem, TimeSpan
 from memagent.state.fold import folded
@@ -114,6 +115,20 @@ def length(text: str) -> float:
 def asking(text: str) -> float:
     """Return `ASKING` for a text that ends in a question mark, else 1.0."""
     return ASKING if text.endswith(_ASKS) else 1.0
+
+
+def item_length(item: MemoryItem) -> float:
+    """Return `length` of an item's text."""
+    return length(item.text)
+
+
+def item_asking(item: MemoryItem) -> float:
+    """Return `asking` of an item's text."""
+    return asking(item.text)
+
+
+ITEM_RULES: Final = {"asking": item_asking, "length": item_length}
+"""Weights that follow from an item alone, so that an index may keep them."""
 
 
 def phrases_of(text: str) -> list[str]:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -248,6 +248,41 @@ def may(*needed: str) -> Callable[..., Awaitable[Call]]:
         return _call(request, scopes, user_id, agent_id, run_id, key)
 
     return call
+
+
+def may_for_body_user(*needed: str) -> Callable[..., Awaitable[Call]]:
+    """Make the dependency of a route whose JSON body may name the user; see `may`.
+
+    A key that is bound to a user is about that one, whatever the body says.
+    """
+    scopes = frozenset(needed)
+
+    async def call(
+        request: Request,
+        user_id: UserId = None,
+        agent_id: AgentId = None,
+        run_id: RunId = None,
+        key: RequestKey = None,
+    ) -> Call:
+        named = await _user_in_body(request)
+        if user_id is not None and named not in (None, user_id):
+            raise ServiceError("`user` and ?user_id= name two users", code="invalid_request")
+        return _call(request, scopes, user_id or named, agent_id, run_id, key)
+
+    return call
+
+
+async def _user_in_body(request: Request) -> str | None:
+    """Return the user that the body names, for a caller who may name one."""
+    caller: Caller = request.scope.get(CALLER) or identify(request, service_of(request))
+    if caller.user_id is not None:
+        return None
+    try:
+        body: object = await request.json()
+    except ValueError:  # the framework words the refusal
+        return None
+    named = cast("dict[str, object]", body).get("user") if isinstance(body, dict) else None
+    return named if isinstance(named, str) and named else None
 
 
 def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:

@@ -23,13 +23,13 @@ from memagent.service.mcp_mount import McpMount
 from memagent.service.routes import (
     graph,
     memories,
-    openai,
     operations,
     snapshots,
     talk,
     trials,
     users,
 )
+from memagent.service.routes.openai_api import chat, responses
 
 _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
@@ -47,7 +47,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     trials.router,
     graph.router,
     users.router,
-    openai.router,
+    chat.router,
+    responses.router,
     operations.router,
 )
 """Every part of the API, in the order of the documentation."""

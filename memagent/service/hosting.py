@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -149,9 +150,8 @@ class Service:
         self.database.close()
 
     async def _keep_house(self) -> None:
-        from memagent.graphs import answer, ingest
-
-        await asyncio.to_thread(lambda: (answer.ANSWER, ingest.INGEST))
+        for flow in ("ingest", "answer"):  # not while somebody waits for an answer
+            await asyncio.to_thread(import_module, f"memagent.graphs.{flow}")
         pruned_at = float("-inf")
         while True:
             try:

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
-from memagent.llm.wrappers import name_of, stream_of
+from memagent.llm.wrappers import name_of, stream_of, takes_options
 from memagent.protocols import ChatModel
 from memagent.tracing import trace_id
 
@@ -119,6 +119,10 @@ class MeteredModel:
     def name_for(self, request: ModelRequest) -> str:
         """Name of the model that would answer."""
         return name_of(self._model, request)
+
+    def takes_options(self, request: ModelRequest) -> bool:
+        """Return whether the model heeds the options of a request."""
+        return takes_options(self._model, request)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer as the model does."""

@@ -26,7 +26,7 @@ _BY_STATUS: Final = {
     503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
-_OPENAI_PATHS: Final = ("/v1/chat/completions", "/v1/models", "/v1/embeddings")
+_OPENAI_PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/embeddings")
 _OPENAI_TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -9,7 +9,7 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -39,7 +39,9 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
-from memagent.state.experience import NO_EXPERIENCE, Experience
+from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
+from memagent.state.sorted_set import SortedSet
+from memagent.state.trials import trials_after
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
@@ -60,7 +62,8 @@ class BankState:
     """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
-    experience: Experience = NO_EXPERIENCE
+    trials: HashTrieMap[str, Trial] = HashTrieMap()
+    """Trials by id, open and ended."""
     ordinals: HashTrieMap[str, int] = HashTrieMap()
     """The id counter: how many items were ever made from each set of source turns."""
     done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
@@ -77,6 +80,9 @@ class BankState:
     item_root: int = 0
     stats_root: int = 0
     ordinal_root: int = 0
+    trial_root: int = 0
+    orders: Orders = field(default_factory=Orders, compare=False, repr=False)
+    """Orders of the items that somebody asked for; derived from the rest."""
 
     def digest(self) -> str:
         """Return the content digest, 64 hex digits."""
@@ -85,7 +91,7 @@ class BankState:
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
-            trials=self.experience.root,
+            trials=self.trial_root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -101,6 +107,18 @@ class BankState:
         """Return every readable version of an item, oldest first; () when unknown."""
         item = self.items.get(item_id)
         return () if item is None else (*self.archive.get(item_id, ()), item)
+
+    def by_age(self) -> SortedSet[AgeKey]:
+        """Return the keys of all items, tombstones included, oldest said first."""
+        return self.orders.by_age(self)
+
+    def by_change(self) -> SortedSet[ChangeKey]:
+        """Return the keys of all items, tombstones included, last changed first."""
+        return self.orders.by_change(self)
+
+    def by_expiry(self) -> SortedSet[ExpiryKey]:
+        """Return the keys of the items that ever expire, the next to expire first."""
+        return self.orders.by_expiry(self)
 
 
 EMPTY_STATE = BankState()
@@ -177,8 +195,13 @@ def _with_session(state: BankState, session: Session, *, first: int = 0) -> Bank
         turns = turns.insert(turn.id, (session.id, at))
     if thread is not None and session.id not in state.sessions:
         threads = threads.insert(thread, (*threads.get(thread, ()), session.id))
-    sessions = state.sessions.insert(session.id, session)
-    return replace(state, sessions=sessions, turns=turns, threads=threads)
+    return replace(
+        state,
+        sessions=state.sessions.insert(session.id, session),
+        turns=turns,
+        threads=threads,
+        orders=state.orders.after_turns(turn.id for turn in session.turns[first:]),
+    )
 
 
 def _with_turns(state: BankState, entry: TurnsAdded) -> BankState:
@@ -232,7 +255,7 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    return replace(
+    after = replace(
         state,
         items=items,
         archive=archive,
@@ -246,7 +269,17 @@ def _with_effects(
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
+        orders=Orders(),
     )
+    return _ordered(state, after, entry)
+
+
+def _ordered(state: BankState, after: BankState, entry: Commit | Restored) -> BankState:
+    """Carry the orders that somebody asked for over an entry."""
+    if not state.orders.asked:
+        return after
+    changed = (change.id for change in entry.changes)
+    return replace(after, orders=state.orders.after_changes(state, after, changed))
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -298,7 +331,8 @@ def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) 
             state = _with_session(state, trial.session())
     if not changes:
         return state
-    return replace(state, experience=state.experience.with_trials(changes))
+    trials, root = trials_after(state.trials, state.trial_root, changes)
+    return replace(state, trials=trials, trial_root=root)
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
@@ -326,7 +360,7 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
         graph=state.graph,
         stats=state.stats,
         ordinals=state.ordinals,
-        trials=state.experience.trials,
+        trials=state.trials,
         done=state.done,
         seq=state.seq,
         live=live,
@@ -360,36 +394,3 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
             f" {state.digest()[:12]}: it was altered or cut short"
         )
     return state
-
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """The expired items of one state at a moment, and for how long that stays true.
-
-    It follows the clock without looking at every item at every read.
-    """
-
-    of: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """When each item that ever expires does so."""
-    ids: frozenset[str] = frozenset()
-    since: datetime | None = None
-    until: datetime | None = None
-    """The half-open stretch in which these and no others are expired; None is open."""
-
-    def at(self, expiring: Mapping[str, datetime], now: datetime) -> Expiry:
-        """Return the expiry at another moment or for other items; itself while it holds."""
-        if (
-            expiring is self.of
-            and (self.since is None or self.since <= now)
-            and (self.until is None or now < self.until)
-        ):
-            return self
-        return Expiry(
-            of=expiring,
-            ids=frozenset(item_id for item_id, moment in expiring.items() if moment <= now),
-            since=max((moment for moment in expiring.values() if moment <= now), default=None),
-            until=min((moment for moment in expiring.values() if moment > now), default=None),
-        )
-
-
-NEVER_LOOKED = Expiry()

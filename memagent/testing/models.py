@@ -28,6 +28,10 @@ class FunctionModel:
         self._answer = answer
         self.requests: list[ModelRequest] = []
 
+    def takes_options(self, request: ModelRequest) -> bool:  # noqa: ARG002 - interface
+        """Return True: the function sees them."""
+        return True
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request; whatever the function raises passes through."""
         ordinal = len(self.requests)

@@ -37,6 +37,8 @@ class Reply(Record):
     reasoning: str | None = None
     """Text to send in `reasoning_field` next to the content."""
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
+    logprobs: JsonValue = None
+    """Log-probabilities of the choice; a stream sends them with its finish."""
     finish: str | None = None
     """Finish reason; None derives `tool_calls` or `stop`."""
     prompt_tokens: int = 11
@@ -284,8 +286,10 @@ def _usage(reply: Reply) -> JsonValue:
     }
 
 
-def _finish(reply: Reply) -> str:
-    return reply.finish or ("tool_calls" if reply.tool_calls else "stop")
+def _finish(reply: Reply) -> dict[str, JsonValue]:
+    reason = reply.finish or ("tool_calls" if reply.tool_calls else "stop")
+    logprobs = {} if reply.logprobs is None else {"logprobs": reply.logprobs}
+    return {"finish_reason": reason, **logprobs}
 
 
 def _calls(reply: Reply) -> list[JsonValue]:
@@ -317,7 +321,7 @@ def _completion(reply: Reply, body: Body, index: int) -> JsonValue:
         message["tool_calls"] = _calls(reply)
     return {
         **_frame("chat.completion", body, index),
-        "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
+        "choices": [{"index": 0, "message": message, **_finish(reply)}],
         **({"usage": _usage(reply)} if reply.with_usage else {}),
     }
 
@@ -335,7 +339,9 @@ def _events(reply: Reply, body: Body, index: int) -> list[bytes]:
         {
             **head,
             "choices": [
-                {"index": 0, "delta": delta, "finish_reason": None if delta else _finish(reply)}
+                {"index": 0, "delta": delta, "finish_reason": None}
+                if delta
+                else {"index": 0, "delta": {}, **_finish(reply)}
             ],
         }
         for delta in deltas

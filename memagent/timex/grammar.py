@@ -14,23 +14,22 @@ their order means nothing.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from memagent.timex import dates, relative
 
 ATOMS = dates.ATOMS + relative.ATOMS
 
 
-def _alternation() -> re.Pattern[str]:
-    """Join all atoms into one pattern.
+@cache
+def any_atom() -> re.Pattern[str]:
+    """Return the pattern that finds where an atom may start in lowered text.
 
-    Those that start with a word share one test for its edge, the numeric ones one for a
-    digit.
+    It joins all atoms. Those that start with a word share one test for its edge, the
+    numeric ones one for a digit. It is compiled at first use, which takes longer than
+    all other imports of this package.
     """
-    bare = [re.sub(r"[?]P<[a-z0-9]+>", "?:", atom.regex.pattern) for atom in ATOMS]
+    bare = [re.sub(r"[?]P<[a-z0-9]+>", "?:", atom.source) for atom in ATOMS]
     worded = "|".join(source.removeprefix(r"\b") for source in bare if source.startswith(r"\b"))
     numeric = "|".join(source for source in bare if not source.startswith(r"\b"))
     return re.compile(rf"(?<!\w)(?=\w)(?:{worded})|(?=[\d'’])(?:{numeric})")
-
-
-ANY_ATOM = _alternation()
-"""Finds where an atom may start in lowered text."""

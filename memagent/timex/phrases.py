@@ -20,7 +20,7 @@ from memagent.core.records import Granularity
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading
-from memagent.timex.grammar import ANY_ATOM, ATOMS
+from memagent.timex.grammar import ATOMS, any_atom
 from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 
 _INNER = re.compile(
@@ -103,8 +103,8 @@ def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phra
 
 def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> Iterator[_Atom]:
     """Yield the longest readable atom at each place where one starts, left to right."""
-    position = 0
-    while near := ANY_ATOM.search(lowered, position):
+    position, anywhere = 0, any_atom()
+    while near := anywhere.search(lowered, position):
         position = near.start() + 1
         best: _Atom | None = None
         for pattern in ATOMS:

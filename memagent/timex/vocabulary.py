@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
+from functools import cached_property
 from typing import get_args
 
 from memagent.timex.calendar import Lean, Reading, Unit
@@ -356,13 +357,18 @@ def _follows(pattern: re.Pattern[str], match: Match) -> bool:
 # -- atoms: a pattern, its reader and its guard ---------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Atom:
     """One kind of phrase: its spelling, its reader and its guard."""
 
-    regex: re.Pattern[str]
+    source: str
     read: Callable[[Match, Context], Reading]
     guard: Callable[[str, Match], Standing]
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled pattern of the spelling."""
+        return re.compile(self.source)
 
 
 def atom(
@@ -371,4 +377,4 @@ def atom(
     guard: Callable[[str, Match], Standing] = guard_anywhere,
 ) -> Atom:
     """Make an atom from the source of its pattern, which is written in lower case."""
-    return Atom(re.compile(source), read, guard)
+    return Atom(source, read, guard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -27,9 +28,11 @@ from command_line_kit import (
     texts,
 )
 
-from memagent.build import open_sqlite
+from memagent.build import open_sqlite, open_store
+from memagent.checkpoints.records import FORMS
 from memagent.core.errors import ModelTimeout
-from memagent.core.records import Chunk, Fact
+from memagent.core.ops import Add, OpBatch
+from memagent.core.records import Chunk, Fact, Scope, SourceRef
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.vectors import text_digest
@@ -308,6 +311,38 @@ def test_doctor_finds_damage_in_the_history(store: Path) -> None:
     report = json.loads(found.stdout)
     assert found.exit_code == 1 and not report["ok"]
     assert "seq 1" in report["problems"][0] and report["users"][0]["chain"] != "intact"
+
+
+def test_doctor_checks_a_checkpoint_in_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "memory.db"
+    store = open_store(path=path, embedder="hashing")
+    bank = store.bank(Scope(user_id="ana"))
+    assert store.checkpoints is not None
+    tea = OpBatch(accepted=(Add(fact=Fact(text="Ana likes tea")),))
+    asyncio.run(bank.commit(tea, source=SourceRef()))
+    file = store.checkpoints.save(bank)
+    sound = file.read_bytes()
+    with monkeypatch.context() as wrong:
+        wrong.setitem(FORMS, "touched", replace(FORMS["touched"], encode=lambda _: b"[7]"))
+        store.checkpoints.save(bank)
+    store.close()
+
+    def checkpoint() -> tuple[str, list[str]]:
+        report = json.loads(run("doctor", "--path", str(path), "--json").output)
+        problems = [problem for problem in report["problems"] if "checkpoint" in problem]
+        return report["users"][0]["checkpoint"], problems
+
+    state, (problem,) = checkpoint()
+    assert state == "at entry 1, 1 faults"
+    assert f"touched differ from the journal's: delete {file}" in problem
+    file.write_bytes(sound)
+    assert checkpoint() == ("at entry 1, sound", [])
+    file.write_bytes(sound[:-1])
+    state, problems = checkpoint()
+    assert state.startswith("not used: ")
+    assert problems == []
+    file.unlink()
+    assert checkpoint() == ("none", [])
 
 
 def test_doctor_names_what_shadows_the_packages_and_what_is_missing(

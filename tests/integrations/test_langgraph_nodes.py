@@ -71,7 +71,9 @@ INPUT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("graph", [ANSWER, INGEST, CHAT], ids=["answer", "ingest", "chat"])
+@pytest.mark.parametrize(
+    "graph", [ANSWER.compiled, INGEST.compiled, CHAT.compiled], ids=["answer", "ingest", "chat"]
+)
 def test_tools_of_langgraph_get_every_schema_of_the_public_graphs(graph: Any) -> None:
     for schema in (graph.get_input_jsonschema(), graph.get_output_jsonschema()):
         assert {"question", "chunk", "message"} & schema["properties"].keys() and json.dumps(schema)

@@ -118,7 +118,7 @@ CASES = {
         errors.ReplyUnreadable, reply=Reply(text='{"facts": [{"te', finish="length")
     ),
     "Refused request": Case(
-        ModelError, reply=Reply.failing(400, error="temperature must be below 2")
+        errors.RequestRefused, reply=Reply.failing(400, error="temperature must be below 2")
     ),
 }
 

@@ -31,6 +31,7 @@ from memagent.core.errors import (
     ModelTimeout,
     ModelUnavailable,
     QuotaExhausted,
+    RequestRefused,
 )
 from memagent.core.exchange import (
     Delta,
@@ -385,9 +386,9 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.failing(504), ModelTimeout, True),
     (Reply.failing(401), ModelAuthError, False),
     (Reply.failing(403), ModelAuthError, False),
-    (Reply.failing(400), ModelError, False),
+    (Reply.failing(400), RequestRefused, False),
     (Reply.failing(404), ModelNotFound, False),
-    (Reply.failing(422), ModelError, False),
+    (Reply.failing(422), RequestRefused, False),
     (
         Reply(
             status=400,
@@ -403,7 +404,7 @@ FAULTS: list[tuple[Reply, type[ModelError], bool]] = [
     (Reply.misshapen(), ModelUnavailable, True),
     (Reply(body=[]), ModelUnavailable, True),
     (Reply(body={"id": "x", "choices": []}), ModelUnavailable, True),
-    (Reply(body={"error": {"message": "no"}}), ModelError, False),
+    (Reply(body={"error": {"message": "no"}}), RequestRefused, False),
 ]
 
 

@@ -60,7 +60,7 @@ async def by_graph() -> str:
         for message in messages():
             clock.now = message.at
             state = {"message": message.text, "thread": message.thread}
-            await CHAT.ainvoke(state, context=agent.context)
+            await CHAT.compiled.ainvoke(state, context=agent.context)
         snapshot = agent.snapshot()
         return check(model, snapshot.digest, list(snapshot.items.values()))
 

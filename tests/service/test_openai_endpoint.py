@@ -143,20 +143,36 @@ def test_structured_output_stop_and_seed_reach_the_model(client: Any, model: Fun
     assert (request.sampling.stop, request.sampling.seed) == (("END",), 7)
 
 
-IMAGE: Any = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+PIXEL: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+FAR: Any = {"type": "image_url", "image_url": {"url": "http://10.0.0.1/secret.png"}}
+VIDEO: Any = {"type": "video_url", "video_url": {"url": "data:,"}}
+
+
+def said(*parts: Any) -> Any:
+    return [{"role": "user", "content": list(parts)}]
 
 
 @pytest.mark.parametrize(
     ("field", "given"),
     [
-        ("n", {"n": 2}),
-        ("logprobs", {"logprobs": True}),
-        ("presence_penalty", {"presence_penalty": 1}),
-        ("tool_choice", {"tool_choice": "required", "tools": [TOOL]}),
+        ("n", {"n": 0}),
+        ("audio", {"audio": {"voice": "alloy", "format": "wav"}}),
+        ("modalities", {"modalities": ["text", "audio"]}),
+        ("prediction", {"prediction": {"type": "content", "content": "x"}}),
+        ("functions", {"functions": [{"name": "f"}]}),
+        ("store", {"store": True}),
+        ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "no"}}}),
+        ("tools", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
         ("response_format", {"response_format": {"type": "grammar"}}),
-        ("reasoning_effort", {"reasoning_effort": "high"}),
-        ("messages", {"messages": [{"role": "user", "content": IMAGE}]}),
+        ("web_search_options", {"web_search_options": {}}),
+        ("metadata", {"metadata": {"memagent.memory": "maybe"}}),
+        ("metadata", {"metadata": {"memagent.memroy": "off"}}),
+        ("messages", {"messages": said(VIDEO)}),
+        ("messages", {"messages": said(FAR)}),
         ("temperature", {"temperature": 9}),
+        ("top_k", {"extra_body": {"top_k": 5}}),
+        ("api_base", {"extra_body": {"api_base": "http://127.0.0.1:1"}}),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -167,6 +183,167 @@ def test_what_is_not_supported_is_refused_by_name(
     with pytest.raises(openai.BadRequestError, match=field) as refused:
         client.chat.completions.create(**arguments)
     assert refused.value.type == "invalid_request_error" and refused.value.code
+
+
+def test_images_and_the_models_own_settings_go_through(client: Any, model: FunctionModel) -> None:
+    words = {"type": "text", "text": "What is on my desk?"}
+    history = said(words, PIXEL)
+    forced = {"type": "function", "function": {"name": "weather"}}
+    answer = client.chat.completions.create(
+        model="memagent",
+        messages=history,
+        tools=[TOOL],
+        tool_choice=forced,
+        parallel_tool_calls=False,
+        logit_bias={"7": -1},
+        presence_penalty=0.5,
+        reasoning_effort="low",
+    )
+    assert answer.choices[0].message.tool_calls
+    sent = model.requests[-1]
+    assert sent.messages[-1].parts == (PIXEL,)
+    assert sent.options == {
+        "tools": [TOOL],
+        "tool_choice": forced,
+        "parallel_tool_calls": False,
+        "logit_bias": {"7": -1.0},
+        "presence_penalty": 0.5,
+        "reasoning_effort": "low",
+    }
+    history += [{"role": "assistant", "content": "A lamp."}, {"role": "user", "content": "Lit?"}]
+    client.chat.completions.create(model="memagent", messages=history)
+    shown = model.requests[-1].messages
+    assert [message.parts for message in shown if message.role == "user"] == [(PIXEL,), ()]
+    client.chat.completions.create(model="memagent", messages=said(PIXEL))
+    assert "[image]" in model.requests[-1].messages[-1].content
+    assert model.requests[-1].messages[-1].parts == (PIXEL,)
+
+
+LOGPROBS: Any = {"content": [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]}
+
+
+@pytest.fixture
+def drawing() -> FunctionModel:
+    def answer(request: ModelRequest) -> ModelResponse:
+        seed = request.sampling.seed
+        asked = bool((request.options or {}).get("logprobs"))
+        text = "Once upon a time" if "long" in request.messages[-1].content else f"Draw {seed}"
+        finish = FinishReason.LENGTH if text.startswith("Once") else FinishReason.STOP
+        used = Usage(calls=1, prompt_tokens=5, completion_tokens=2)
+        told = LOGPROBS if asked else None
+        return ModelResponse(id="r", text=text, usage=used, finish=finish, logprobs=told)
+
+    return FunctionModel(answer)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_choices_log_probabilities_and_length_come_back(
+    drawing: FunctionModel, stream: bool
+) -> None:
+    with (
+        serving(model=drawing, design="verbatim") as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        asked: Any = {"model": "memagent", "n": 3, "seed": 4, "logprobs": True, "top_logprobs": 2}
+        asked["messages"] = [{"role": "user", "content": "Draw!"}]
+        if stream:
+            words, ends, spent = ["", "", ""], {}, 0
+            options = {"include_usage": True}
+            for chunk in client.chat.completions.create(
+                **asked, stream=True, stream_options=options
+            ):
+                spent = chunk.usage.total_tokens if chunk.usage else 0
+                for choice in chunk.choices:
+                    words[choice.index] += choice.delta.content or ""
+                    if choice.finish_reason:
+                        ends[choice.index] = choice.logprobs.content[0].token
+            assert (words, spent) == (["Draw 4", "Draw 5", "Draw 6"], 21)
+            assert ends == {0: "a", 1: "a", 2: "a"}
+        else:
+            answer = client.chat.completions.create(**asked)
+            assert [choice.index for choice in answer.choices] == [0, 1, 2]
+            contents = [choice.message.content for choice in answer.choices]
+            assert contents == ["Draw 4", "Draw 5", "Draw 6"]
+            assert answer.usage.total_tokens == 21
+            assert answer.choices[1].logprobs.content[0].logprob == -0.1
+        assert drawing.requests[-1].options == {"logprobs": True, "top_logprobs": 2}
+        assert texts(running) == ["Draw!", "Draw 4"], "the first choice is the one remembered"
+        cut = client.chat.completions.create(
+            model="memagent", messages=[{"role": "user", "content": "A long one"}]
+        )
+        assert cut.choices[0].finish_reason == "length" and len(cut.choices) == 1
+        assert cut.choices[0].logprobs is None
+
+
+class Plain:
+    """A model that heeds no options."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        return ModelResponse(id="r", text="yes")
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_what_the_model_cannot_do_is_refused(has_model: bool) -> None:
+    with (
+        serving(model=Plain() if has_model else None, design="verbatim") as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        hello: Any = [{"role": "user", "content": "Hello"}]
+        wishes: list[Any] = [{"logprobs": True}, {"presence_penalty": 1}, {"messages": said(PIXEL)}]
+        if not has_model:
+            wishes += [{"n": 2}, {"response_format": {"type": "json_object"}}]
+        for wish in wishes:
+            with pytest.raises(openai.BadRequestError, match=f"`{next(iter(wish))}`"):
+                client.chat.completions.create(**{"model": "memagent", "messages": hello, **wish})
+        assert texts(running) == []
+        neutral: Any = {"logprobs": False, "presence_penalty": 0, "n": 1, "store": False}
+        client.chat.completions.create(model="memagent", messages=hello, **neutral)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_memory_off_recalls_and_stores_nothing(
+    served: Served, client: Any, model: FunctionModel, stream: bool
+) -> None:
+    with served.http() as http:
+        http.post("/v1/memories", json={"text": "Ana plays the cello"})
+    asked: Any = [
+        {"role": "user", "content": f"Hello {stream}"},
+        {"role": "assistant", "content": "Hi."},
+        {"role": "user", "content": f"Who plays the cello, {stream}?"},
+    ]
+    answer = client.chat.completions.create(
+        model="memagent",
+        messages=asked,
+        metadata={"memagent.memory": "off"},
+        stream=stream,
+        user="nobody",
+    )
+    if stream:
+        list(answer)
+    shown = [message.content for message in model.requests[-1].messages]
+    assert shown[1:3] == [f"Hello {stream}", "Hi."]
+    assert not any("Ana plays" in text for text in shown)
+    assert not any(str(stream) in text for text in texts(served))
+    client.chat.completions.create(model="memagent", messages=asked[2:])
+    assert "Ana plays the cello" in "\n".join(one.content for one in model.requests[-1].messages)
+
+
+def test_the_user_field_names_the_memory_where_the_key_allows_it(
+    served: Served, client: Any
+) -> None:
+    hello: Any = [{"role": "user", "content": "I collect stamps."}]
+    answer = client.chat.completions.create(
+        model="memagent", messages=hello, user="dora", extra_headers={"X-Memagent-Thread": "t1"}
+    )
+    assert answer.memagent["thread"] == "t1"
+    with served.http() as http:
+        [session] = http.get("/v1/sessions", params={"user_id": "dora"}).json()["items"]
+    assert session["turns"][0]["text"] == "I collect stamps." and session["thread"] == "t1"
+    assert "I collect stamps." not in texts(served)
+    with pytest.raises(openai.BadRequestError, match="two users"):
+        client.chat.completions.create(
+            model="memagent", messages=hello, user="dora", extra_query={"user_id": "eva"}
+        )
 
 
 def test_errors_have_openais_shape_and_statuses(client: Any) -> None:

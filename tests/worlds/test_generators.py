@@ -41,8 +41,10 @@ from environments.tasks.readers import (
     without_days,
 )
 from environments.tasks.rewrite import Rewrite
+from environments.tasks.sort import Sort
 from environments.tasks.task_stream import TaskStream, success_slope
 from environments.tasks.temporal_qa import TemporalQA
+from environments.tasks.time_questions import SUBTYPES
 from environments.tasks.whole_story import WholeStory
 from environments.worlds.readers.players import Player, PlayerName
 from environments.worlds.truth import Truth
@@ -51,7 +53,8 @@ from memagent.core.snapshot import EMPTY
 from memagent.plugins import available, load
 
 GENERATORS = (
-    FactConsolidation, LabelLearning, Needle, OrderRecall, Rewrite, TaskStream, TemporalQA, WholeStory,
+    FactConsolidation, LabelLearning, Needle, OrderRecall, Rewrite, Sort, TaskStream, TemporalQA,
+    WholeStory,
 )  # fmt: skip
 EASY = (
     "fact_consolidation",
@@ -59,6 +62,7 @@ EASY = (
     "needle",
     "order_recall",
     "rewrite",
+    "sort",
     "temporal_qa",
     "whole_story",
 )
@@ -347,14 +351,90 @@ def test_questions_of_time_are_lost_without_days() -> None:
     env = TemporalQA()
     whole = mean(scores(env, "append_first"))
     assert mean(scores(env, "append_first", hearing=without_days)) < whole - 0.2
-    kinds = {how.ask for index in range(3) for how in env.truth(env.episode("test", index)).probes}
-    assert kinds == {"when", "then"}
     past = scores(
-        env,
+        TemporalQA(probes=44),
         "last_write",
-        asked=lambda one: select_probes(one, lambda probe: probe.category == "update"),
+        asked=lambda one: select_probes(one, lambda probe: probe.category in STATES),
     )
     assert mean(past) < 0.9
+
+
+STATES = ("explicit_reasoning", "co_temporality")
+
+
+@pytest.mark.parametrize("level", ["tiny", "standard"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_questions_of_time_are_of_all_eleven_kinds(level: Level, split: Part) -> None:
+    """Each episode has every kind, and no kind has one answer for all its questions."""
+    env = TemporalQA(level=level, probes=33)
+    answers: dict[str, set[str]] = {}
+    for episode in (env.episode(split, index) for index in range(4)):
+        assert {probe.category for probe in episode.probes} == set(SUBTYPES)
+        for probe in episode.probes:
+            answers.setdefault(probe.category, set()).add(probe.answers[0])
+    assert len(SUBTYPES) == 11
+    assert all(len(given) > 1 for given in answers.values())
+    assert answers["duration_compare"] == {"the first two", "the last two"}
+
+
+def test_which_excerpt_came_first_is_lost_without_the_order_of_the_talk() -> None:
+    env = Sort()
+    assert mean(scores(env, "append_first")) == 1.0
+    found = [
+        (probe, turns, episode)
+        for episode in (env.episode("train", index) for index in range(6))
+        for turns in [{turn.id: turn.text for turn in episode.turns}]
+        for probe in episode.probes
+    ]
+    first = 0
+    for probe, turns, episode in found:
+        one, other = (turns[turn_id] for turn_id in probe.evidence_turn_ids)
+        order = [turn.text for turn in episode.turns]
+        assert probe.answers == (one,) and order.index(one) < order.index(other)
+        assert one in probe.question and other in probe.question
+        first += probe.question.index(one) < probe.question.index(other)
+    assert len(found) > 30 and abs(first / len(found) - 0.5) < 0.1
+
+
+def test_no_contradicted_bond_leads_to_the_right_answer() -> None:
+    """None of 200 multi-hop questions is answered by way of a stale bond."""
+    env, asked = FactConsolidation(level="tiny", conflicts=12), 0
+    for index in range(60):
+        episode = env.episode("train", index)
+        truth = env.truth(episode)
+        said: dict[tuple[str, str], list[str]] = {}
+        for telling in truth.tellings:
+            said.setdefault(telling.key, []).append(telling.value)
+        by_turn = {telling.turn_id: telling for telling in truth.tellings}
+        for probe, how in zip(episode.probes, truth.probes, strict=True):
+            if probe.category == "multi_hop":
+                bond = by_turn[probe.evidence_turn_ids[0]]
+                stale = [who for who in said[bond.key] if who != how.subject]
+                asked += 1
+                assert not any(
+                    probe.answers[0] in said.get((who, how.relation), []) for who in stale
+                )
+    assert asked >= 200
+
+
+@pytest.mark.parametrize("level", ["tiny", "standard"])
+def test_conflicts_are_as_many_as_wanted(level: Level) -> None:
+    """People with compound names join when there are more facts than people can have."""
+    env = FactConsolidation(level=level, conflicts=1_000, sessions=10)
+    episode = env.episode("train", 0)
+    one_hop = [probe for probe in episode.probes if probe.category == "one_hop"]
+    assert len(one_hop) == 1_000
+    assert len({probe.question for probe in episode.probes}) == len(episode.probes)
+
+
+def test_there_are_two_hundred_labels() -> None:
+    env = LabelLearning(classes=200, shots=2)
+    episode = env.episode("test", 0)
+    assert len({probe.answers for probe in episode.probes}) == 200
+    assert len(episode.probes) == 400 and len(episode.turns) == 400
+    assert mean(scores(env, "oracle", episodes=1)) == 1.0
+    with pytest.raises(EnvironmentFault, match="room for"):
+        LabelLearning(level="tiny", classes=200).episode("train", 0)
 
 
 def test_knobs_out_of_range_are_refused() -> None:

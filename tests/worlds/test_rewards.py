@@ -358,6 +358,9 @@ def test_the_temporal_term_reads_sessions_from_citations_and_events_from_memory(
     near = proximity(distance_days=10, range_days=10)
     assert value(cited=("t0", "t1")) == pytest.approx(0.6 + 0.2 * 0.5 + 0.2 * (0.75 + near / 2) / 2)
     assert value(cited=()) == pytest.approx(0.6 - 0.2 - 0.2 * 0.75)
+    # sessions that the answer names count, whatever it cites
+    assert value(cited=("t1",), evidence_sessions=("s0",)) == value(cited=("t0",))
+    assert value(cited=(), evidence_sessions=("s0", "s1")) == value(cited=("t0", "t1"))
     assert value(unreadable=True, abstained=True, f1=0.0) == -1.0
     assert value(failure="down") is None
     assert value(name="other") is None

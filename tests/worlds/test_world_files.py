@@ -27,7 +27,7 @@ from environments.worlds.language.loading import (
     open_world,
     world_schema,
 )
-from train.run.settings import RunSettings
+from train.settings.run import RunSettings
 
 PAGE = (ROOT / "docs" / "worlds.md").read_text(encoding="utf-8")
 DATA = ROOT / "environments" / "worlds" / "data"

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from memagent.core.exchange import Role
 from train.credit.groups import Branch, CreditGroup, GroupKey, Member, is_flat
 from train.sampling.policy import Call
-
-MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
-"""Roles that speak while a session is remembered."""
+from train.settings.options import MANAGER_ROLES
 
 
 @dataclass(frozen=True, kw_only=True)

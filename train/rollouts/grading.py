@@ -16,16 +16,24 @@ from typing import Any, Literal
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, ProbeScore
 from environments.rewards.scoring import Scoring
-from environments.rewards.terms import Term, Weighted, memory_r2_reward, outcome_of
+from environments.rewards.terms import AnswerTerm, Term, Weighted, memory_r2_reward, outcome_of
 from memagent.core.exchange import Role, Sampling
 from memagent.core.snapshot import MemorySnapshot
 from train.credit.advantages import Balance, Estimator, MemberFilter, group_zscore
 from train.credit.groups import CreditGroup
 from train.rollouts.collect import Collector
-from train.rollouts.comparisons import MANAGER_ROLES, GradedRun
+from train.rollouts.comparisons import GradedRun
+from train.settings.options import MANAGER_ROLES
 
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
 """Sampling of the answering agent that scores."""
+
+
+def answer_worth(weight: float = 1.0, *further: tuple[Term, float]) -> Weighted:
+    """Return the reward of an answer: its own worth, and further weighted terms."""
+    return Weighted((AnswerTerm(name="worth"), weight), *further)
+
+
 EpisodeTerms = Callable[[Episode], Sequence[tuple[Term, float]]]
 """Gives the terms of a reward, with their weights, that know the episode."""
 Echo = Callable[[Sequence[CreditGroup], str], frozenset[str]]
@@ -51,8 +59,8 @@ class CreditPlan:
     """Whether the anchor's own run is a member of its local group."""
     roles: frozenset[Role] = MANAGER_ROLES
     """Roles that are trained."""
-    answer_terms: Sequence[tuple[Term, float]] = ()
-    """Terms of the reward of an answer with their weights, besides its worth."""
+    answer_reward: Weighted = field(default_factory=answer_worth)
+    """Reward of an answer, when the answerer is trained."""
     answer_members: int = 8
     """Answers a question when the answerer is trained."""
     answer_questions: int = 4
@@ -108,20 +116,17 @@ class Grading:
     ) -> GradedRun:
         """Return the run of one answer with its reward and the parts of that reward.
 
-        It is the answer's worth plus the weighted terms. A term that does not apply to
-        the question counts as 0. An answer without a worth has no reward.
+        It is the sum of the weighted terms. A term that does not apply to the question
+        counts as 0. An answer whose call failed has no reward.
         """
-        worth = score.reward
-        if worth is None:
+        if score.failure is not None:
             return run
         more = self.plan.episode_terms
-        terms = [*self.plan.answer_terms, *(more(episode) if more is not None else ())]
+        terms = [*self.plan.answer_reward.terms, *(more(episode) if more is not None else ())]
         outcome = outcome_of(episode, memory, scores=(score,))
         amounts = [(term.name, term(outcome), weight) for term, weight in terms]
-        parts = {"worth": worth} | {
-            name: amount for name, amount, _ in amounts if amount is not None
-        }
-        reward = worth + sum(weight * (amount or 0.0) for _, amount, weight in amounts)
+        parts = {name: amount for name, amount, _ in amounts if amount is not None}
+        reward = sum(weight * (amount or 0.0) for _, amount, weight in amounts)
         return replace(run, reward=reward, parts=parts)
 
     def controlled(self, runs: Sequence[GradedRun], key: str) -> list[GradedRun]:

@@ -28,10 +28,11 @@ from environments.rewards.questions import (
 from memagent.core.exchange import Role
 from memagent.core.snapshot import MemorySnapshot
 from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
-from train.rollouts.comparisons import MANAGER_ROLES, Comparison, GradedRun
+from train.rollouts.comparisons import Comparison, GradedRun
 from train.rollouts.grading import Grading
 from train.rollouts.questions import QuestionedEpisode, local_questions
 from train.sampling.policy import Call
+from train.settings.options import MANAGER_ROLES
 
 T = TypeVar("T")
 SessionRun = tuple[SessionTrace | None, tuple[Call, ...]]

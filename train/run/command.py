@@ -15,13 +15,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from memagent.core.errors import ConfigError, MemAgentError
-from train.run.settings import check_folder, checked_run, load_run
+from train.settings.options import option_names
+from train.settings.preview import lines_of, preview
+from train.settings.run import RunSettings, check_folder, checked_run, load_run
+
+_MISSING = 'training needs more packages: pip install "memagent[train]"'
 
 app = typer.Typer(
     add_completion=False,
@@ -64,15 +69,10 @@ def run(
     settings = load_run(config)
     if os.environ.get("RANK", "0") == "0":  # the others would see the folder that the first took
         check_folder(settings, resume=resume)
-    _need_libraries()
     if dry_run:
-        from train.run.preview import lines_of, preview
-
-        plan = preview(settings)
-        for line in lines_of(plan):
-            _say(line)
-        _print(plan)
+        _preview(settings)
         return
+    _need_libraries()
     from train.run.runs import train_run
 
     try:
@@ -152,6 +152,23 @@ def report(
     _print({"report": str(write_report(folder, out or folder / "report.html"))})
 
 
+def _preview(settings: RunSettings) -> None:
+    """Say what a run would do. Load TRL only to check settings that are TRL's alone."""
+    missing = [name for name in ("torch", "trl", "peft") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{_MISSING} (lacks {', '.join(missing)})")
+    plan = preview(settings)
+    if not option_names() >= settings.trainer.keys():
+        _need_libraries()
+        from train.run.stages import stage_config, stage_folder
+
+        for number, stage in enumerate(settings.stage):
+            stage_config(settings, stage, stage_folder(settings, number))
+    for line in lines_of(plan):
+        _say(line)
+    _print(plan)
+
+
 def _need_libraries() -> None:
     """Load the training libraries, quietly.
 
@@ -161,9 +178,7 @@ def _need_libraries() -> None:
     try:
         from train.run.logs import hush
     except ImportError as error:
-        raise ConfigError(
-            f'training needs more packages: pip install "memagent[train]" ({error})'
-        ) from error
+        raise ConfigError(f"{_MISSING} ({error})") from error
     hush()
 
 

@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from environments.demonstrations.ideal import Demonstration, lines_of
 from environments.worlds.language.vocabulary import tiny_vocabulary
 from train.ranks import on_main
-from train.run.settings import RunSettings
 from train.run.task import demonstrate
 from train.run.warmup import WarmUpPlan, warm_up
 from train.sampling.small_models import (
@@ -23,6 +22,7 @@ from train.sampling.small_models import (
     word_tokenizer,
     words_of,
 )
+from train.settings.run import RunSettings
 
 Say = Callable[[str], None]
 """Takes a line of progress."""

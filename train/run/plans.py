@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
 from environments.records import Episode
-from environments.rewards.grounding import EvidenceTerm, TemporalTerm
+from environments.rewards.grounding import EvidenceTerm, TemporalTerm, day_span
 from environments.rewards.terms import (
     AnswerTerm,
     CompressionTerm,
@@ -22,19 +21,17 @@ from environments.rewards.terms import (
     UnreadableTerm,
     Weighted,
 )
-from memagent.core.records import Granularity, TimeSpan
+from memagent.core.records import TimeSpan
 from memagent.plugins import load
 from train.credit.advantages import Estimator
 from train.rollouts.allocation import Allocator
 from train.rollouts.anchors import AnchorSelector
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import MANAGER_ROLES
-from train.rollouts.grading import CreditPlan
+from train.rollouts.grading import CreditPlan, answer_worth
 from train.run.config import LoGoGRPOConfig
+from train.settings.options import MANAGER_ROLES
 from train.techniques.d3s import most_varied
 from train.techniques.echo import echoed
-
-DAY = timedelta(days=1)
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
@@ -66,12 +63,11 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
         (RejectedTerm(), -args.rejected),
         (OpEntropyTerm(), 0.0),
     ]
-    if args.evidence:
-        terms.append((EvidenceTerm(), args.evidence))
+    evidence: list[tuple[Term, float]] = [(EvidenceTerm(), args.evidence)] if args.evidence else []
     return CreditPlan(
         credit=cast(Any, args.credit),
-        reward=Weighted(*terms),
-        answer_terms=((EvidenceTerm(), args.evidence),) if args.evidence else (),
+        reward=Weighted(*terms, *evidence),
+        answer_reward=answer_worth(args.worth, *evidence),
         episode_terms=Temporal(args.temporal) if args.temporal else None,
         questions=args.questions,
         rehearsal=args.rehearsal,
@@ -102,7 +98,7 @@ class Temporal:
     def __call__(self, episode: Episode) -> Sequence[tuple[Term, float]]:
         """Return the term and its weight; none for an episode whose evidence has no dates."""
         ranges = evidence_ranges(episode)
-        return ((TemporalTerm(episode, ranges), self.weight),) if ranges else ()
+        return ((TemporalTerm(episode, ranges, told=True), self.weight),) if ranges else ()
 
 
 def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
@@ -122,7 +118,5 @@ def evidence_ranges(episode: Episode) -> dict[str, TimeSpan]:
     for probe in episode.probes:
         heard = [dates[turn_id] for turn_id in probe.evidence_turn_ids if turn_id in dates]
         if heard:
-            first = min(heard).replace(hour=0, minute=0, second=0, microsecond=0)
-            last = max(heard).replace(hour=0, minute=0, second=0, microsecond=0)
-            ranges[probe.id] = TimeSpan(start=first, end=last + DAY, granularity=Granularity.RANGE)
+            ranges[probe.id] = day_span(min(heard), max(heard))
     return ranges

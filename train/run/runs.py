@@ -28,10 +28,10 @@ from train.run.config import check_share
 from train.run.evaluation import Evaluation
 from train.run.logs import versions
 from train.run.models import Say, first_model
-from train.run.settings import RunSettings, claim
 from train.run.stages import stage_config, stage_folder, train_stage
 from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_policy
+from train.settings.run import RunSettings, claim
 
 
 def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from train.run.config import LoGoGRPOConfig
 from train.run.logs import LogFile, StepLines, quiet
 from train.run.models import Say
 from train.run.plans import credit_plan, rollout_plan
-from train.run.settings import RunSettings, Stage
 from train.run.task import TrainingTask
 from train.run.trainer import LoGoGRPOTrainer
 from train.run.validation import Progress, Validation, save_policy
 from train.run.warmup import bf16_works
 from train.sampling.checkpoints import last_checkpoint, load_for_training
 from train.sampling.policy import PolicyModel
+from train.settings.run import RunSettings, Stage
 
 DAY_S = 86_400
 TRACKERS = frozenset({"wandb", "trackio"})
@@ -126,9 +126,7 @@ def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOCon
         "use_cpu": not torch.cuda.is_available(),
         "dataloader_pin_memory": torch.cuda.is_available(),
         "ddp_timeout": DAY_S,  # the others wait while the main process works
-    } | settings.trainer
-    if stage.roles:
-        values["roles"] = stage.roles
+    } | settings.trainer_of(stage)
     report_to = values["report_to"] or ()
     for name in TRACKERS & ({report_to} if isinstance(report_to, str) else set(report_to)):
         if find_spec(name) is None:

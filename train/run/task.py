@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 
-from environments.base import Environment
-from environments.datasets.locomo import LoCoMo
-from environments.datasets.synthetic import Synthetic, synthetic
+from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.ideal import Demonstration, OracleModel, demonstrations
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
-from environments.views import select_asks, truncate
+from environments.views import select_asks
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
-from environments.worlds.truth import Truth
-from memagent.async_agent import AsyncAgent
-from memagent.build import open_store
-from memagent.core.errors import ConfigError
-from memagent.core.exchange import ModelRequest, ModelResponse, Role
-from memagent.core.records import Scope
+from memagent.core.exchange import Role
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
 from train.ranks import joined, shared
 from train.rollouts.collect import EpisodeModel, policy_only
 from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
-from train.run.config import ROLE_SETS
 from train.run.evaluation import Evaluation, evaluate_policy
-from train.run.settings import RunSettings
 from train.sampling.policy import PolicyModel
+from train.settings.options import ROLE_SETS
+from train.settings.run import RunSettings
+from train.settings.world import TrainingWorld
 from train.sync import run_sync
 
 _ASKED = 512
@@ -38,72 +31,9 @@ _FIRST_DEMONSTRATION = 10_000
 """Index of the first demonstrated episode, far beyond those of training."""
 
 
-class _SilentModel:
-    """The model of an agent that speaks through its policy only."""
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 - interface
-        raise ConfigError("a training agent speaks through its policy only")
-
-
 @dataclass(kw_only=True)
-class TrainingTask:
-    """An environment with the agent that plays it."""
-
-    settings: RunSettings
-    env: Environment
-    agent: AsyncAgent
-    sessions: int
-    """Sessions of an episode; longer ones are cut."""
-    truths: dict[str, Truth] = field(default_factory=dict[str, Truth], repr=False)
-    """The world behind the episodes given so far, by their ids: making a world again costs
-    as much as its episode.
-    """
-
-    @classmethod
-    def of(cls, settings: RunSettings, *, sessions: int) -> TrainingTask:
-        """Open the environment of the settings at a number of sessions.
-
-        Raises `ConfigError`, `EnvironmentFault`.
-        """
-        part = settings.environment
-        if part.kind == "locomo":
-            env: Environment = LoCoMo(part.path or "", split_by=part.split_by or "memory_r2")
-        else:
-            env = synthetic(
-                part.level,
-                sessions=sessions,
-                seed=part.seed,
-                episodes=part.episodes,
-                turns=part.turns,
-                facts=part.facts,
-                overwrite=part.overwrite,
-                interference=part.interference,
-                distractors=part.distractors,
-                friends=part.friends,
-                only=part.only,
-                probes=part.probes,
-            )
-        store = open_store(path=":memory:", embedder=settings.agent.embedder)
-        agent = store.agent(
-            Scope(user_id="train"),
-            model=_SilentModel(),
-            design=settings.agent.design,
-            keep_unreadable=True,
-        )
-        return cls(settings=settings, env=env, agent=agent, sessions=sessions)
-
-    def episodes(self, split: str, count: int, *, skip: int = 0) -> list[Episode]:
-        """Return the first episodes of a split after `skip`.
-
-        They have the questions that the settings ask, and no more sessions than the
-        task.
-        """
-        asks, episodes = self.settings.environment.asks, list[Episode]()
-        for episode in islice(self.env.episodes(split), skip, skip + count):  # type: ignore[arg-type]
-            if asks and isinstance(self.env, Synthetic):
-                episode = select_asks(episode, self._truth(self.env, episode), asks)
-            episodes.append(truncate(episode, self.sessions))
-        return episodes
+class TrainingTask(TrainingWorld):
+    """A world with who helps, who answers and how a policy is tested."""
 
     def answering(self, episodes: Sequence[Episode], *, split: str) -> MemoryAgent | None:
         """Return the agent that answers when memories are scored; None for the policy."""
@@ -112,7 +42,7 @@ class TrainingTask:
         env, reader = self.env, self._reader(self.env, split)
         if reader is None:
             return None
-        return reader.knowing(*(self._truth(env, episode) for episode in episodes))
+        return reader.knowing(*(self.truth(env, episode) for episode in episodes))
 
     def asked_after(self, *, split: str) -> AskedAfter:
         """Return the maker of questions about what held right after a session.
@@ -150,7 +80,7 @@ class TrainingTask:
 
         def oracle_listens(episode: Episode, policy: ChatModel) -> ChatModel:
             return RoutedModel(
-                {Role.EXTRACTOR: OracleModel(self._truth(env, episode), episode.sessions, lexicon)},
+                {Role.EXTRACTOR: OracleModel(self.truth(env, episode), episode.sessions, lexicon)},
                 default=policy,
             )
 
@@ -180,11 +110,6 @@ class TrainingTask:
         if self.settings.agent.answering == "policy":
             return None
         return WorldReader(base=self.agent, language=NoteLanguage(env.lexicon(split)))  # type: ignore[arg-type]
-
-    def _truth(self, env: Synthetic, episode: Episode) -> Truth:
-        if episode.id not in self.truths:
-            self.truths[episode.id] = env.truth(episode)
-        return self.truths[episode.id]
 
 
 async def demonstrate(settings: RunSettings) -> list[Demonstration]:

@@ -15,11 +15,11 @@ from train.ranks import on_main
 from train.report.traces import keep_lines, lines_of_file
 from train.rollouts.experience import Step
 from train.run.evaluation import Evaluation
-from train.run.settings import Stage
 from train.run.task import TrainingTask
 from train.run.trainer import LoGoGRPOTrainer
 from train.sampling.checkpoints import NOTE, save_adapters
 from train.sampling.small_models import save_model
+from train.settings.run import Stage
 
 _SHOWN = ("f1", "overwritten", "lost", "memory_share", "update")
 """Figures of a line of progress."""

@@ -24,15 +24,21 @@ say who that is.
 
 
 def ask_questions(
-    rng: random.Random, truth: Truth, lexicon: Lexicon, *, most: int, prefix: str
+    rng: random.Random,
+    truth: Truth,
+    lexicon: Lexicon,
+    *,
+    most: int,
+    prefix: str,
+    absent: bool = True,
 ) -> tuple[tuple[Probe, ProbeTruth], ...]:
     """Draw at most `most` probes, evenly over the categories that have any.
 
-    Their ids are `prefix` + a number from 1.
+    Their ids are `prefix` + a number from 1. Without `absent` all can be answered.
     """
     worded: list[tuple[Probe, ProbeTruth]] = []
     asker = _Asker(rng, truth, lexicon)
-    for candidate in _evenly(rng, _reached(truth, candidates(truth, lexicon), rng)):
+    for candidate in _evenly(rng, _reached(truth, candidates(truth, lexicon, absent=absent), rng)):
         if len(worded) == most:
             break
         probe = asker.word(*candidate, probe_id=f"{prefix}{len(worded) + 1}")
@@ -94,7 +100,9 @@ class _Asker:
         values = [candidate.value, candidate.other]
         if candidate.other:
             self.rng.shuffle(values)
-        pronouns = PRONOUNS[self.pronouns[candidate.key[0]]]
+        # A compound name ("Ana-Maria") goes by its first one.
+        name = candidate.key[0]
+        pronouns = PRONOUNS[self.pronouns.get(name) or self.pronouns[name.partition("-")[0]]]
         slots = {
             **pronouns,
             "name": phrase or candidate.key[0],

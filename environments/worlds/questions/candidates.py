@@ -43,8 +43,11 @@ class Candidate:
     """The wrong answer to an unanswerable question."""
 
 
-def candidates(truth: Truth, lexicon: Lexicon) -> Iterator[Candidate]:
-    """Return every question about the state after the last session, answerable ones first."""
+def candidates(truth: Truth, lexicon: Lexicon, *, absent: bool = True) -> Iterator[Candidate]:
+    """Return every question about the state after the last session, answerable ones first.
+
+    Without `absent` there are no others: their number grows with the square of people.
+    """
     state = truth.state(-1)
     owners = _owners(lexicon, state)
     shadowed = _shadowed(lexicon, state)
@@ -66,7 +69,7 @@ def candidates(truth: Truth, lexicon: Lexicon) -> Iterator[Candidate]:
                     rests=(held,),
                     value=held.value,
                 )
-    for candidate in _absent(truth, lexicon, state):
+    for candidate in _absent(truth, lexicon, state) if absent else ():
         person, name = candidate.key
         pool = lexicon.relations[name].values
         owned = person in owners.get((pool, candidate.value), ())

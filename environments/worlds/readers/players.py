@@ -26,6 +26,7 @@ from typing import Final, Literal, get_args
 
 from environments.errors import EnvironmentFault
 from environments.worlds.language.days import Calendar, count_answers, day_answers
+from environments.worlds.readers.moments import solve
 from environments.worlds.truth import Act, Folding, HeldValue, ProbeTruth, State, Telling, Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Answer, Hit, Question, Verdict
@@ -212,6 +213,8 @@ def _age(item: MemoryItem) -> int:
 
 def _concerns(probe: ProbeTruth, note: Note) -> bool:
     """Whether the note is about what is asked, or tells who the person is."""
+    if probe.moments and note.claim in probe.moments:
+        return True
     return note.relation == probe.relation or (note.kind == "bond" and note.value == probe.subject)
 
 
@@ -219,6 +222,8 @@ def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: 
     """Return the answer that the notes give, oldest first; empty for none."""
     if name == "random":
         return random.Random(probe.probe_id).choice(notes).value if notes else ""
+    if probe.moments:
+        return _from_days(calendar, probe, notes)
     related = [note for note in notes if note.relation == probe.relation]
     own = (
         related
@@ -231,6 +236,30 @@ def answer_from(name: PlayerName, calendar: Calendar, probe: ProbeTruth, notes: 
     if name == "append_all" or (answers and own[0].kind == "set" and probe.ask == "now"):
         return ", ".join(answers)
     return answers[0] if answers else ""
+
+
+def _from_days(calendar: Calendar, probe: ProbeTruth, notes: list[Note]) -> str:
+    """Return the answer that follows from the order or the days of what the question names."""
+    if probe.ask == "excerpt":
+        claims = [note.claim for note in notes]
+        known = [claim for claim in probe.moments if claim in claims]
+        first = min(known, key=claims.index, default=None)
+        return "" if first is None else (probe.value, probe.other)[probe.moments.index(first)]
+    days: dict[tuple[str, str, str], date] = {}
+    for note in notes:
+        if note.dated:
+            days.setdefault(note.claim, date.fromisoformat(note.start))
+    if any(claim not in days for claim in probe.moments):
+        return ""
+    if probe.ask == "co_temporality":
+        return answer_from(
+            "oracle",
+            calendar,
+            replace(probe, ask="then", moments=(), day=days[probe.moments[0]]),
+            notes,
+        )
+    moments = [(claim[2], days[claim]) for claim in probe.moments]
+    return next(iter(solve(probe.ask, moments, number=probe.number, calendar=calendar)), "")
 
 
 def _now(_calendar: Calendar, _probe: ProbeTruth, notes: list[Note]) -> list[str]:

@@ -12,7 +12,9 @@ of them. Where they hold few of the commonest English words, only echoes are ref
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from memagent.core.records import Turn
 from memagent.state.tokens import tokenize
@@ -24,26 +26,39 @@ _ENGLISH_SHARE = 0.2
 _MAX_DAYS = 31
 
 
-def echo_in(text: str, names: Iterable[str], turns: Sequence[Turn]) -> str | None:
+@dataclass(frozen=True)
+class Dialogue:
+    """The turns of a conversation up to its end, in order, and their words."""
+
+    turns: Sequence[Turn]
+
+    @cached_property
+    def speakers(self) -> frozenset[str]:
+        """The words of the speakers' names."""
+        return frozenset(_terms({turn.speaker for turn in self.turns}))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of all turns, and of the speakers' names."""
+        return self.speakers | _terms(turn.said for turn in self.turns)
+
+
+def echo_in(text: str, names: Iterable[str], dialogue: Dialogue) -> str | None:
     """Return the name of a prompt's example that the text repeats and no turn says."""
-    terms = set(tokenize(text))
-    said = _terms(turn.said for turn in turns) | _terms(turn.speaker for turn in turns)
-    return next((name for name in names if terms & set(tokenize(name)) - said), None)
+    terms = set(tokenize(text)) - dialogue.words
+    return next((name for name in names if not terms.isdisjoint(tokenize(name))), None)
 
 
 def shares_content(
-    text: str, cited: Sequence[Turn], around: Sequence[Turn], *, said_at: datetime | None
+    text: str, cited: Sequence[Turn], dialogue: Dialogue, *, said_at: datetime | None
 ) -> bool:
-    """Tell whether the text shares a word with the cited turns.
-
-    `around` are the turns of the conversation up to its end, in order.
-    """
+    """Tell whether the text shares a word with the cited turns of the dialogue."""
     if not _may_be_english(" ".join(turn.said for turn in cited)):
         return True
-    said = "\n".join(turn.said for turn in _with_turn_before(cited, around))
+    said = "\n".join(turn.said for turn in _with_turn_before(cited, dialogue.turns))
     content = set(tokenize(said))
-    told = set(tokenize(text)) - _terms(turn.speaker for turn in around)
-    return not told or bool(told & (content | _days(said, said_at)))
+    told = set(tokenize(text)) - dialogue.speakers
+    return not told or not told.isdisjoint(content) or bool(told & _days(said, said_at))
 
 
 def _may_be_english(text: str) -> bool:

@@ -180,6 +180,14 @@ class PostgresBackend:
                 connection.execute("COMMIT")
         return total
 
+    def drop_response(self, digest: str, key: str) -> bool:
+        """Delete one response."""
+        with closing(self.connect()) as connection:
+            connection.execute(f"BEGIN; {_naming([digest])}")
+            gone = connection.execute("DELETE FROM idempotency WHERE key = %s", (key,)).rowcount
+            connection.execute("COMMIT")
+        return gone > 0
+
     def reading_engine(self) -> Engine:
         """Return the pool of this process, shared by all who read the same database."""
         return _ENGINES.acquire(self)

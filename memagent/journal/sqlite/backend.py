@@ -33,6 +33,9 @@ _PRUNE: Final = (
     "DELETE FROM idempotency WHERE (scope_id, key) IN "
     f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
 )
+_DROP: Final = (
+    "DELETE FROM idempotency WHERE scope_id = (SELECT id FROM scopes WHERE digest = ?) AND key = ?"
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,14 @@ class SqliteBackend:
                 total += gone
                 if gone < _PRUNED_AT_ONCE:
                     return total
+
+    def drop_response(self, digest: str, key: str) -> bool:
+        """Delete one response."""
+        with (
+            FORK_GATE.inside(),
+            closing(sqlite_engine.connect_for_writing(self.path)) as connection,
+        ):
+            return connection.execute(_DROP, (digest, key)).rowcount > 0
 
     def reading_engine(self) -> Engine:
         """Make an engine of its own."""

@@ -179,7 +179,21 @@ class IdempotentRequests:
         finally:
             self._running.discard(request)
 
+    async def find(self, scope: Scope, key: str) -> CachedResponse | None:
+        """Return the stored response of a key."""
+        known = await self._known(scope, key)
+        return known[1] if known is not None else None
+
+    async def drop(self, scope: Scope, key: str) -> bool:
+        """Delete the response that the journal stores for a key; tell whether there was one."""
+        await self._responses.drop(scope, key)
+        return await asyncio.to_thread(self._journal.inner.drop_response, scope, key)
+
     async def _stored(self, scope: Scope, key: str, digest: str) -> Response | None:
+        return self._replayed(await self._known(scope, key), digest)
+
+    async def _known(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
+        """Return the digest of the request that came with a key, and its response."""
         known = await self._responses.get(scope, key)
         if known is None:
             inner = self._journal.inner
@@ -191,7 +205,7 @@ class IdempotentRequests:
             if stored is not None:
                 response = CachedResponse.model_validate_json(stored.response_json)
                 known = (stored.body_digest, response)
-        return self._replayed(known, digest)
+        return known
 
     def _replayed(self, known: tuple[str, CachedResponse] | None, digest: str) -> Response | None:
         if known is None:

@@ -84,6 +84,11 @@ class ResponseCache:
         while len(self._responses) > _MOST_RESPONSES or self._bytes > _MOST_BYTES:
             self._drop(next(iter(self._responses)))
 
+    async def drop(self, scope: Scope, key: str) -> None:
+        """Drop the response of a key."""
+        if (scope.key, key) in self._responses:
+            self._drop((scope.key, key))
+
     async def forget(self, user_id: str) -> None:
         """Drop all responses to a user."""
         for place in [key for key in self._responses if key[0].partition("\x1f")[0] == user_id]:
@@ -126,6 +131,9 @@ class SharedResponseCache:
             db.execute(text(_INSERT), row)
 
         await asyncio.to_thread(self._database.run, insert, owners=(owner,), durable=False)
+
+    async def drop(self, scope: Scope, key: str) -> None:
+        """Do nothing: a response that the journal stores is not stored here."""
 
     async def forget(self, user_id: str) -> None:
         """Delete all responses to a user, and store none until requests of before have ended."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import StreamingResponse
 
@@ -20,9 +20,14 @@ from memagent.core.errors import MemAgentError
 from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec
 from memagent.core.records import DEFAULT_THREAD
 from memagent.graphs.chat_run import ChatOptions, chat_context, last_reply, start_state, stream_chat
+from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.service.access import Call
 from memagent.service.problems import request_id_of
+from memagent.service.routes.client_model import ClientModel, Wishes
+
+_WHOLE_THREAD: Final = 1_000_000_000
+"""Tokens of a thread that is shown whole, where no memory stands in for its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,10 @@ class Said:
     """The calls of such tools after the message, and their results."""
     schema: JsonSchema | None = None
     """The JSON Schema that the reply has to follow."""
+    wishes: Wishes | None = None
+    """What else is asked of the model."""
+    memory: bool = True
+    """Whether anything is recalled, stored and remembered."""
     deliver: Callable[[Reply], None] | None = None
     """Told of the reply right before it is stored."""
 
@@ -55,10 +64,13 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
     """
     jobs, message = call.service.jobs, Spoken(said.text, said.speaker)
     with call.agent() as agent:
+        if not said.memory:
+            blank = MemoryBank(embedder=agent.embedder, clock=agent.clock)
+            agent = replace(agent, bank=blank)
         if said.earlier:
             await add_to_thread(agent.bank, said.thread, said.earlier, at=agent.clock())
         end = await store_message(agent.bank, said.thread, message, at=agent.clock())
-        job = await jobs.accept_growth(call.scope, end.session)
+        job = await jobs.accept_growth(call.scope, end.session) if said.memory else None
         options: ChatOptions = {
             "thread": said.thread,
             "speaker": said.speaker,
@@ -72,6 +84,11 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
             client_transcript=said.client_transcript,
             client_schema=said.schema,
         )
+        if said.wishes is not None:
+            context = replace(context, model=ClientModel(context.model, said.wishes))
+        if not said.memory:
+            limits = replace(context.chat, thread_tokens=_WHOLE_THREAD)
+            context = replace(context, chat=limits)
         if said.sampling is not None:
             sampling = {**context.sampling, Role.ANSWERER: said.sampling}
             context = replace(context, sampling=sampling)
@@ -83,7 +100,8 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
                 async for delta in deltas:
                     yield delta
         finally:
-            jobs.start(job, call.scope)
+            if job is not None:
+                jobs.start(job, call.scope)
 
 
 async def reply_to(call: Call, said: Said) -> Reply:

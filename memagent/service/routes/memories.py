@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, TypedDict
 
@@ -25,9 +26,9 @@ from memagent.client.wire import (
     UndoRequest,
 )
 from memagent.core.answers import AsOf, Filter, Hit
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.recipes import Recipe
-from memagent.core.records import MemoryItem, Moment, content_id
+from memagent.core.records import Id, MemoryItem, Moment, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory import timetravel
@@ -37,12 +38,14 @@ from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
     PageRequest,
+    after_of,
     check_match,
     etag_of,
+    gone,
     hits_response,
     item_response,
     openapi_responses,
-    page_of,
+    page_from,
     record,
 )
 
@@ -152,6 +155,15 @@ async def add_memories(body: NewMemories, call: Writer) -> Response:
     return await call.once(work, keep=keep)
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The part of a list that a request asks for."""
+
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100
+    after: Annotated[Id | None, Query(description="Only those behind this memory.")] = None
+
+
 @router.get(
     "/v1/memories", responses=openapi_responses(MemoryPage, description="A page of memories")
 )
@@ -159,27 +171,27 @@ async def list_memories(
     call: Reader,
     as_of: Annotated[AsOf, Depends(as_of_query)],
     where: Annotated[Filter, Depends(filter_query)],
-    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    page: Annotated[_Page, Depends()],
     include_deleted: bool = False,
 ) -> Response:
-    """List what is remembered, oldest said first."""
-    with call.agent() as agent:
-        memory = agent.memory if as_of.now else await agent.memory.as_of(as_of)
-        matching = await memory.get_all(where=where, include_deleted=include_deleted)
-        everything = matching if cursor is None else await memory.get_all(include_deleted=True)
-    ids = {item.id for item in matching}
+    """List what is remembered, oldest said first; with `after`, from behind a memory on."""
     terms = content_id(
         "t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values())
     )
     terms += f"{include_deleted}{as_of.model_dump_json()}"
-    items, further = page_of(
-        call,
-        everything,
-        PageRequest("memories", cursor, limit, terms),
-        id_of=lambda item: item.id,
-        visible=lambda item: item.id in ids,
-    )
+    request = PageRequest("memories", page.cursor, page.limit, terms)
+    place = after_of(call, request) or page.after
+    with call.agent() as agent:
+        memory = agent.memory if as_of.now else await agent.memory.as_of(as_of)
+        try:
+            found = await memory.get_all(
+                where=where, include_deleted=include_deleted, limit=page.limit + 1, after=place
+            )
+        except MemoryNotFound as exc:
+            if page.cursor is None:
+                raise
+            raise gone() from exc
+    items, further = page_from(call, found, request, id_of=lambda item: item.id)
     return record(MemoryPage(items=tuple(items), next_cursor=further))
 
 

@@ -127,6 +127,31 @@ class PageRequest:
     terms: str = ""
 
 
+def after_of(call: Call, request: PageRequest) -> str | None:
+    """Return the id that the cursor of a page stands behind; None without a cursor.
+
+    Raises `ServiceError` (`invalid_cursor`) for a cursor of another list.
+    """
+    if request.cursor is None:
+        return None
+    return call.service.cursors.read(
+        request.cursor, listing=request.listing, scope=call.scope, terms=request.terms
+    )
+
+
+def page_from(
+    call: Call, entries: Iterable[T], request: PageRequest, *, id_of: Callable[[T], str]
+) -> tuple[list[T], str | None]:
+    """Return the first entries of those that follow a cursor, and the cursor behind them."""
+    items = list(islice(entries, request.limit + 1))
+    if len(items) <= request.limit:
+        return items, None
+    items.pop()
+    return items, call.service.cursors.make(
+        id_of(items[-1]), listing=request.listing, scope=call.scope, terms=request.terms
+    )
+
+
 def page_of(
     call: Call,
     entries: Sequence[T],
@@ -138,25 +163,22 @@ def page_of(
     """Return the visible entries behind a cursor, and the cursor behind them.
 
     `entries` is everything in order, what is hidden included: a cursor stands behind an
-    entry even when that one is hidden meanwhile. Raises `ServiceError`
-    (`invalid_cursor`) when it is gone.
+    entry even when that one is hidden meanwhile. Raises `ServiceError` (`invalid_cursor`) when the
+    entry that the cursor stands behind is gone.
     """
-    cursors, start = call.service.cursors, 0
-    if request.cursor is not None:
-        after = cursors.read(
-            request.cursor, listing=request.listing, scope=call.scope, terms=request.terms
-        )
+    start, after = 0, after_of(call, request)
+    if after is not None:
         places = (place for place, entry in enumerate(entries, 1) if id_of(entry) == after)
         start = next(places, 0)
         if not start:
-            raise ServiceError(
-                "the entry that the cursor stands behind is gone; begin without one",
-                code="invalid_cursor",
-            )
-    items = list(islice(filter(visible, islice(entries, start, None)), request.limit + 1))
-    if len(items) <= request.limit:
-        return items, None
-    items.pop()
-    return items, cursors.make(
-        id_of(items[-1]), listing=request.listing, scope=call.scope, terms=request.terms
+            raise gone()
+    behind = filter(visible, islice(entries, start, None))
+    return page_from(call, behind, request, id_of=id_of)
+
+
+def gone() -> ServiceError:
+    """Return the error for a cursor whose entry is not there any more."""
+    return ServiceError(
+        "the entry that the cursor stands behind is gone; begin without one",
+        code="invalid_cursor",
     )

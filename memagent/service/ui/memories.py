@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Query
 from starlette.responses import Response
 
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.records import MemoryItem, content_id
-from memagent.service.routes.responses import PageRequest, page_of
+from memagent.memory.listing import Listing
+from memagent.service.routes.responses import PageRequest, after_of, gone, page_from
 from memagent.service.ui.explaining import score_share
 from memagent.service.ui.frame import (
     constants,
@@ -30,6 +32,8 @@ router = page_router()
 _PAGE: Final = 50
 _K: Final = 30
 _MOST_CHOICES: Final = 200
+_LATEST: Final = 1_000
+"""Filters offer the words of so many memories, the last changed ones."""
 _NOT_KEPT: Final = ("cursor", "add")
 _Word = Annotated[str, Query(max_length=256)]
 
@@ -117,25 +121,28 @@ async def _list(
     further: str | None = None
     with viewer.agent() as agent:
         memory = agent.memory if query.as_of.now else await agent.memory.as_of(query.as_of)
-        everything = await memory.get_all(include_deleted=True)
-        expired = agent.bank.expired
+        state, expired = await memory.bank.sync(), agent.bank.expired
         if query.q.strip():
             hits = await memory.search(
                 query.q, k=_K, where=query.where, recipe=query.recipe or None
             )
         else:
-            passing = {
-                item.id
-                for item in await memory.get_all(where=query.where, include_deleted=query.deleted)
-            }
             terms = content_id("t", repr(sorted(query.terms.items())))
-            items, further = page_of(
-                viewer.call,
-                _ordered(everything, query.order, (await memory.bank.sync()).touched),
-                PageRequest("ui/memories", query.cursor or None, _PAGE, terms),
-                id_of=lambda item: item.id,
-                visible=lambda item: item.id in passing,
+            request = PageRequest("ui/memories", query.cursor or None, _PAGE, terms)
+            listing = Listing(
+                where=query.where,
+                include_deleted=query.deleted,
+                order=query.order or "changed",
+                after=after_of(viewer.call, request),
             )
+            try:
+                listed = listing.of(state, memory.bank.now())
+            except MemoryNotFound as exc:
+                raise gone() from exc
+            items, further = page_from(viewer.call, listed, request, id_of=lambda item: item.id)
+        latest = islice(
+            Listing(order="changed", include_deleted=True).of(state, agent.clock()), _LATEST
+        )
     best = max((hit.score for hit in hits), default=0.0)
     return page(
         viewer.request,
@@ -148,9 +155,9 @@ async def _list(
         items=items,
         same=_constants(items),
         further=further,
-        total=len(everything),
+        total=len(state.items),
         expired=expired,
-        choices=_choices(everything),
+        choices=_choices(list(latest)),
         fault=fault,
         form=form if form is not None else Form(),
     )
@@ -175,17 +182,8 @@ def _about(item: MemoryItem) -> str:
     return about if speaker == about else f"{about}, said by {speaker}"
 
 
-def _ordered(
-    items: list[MemoryItem], order: str, touched: Mapping[str, Sequence[int]]
-) -> list[MemoryItem]:
-    """Order items that come oldest first; `touched` has the entries that changed each."""
-    if order in ("old", "new"):
-        return items if order == "old" else items[::-1]
-    return sorted(items, key=lambda item: max(touched.get(item.id, (0,))), reverse=True)
-
-
 def _choices(items: Sequence[MemoryItem]) -> dict[str, list[str]]:
-    """Return the values of each field that a filter offers, in order."""
+    """Return the values of each field that a filter offers, in order: those of these items."""
 
     def some(words: Iterable[str | None]) -> list[str]:
         return sorted({word for word in words if word})[:_MOST_CHOICES]

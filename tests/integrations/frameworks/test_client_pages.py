@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,14 @@ from memagent.testing import FunctionModel
 from memagent.testing.server import Reply, ScriptedServer
 
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
-BLOCK = re.compile(r"^```python requires=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|js) requires=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NODE = ROOT / "clients" / "typescript"
 QUIET = {
     "OPENAI_API_KEY": "none",
     "CREWAI_DISABLE_TELEMETRY": "true",
     "OTEL_SDK_DISABLED": "true",
     "CREWAI_TRACING_ENABLED": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
 }
 
 
@@ -33,14 +36,21 @@ def found(name: str) -> bool:
         return False
 
 
+def found_by_node(name: str) -> bool:
+    """Say whether npm has installed a package; our own has to be built."""
+    built = NODE / "dist" / "index.js" if name == "memagent" else NODE / "node_modules" / name
+    return shutil.which("node") is not None and built.exists()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     if not blocks:
-        assert page.stem in ("index", "co-installation")
+        assert page.stem in ("index", "co-installation", "checks")
         return
-    [(needs, code)] = blocks
-    missing = [name for name in needs.split(",") if not found(name)]
+    [(language, needs, code)] = blocks
+    there = found if language == "python" else found_by_node
+    missing = [name for name in needs.split(",") if not there(name)]
     if missing:
         pytest.skip(f"{page.name} needs {', '.join(missing)}")
     assert len(code.strip().splitlines()) <= 20
@@ -49,9 +59,15 @@ def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
         serving(model=FunctionModel(lambda _: "Rex."), design="verbatim") as running,
     ):
         script = tmp_path / "page.py"
-        script.write_text(f"SERVICE = {running.url!r}\n{code}", encoding="utf-8")
+        command = [sys.executable, str(script)]
+        if language == "js":  # beside the packages that it imports
+            script = NODE / "dist" / f"page-{page.stem}.mjs"
+            script.parent.mkdir(exist_ok=True)
+            command = ["node", str(script)]
+        said = "const SERVICE" if language == "js" else "SERVICE"
+        script.write_text(f"{said} = {running.url!r}\n{code}", encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, str(script)],
+            command,
             capture_output=True,
             text=True,
             timeout=110,

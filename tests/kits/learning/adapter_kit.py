@@ -11,9 +11,9 @@ from training_kit import saved_model, tiny_tokenizer
 
 from memagent.core.exchange import Role
 from train.rollouts.experience import Step
-from train.run.settings import LoRASettings
 from train.sampling.checkpoints import load_for_training
 from train.sampling.generation import kept_adapter
+from train.settings.run import LoRASettings
 
 
 def adapted_model(folder: Path, lora: LoRASettings) -> tuple[Any, Any, dict[Role, str]]:

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from train.run.settings import checked_run
+from train.settings.run import checked_run
 
 STAGES, STEPS, EVERY = (4, 8), 12, 4
 HOSTILE = '<script>alert("x")</script> & <b>'

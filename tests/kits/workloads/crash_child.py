@@ -130,9 +130,14 @@ def kill_at(name: str, *, visit: int = 1) -> None:
 
     Raises `ValueError` for an unknown name.
     """
-    from memagent.core.crash_points import BANK_CRASH_POINTS, CRASH_POINTS, watch
+    from memagent.core.crash_points import (
+        BANK_CRASH_POINTS,
+        CHECKPOINT_CRASH_POINTS,
+        CRASH_POINTS,
+        watch,
+    )
 
-    known = CRASH_POINTS + BANK_CRASH_POINTS
+    known = CRASH_POINTS + BANK_CRASH_POINTS + CHECKPOINT_CRASH_POINTS
     if name not in known:
         raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
     left = visit

@@ -49,7 +49,7 @@ def adapted(folder: Path) -> tuple[Any, Any, dict[Role, str]]:
     """The model with two adapters, saved once in the folder."""
     from adapter_kit import adapted_model
 
-    from train.run.settings import LoRASettings
+    from train.settings.run import LoRASettings
 
     lora = LoRASettings(r=2, alpha=8, targets=("q_proj", "v_proj"), per_role=True)
     return adapted_model(folder, lora)

@@ -16,7 +16,7 @@ from typing import Any
 def main(plan: Path, rank: int) -> None:
     """Run each entry of the plan: {name: {"settings": ..., "stop_at": step or null}}."""
     from train.run.runs import train_run
-    from train.run.settings import checked_run
+    from train.settings.run import checked_run
 
     outcomes: dict[str, Any] = {}
     for name, entry in json.loads(plan.read_text(encoding="utf-8")).items():

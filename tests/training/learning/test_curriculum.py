@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from train.run.settings import Gate, Stage
+from train.settings.run import Gate, Stage
 
 
 def test_a_gate_holds_only_when_all_of_it_does() -> None:

@@ -17,10 +17,10 @@ from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
 from train.credit.groups import is_flat
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import MANAGER_ROLES
 from train.rollouts.experience import CreditPlan, Experience, Step
-from train.run.config import ROLE_SETS
+from train.rollouts.grading import answer_worth
 from train.run.plans import Temporal
+from train.settings.options import MANAGER_ROLES, ROLE_SETS
 from train.techniques.d3s import most_varied
 from train.techniques.dars import Dars
 from train.techniques.echo import echoed
@@ -259,7 +259,7 @@ async def test_an_answer_earns_its_weighted_terms_besides_its_worth() -> None:
     credit = replace(
         BOTH,
         roles=ROLE_SETS["answerer"],
-        answer_terms=((EvidenceTerm(), weights["evidence"]),),
+        answer_reward=answer_worth(1.0, (EvidenceTerm(), weights["evidence"])),
         episode_terms=Temporal(weights["temporal"]),
     )
     tokenizer = policy_tokenizer()

@@ -20,8 +20,8 @@ from train.credit.groups import CreditGroup, GroupKey, Member, is_flat
 from train.rollouts.collect import Collector, RolloutPlan
 from train.rollouts.grading import CreditPlan, Grading
 from train.rollouts.scoring import local_comparisons
-from train.run.settings import checked_run
 from train.run.task import TrainingTask
+from train.settings.run import checked_run
 
 TOLERANCE = 0.01
 

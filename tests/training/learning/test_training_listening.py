@@ -14,11 +14,11 @@ from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from train.run.evaluation import evaluate_policy
 from train.run.models import new_model
-from train.run.settings import RunSettings, checked_run
 from train.run.stages import experience_of, stage_config
 from train.run.task import TrainingTask, demonstrate
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
+from train.settings.run import RunSettings, checked_run
 
 
 def _settings(folder: Path, listening: str, **environment: Any) -> RunSettings:

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from memagent.core.exchange import Role
 from train.rollouts.experience import Step
-from train.run.settings import LoRASettings
+from train.settings.run import LoRASettings
 
 LORA = LoRASettings(r=2, alpha=8, targets=("q_proj", "v_proj", "down_proj"), per_role=True)
 ROLES = {0: Role.MANAGER, 1: Role.ANSWERER}

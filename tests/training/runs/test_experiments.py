@@ -187,7 +187,7 @@ def test_both_arms_of_the_curriculum_may_spend_the_same_and_are_tested_at_the_sa
     None
 ):
     """What they do with it is too long for a test; that the settings are a run's is not."""
-    from train.run.settings import checked_run
+    from train.settings.run import checked_run
 
     curriculum = script("curriculum")
     runs = {arm: checked_run(curriculum.settings(arm, 0, _arguments())) for arm in curriculum.ARMS}

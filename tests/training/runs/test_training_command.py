@@ -17,7 +17,7 @@ from run_folder_kit import write_run
 from training_run_kit import entered, train, written
 
 from memagent.core.errors import ConfigError
-from train.run.settings import checked_run, load_run
+from train.settings.run import checked_run, load_run
 
 EXAMPLES = sorted((ROOT / "examples" / "training").glob("*.toml"))
 LIGHT = """
@@ -119,6 +119,15 @@ def test_settings_help_and_reports_load_no_torch(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+def test_a_dry_run_loads_no_learning_library_unless_a_setting_is_that_librarys(
+    tmp_path: Path,
+) -> None:
+    done = light("run", written(tmp_path), "--dry-run")
+    heavy = json.loads(done.stdout.rpartition("HEAVY ")[2].replace("'", '"'))
+    assert done.returncode == 0 and not set(heavy) - {"langgraph"}, done.stderr
+    assert "nothing was trained" in done.stderr
+
+
 def test_a_report_says_where_it_is(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     done = train("report", tmp_path / "run", "--out", tmp_path / "new" / "page.html")
@@ -149,7 +158,7 @@ def test_a_dry_run_counts_and_trains_nothing(tmp_path: Path) -> None:
         ([("reruns = 2", "reruns = 0")], "reruns must be at least 1"),
         (
             [("steps_per_generation = 2", "steps_per_generation = 3")],
-            "must be divisible by num_generations",
+            "is a multiple of num_generations",
         ),
         (
             [("reruns = 2", 'reruns = 2\nreport_to = ["wandb"]')],

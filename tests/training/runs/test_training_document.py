@@ -15,7 +15,8 @@ from places import ROOT
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from train.run.settings import (
+from train.settings.options import LoGoOptions
+from train.settings.run import (
     AgentPart,
     EnvironmentPart,
     Gate,
@@ -63,13 +64,9 @@ def _rows(model: type[BaseModel]) -> list[tuple[str, str, str]]:
 
 
 def _trainer_rows() -> list[tuple[str, str, str]]:
-    from train.run.config import LoGoGRPOConfig
-
-    own = LoGoGRPOConfig.__annotations__
     return [
         (one.name, _shown(one.default), _plain(one.metadata.get("help")))
-        for one in fields(LoGoGRPOConfig)
-        if one.name in own
+        for one in fields(LoGoOptions)
     ]
 
 

@@ -22,9 +22,9 @@ from training_kit import (
 
 from memagent.core.errors import ConfigError
 from train.run.config import check_share
-from train.run.settings import LoRASettings
 from train.run.stages import _config_of
 from train.sampling.checkpoints import load_for_training
+from train.settings.run import LoRASettings
 
 
 def _in_bf16(folder: Path) -> Path:

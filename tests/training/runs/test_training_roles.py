@@ -16,11 +16,11 @@ from transformers import TrainerCallback
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
-from train.run.config import ROLE_SETS
 from train.run.plans import credit_plan, rollout_plan
-from train.run.settings import LoRASettings
 from train.sampling.checkpoints import load_for_training, save_adapters
 from train.sampling.generation import Job
+from train.settings.options import ROLE_SETS
+from train.settings.run import LoRASettings
 
 LORA = LoRASettings(r=2, alpha=4, targets=("q_proj", "v_proj"), per_role=True)
 

@@ -21,9 +21,9 @@ from memagent.core.snapshot import EMPTY
 from memagent.pages.run_folders import read_run
 from train.report.figures import correlation, phases
 from train.run.evaluation import evaluate_policy
-from train.run.settings import RunSettings
 from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_policy
+from train.settings.run import RunSettings
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -13,8 +13,8 @@ from ranks_kit import launch
 from training_run_kit import lines
 
 from memagent.core.errors import ConfigError
-from train.run.settings import checked_run
 from train.run.stages import stage_config
+from train.settings.run import checked_run
 
 pytestmark = pytest.mark.timeout(600)
 

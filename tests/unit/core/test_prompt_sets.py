@@ -31,7 +31,10 @@ from memagent.plugins import load
         (MODEL_FREE, []),
         (MEMORY_R1, ["answer", "extract", "manage_r1"]),
         (MEMORY_R2, ["answer", "extract", "manage_r2"]),
-        (COMPASS_MEM, ["answer", "explore", "merge_events", "plan", "relate_events", "segment"]),
+        (
+            COMPASS_MEM,
+            ["answer", "explore", "merge_events", "missing", "plan", "relate_events", "segment"],
+        ),
         (MEMORY_T1, ["answer_sessions", "window"]),
     ],
     ids=lambda value: value.name if isinstance(value, MemoryDesign) else "",

@@ -36,6 +36,10 @@ SHIPPED = {
     "refine": (Role.MANAGER, {"trials", "memories"}),
     "reflect": (Role.MANAGER, {"trials", "memories"}),
     "note_mistakes": (Role.MANAGER, {"trials", "memories"}),
+    "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
+    "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
+    "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),
+    "select_events": (Role.PLANNER, {"question", "subgoals", "events"}),
     "explore": (Role.EXPLORER, {"turns", "neighbours", "subgoals", "kept", "event", "question"}),
 }
 FOLDER = files("memagent.designs") / "prompts"

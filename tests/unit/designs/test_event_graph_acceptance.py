@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -279,7 +280,7 @@ async def test_4_three_paths_find_what_one_path_finds_half_of(paths: int, share:
         "What became of Ana's lemon trees and of Bo's wooden boats?",
         ["Ana planted lemon trees harvest", "Bo restored wooden boats race"],
         two_sided,
-        walk=WalkSettings(paths=paths),
+        walk=WalkSettings(paths=paths, rounds=1),
     )
     assert len(gold & set(ids(walk))) / len(gold) == share
     visits = Counter(step.event_id for step in walk.steps)
@@ -367,6 +368,92 @@ async def test_6_a_refined_query_finds_the_hidden_half() -> None:
     assert without == pytest.approx(0.5) and refined == pytest.approx(1.0)
     assert walk.queries[1:] == ("landlord bicycle colour",)
     assert "Lisbon" not in walk.queries[1], "no satisfied subgoal is asked for again"
+
+
+def dense_model(missing: str) -> FunctionModel:
+    """Know one piece by sight, walk at random past the other, and say what is missing."""
+    draws = random.Random(5)
+
+    def answer(request: ModelRequest) -> str:
+        said = request.messages[-1].content
+        if request.role is Role.PLANNER:
+            if "<kept>" not in said and "Kept so far" not in said:
+                return json.dumps({"subgoals": ["Ana moved house city Lisbon", "who paid for it"]})
+            assert "evt_e1" in said and "[ ] who paid for it" in said
+            return json.dumps({"missing": missing})
+        here = re.search(r"<event>\n\[(\w+)\]", said)
+        assert here is not None
+        near = re.findall(r"^\[(\w+)\] \(", said.partition("<neighbours>")[2], re.M)
+        proven = {"evt_e1": [0], "evt_e2": [1]}.get(here[1], [])
+        near = [name for name in near if name != "evt_e2"]
+        follow = draws.sample(near, min(3, len(near)))
+        return json.dumps(
+            {"action": "EXPAND" if proven else "SKIP", "next": follow, "proven": proven}
+        )
+
+    return FunctionModel(answer)
+
+
+async def dense_walk(missing: str, **more: Any) -> Walk:
+    """Walk a component of 140 events, each linked to 15 others, with the answer far apart."""
+    nodes = [
+        event("e1", "Ana moved house city: Lisbon"),
+        event("e2", "landlord Rui sold his red bicycle"),
+        *(event(f"z{n}", f"Ana moved house city rumour {n}") for n in range(138)),
+    ]
+    draws, names = random.Random(1), [node.id.removeprefix("evt_") for node in nodes]
+    edges = [
+        edge(name, other)
+        for name in names
+        for other in draws.sample([near for near in names[2:] if near != name], 15)
+    ]
+    retriever = GraphWalkRetriever(
+        settings=WalkSettings(rounds=2), seeds=SeedSettings(min_pool=10), **more
+    )
+    question = Question(text="Ana moved house to which city, and who paid?", k=1)
+    bank = await bank_of(nodes, edges)
+    return await retriever.walk(question, context(bank, dense_model(missing)))
+
+
+async def test_6_the_missing_part_is_asked_for_when_the_visits_are_spent() -> None:
+    """Only the generated query names the landlord: the open subgoal finds him too late."""
+    walk = await dense_walk("landlord Rui bicycle")
+    assert ids(walk) == ["evt_e1", "evt_e2"] and len(walk.steps) <= 48
+    assert sum(step.round == 1 for step in walk.steps) == WALK.visits, "the first round is spent"
+    assert walk.queries[1:] == ("landlord Rui bicycle",)
+    assert len(walk.response_ids) == 1 + len(walk.steps) + 1
+    unread = await dense_walk("")
+    assert unread.queries[1:] == ("who paid for it",) and ids(unread) == ["evt_e1"]
+
+
+async def test_6_a_model_chooses_topics_and_then_events_to_start_from() -> None:
+    asked: list[str] = []
+
+    def choosing(pick: Any) -> FunctionModel:
+        def answer(request: ModelRequest) -> str:
+            said = request.messages[-1].content
+            if request.role is Role.EXPLORER:
+                return '{"action": "ANSWER", "next": [], "proven": [0]}'
+            if "<topics>" in said:
+                asked.append("topics")
+                return json.dumps(pick)
+            if "<events>" in said:
+                asked.append("events")
+                return '{"events": ["evt_r2", "nobody"]}'
+            return '{"subgoals": ["Bo won a race"]}'
+
+        return FunctionModel(answer)
+
+    bank = await two_components()
+    retriever = GraphWalkRetriever(select=True, settings=WalkSettings(rounds=1, paths=1))
+    for pick in ({"topics": [0, 1, 77]}, {"topics": "all"}):
+        walk = await retriever.walk(
+            Question(text="What became of Bo?"), context(bank, choosing(pick))
+        )
+        assert walk.steps[0].event_id == "evt_r2"
+    assert asked == ["topics", "events"] * 2
+    names = [prompt.name for prompt in retriever.prompts]
+    assert names == ["plan", "explore", "missing", "select_topics", "select_events"]
 
 
 # -- 7: stopping early -----------------------------------------------------------------

@@ -23,7 +23,7 @@ from memagent.core.snapshot import EMPTY
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.embed.hashing import HashEmbedder
 from memagent.graphs.answer import ANSWER
-from memagent.graphs.ingest import INGEST, INGEST_NODES
+from memagent.graphs.ingest import INGEST
 from memagent.graphs.state import AgentContext
 from memagent.memory.bank import MemoryBank
 from memagent.memory.chunking import split_session
@@ -76,13 +76,15 @@ async def test_the_ingest_graph_runs_its_nodes_in_order() -> None:
     (chunk,) = split_session(session)
     ran = [
         name
-        async for update in INGEST.astream(
+        async for update in INGEST.compiled.astream(
             {"session": session, "chunk": chunk}, context=agent.context, stream_mode="updates"
         )
         for name in update
     ]
     assert (
-        tuple(ran) == INGEST_NODES == ("extract", "relate", "decide", "validate", "commit", "index")
+        tuple(ran)
+        == tuple(INGEST.steps)
+        == ("extract", "relate", "decide", "validate", "commit", "index")
     )
 
 
@@ -259,5 +261,5 @@ def test_nothing_is_sent_when_tracing_variables_are_set() -> None:
 
 def test_the_compiled_graphs_are_shared_constants() -> None:
     agent = new_agent()
-    assert agent.graphs.ingest is INGEST
-    assert agent.graphs.answer is ANSWER
+    assert agent.graphs.ingest is INGEST.compiled
+    assert agent.graphs.answer is ANSWER.compiled

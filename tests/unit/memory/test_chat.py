@@ -345,7 +345,9 @@ async def test_the_public_graph_and_the_agent_leave_the_same_memory() -> None:
     first, second = agent_of(FunctionModel(assistant)), agent_of(FunctionModel(assistant))
     for message in said:
         await first.chat(message)
-        state = await CHAT.ainvoke({"message": message, "thread": "t"}, context=second.context)
+        state = await CHAT.compiled.ainvoke(
+            {"message": message, "thread": "t"}, context=second.context
+        )
         assert Reply.model_validate(state["reply"]).text == "Ok."
     assert first.snapshot().digest == second.snapshot().digest
     assert first.snapshot().items

@@ -14,6 +14,7 @@ import pytest
 from bank_kit import filled
 from hypothesis import given
 from hypothesis import strategies as st
+from rpds import HashTrieMap
 
 from memagent.agent import Agent
 from memagent.core.answers import AsOf, Query
@@ -27,7 +28,8 @@ from memagent.events.visibility import events_in_sight
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.state.fold import NEVER_LOOKED
+from memagent.state.expiry import NEVER_LOOKED
+from memagent.state.fold import BankState
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -235,12 +237,15 @@ def test_what_is_expired_is_told_right_however_the_clock_moves(
     expiries: list[int], looks: list[int]
 ) -> None:
     expiring = {f"m{i}": START + hours * HOUR for i, hours in enumerate(expiries)}
-    expiry = NEVER_LOOKED
+    state, expiry = BankState(expiring=HashTrieMap(expiring)), NEVER_LOOKED
     for look in looks:
-        now = START + look * HOUR
-        expiry = expiry.at(expiring, now)
-        assert expiry.ids == {item_id for item_id, moment in expiring.items() if moment <= now}
-        assert expiry.at(expiring, now) is expiry
+        now, before = START + look * HOUR, expiry
+        expiry = expiry.at(state, now)
+        ended = {item_id for item_id, moment in expiring.items() if moment <= now}
+        assert expiry.ids == ended and len(expiry.ids) == len(ended)
+        assert {item_id for item_id in expiring if item_id in expiry.ids} == ended
+        assert set(expiry.since(before)) == ended ^ set(before.ids)
+        assert expiry.at(state, now) is expiry
 
 
 async def test_keyword_counts_leave_expired_items_out() -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
+from memagent.search.arena import Arena
 from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
-from memagent.search.segments import Arena, make_doc
+from memagent.search.segments import make_doc
 from memagent.state.tokens import K1, B, query_terms, tokenize
 
 

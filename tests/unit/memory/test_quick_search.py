@@ -169,3 +169,21 @@ def test_numbers_are_rounded_as_python_rounds_them() -> None:
         assert rounded(np.asarray(values), decimals).tolist() == [
             round(value, decimals) for value in values
         ]
+
+
+@pytest.mark.parametrize("items", [0, 9, 700])
+async def test_many_texts_find_what_each_finds_alone(items: int) -> None:
+    bank, dice = await random_bank(3, items), random.Random(1)
+    texts = ["", *(" ".join(dice.choices(WORDS, k=4)) for _ in range(5))]
+    together = await bank.most_similar(texts, k=8)
+    for text, near in zip(texts, together, strict=True):
+        (alone,) = await bank.most_similar([text], k=8)
+        assert [(one.id, one.score, one.arms, one.ranks) for one in near] == [
+            (one.id, one.score, one.arms, one.ranks) for one in alone
+        ]
+        for candidate in near:  # a hit that nothing checked is one that passes every check
+            hit = candidate.hit()
+            checked = Hit.model_validate(hit.model_dump())
+            assert checked == hit and repr(checked) == repr(hit)
+            assert hit.model_copy(update={"score": 1.0}).score == 1.0
+            assert Hit.model_validate_json(hit.model_dump_json()) == hit

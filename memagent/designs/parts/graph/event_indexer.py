@@ -31,7 +31,7 @@ from memagent.designs.parts.asking import (
     object_schema,
 )
 from memagent.designs.parts.graph.event_links import link_events
-from memagent.designs.parts.grounding import echo_in, shares_content
+from memagent.designs.parts.grounding import Dialogue, echo_in, shares_content
 from memagent.designs.parts.lines import date_text, event_notes, turn_line
 from memagent.designs.prompting import OnePrompt, Prompt, fence, load_prompt, prompts_of, quoted
 from memagent.events.merge import (
@@ -275,8 +275,9 @@ def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected
         return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.summary[:120])
     turns = [turn for turn in session.turns if turn.id in turn_ids]
     said_at = session.date_of(turns[0])
-    echo = echo_in(draft.summary, load_prompt("segment").examples, session.turns)
-    if echo or not shares_content(draft.summary, turns, session.turns, said_at=said_at):
+    dialogue = Dialogue(session.turns)
+    echo = echo_in(draft.summary, load_prompt("segment").examples, dialogue)
+    if echo or not shares_content(draft.summary, turns, dialogue, said_at=said_at):
         detail = "the event repeats the prompt" if echo else "no word of it is in its turns"
         return Rejected(reason=RejectReason.UNGROUNDED, detail=detail, raw=draft.summary[:120])
     return Event(

@@ -109,6 +109,22 @@ class EventSeeds:
         self, query: str, goals: Sequence[str], visited: Collection[str]
     ) -> list[list[str]]:
         """Return start events by topic, best topic first."""
+        limits = self.settings
+        ranked = await self.ranked(query, goals, visited, starts=limits.starts)
+        return [group[: limits.members] for group in ranked[: limits.topics]]
+
+    async def ranked(
+        self,
+        query: str,
+        goals: Sequence[str],
+        visited: Collection[str],
+        *,
+        starts: int | None = None,
+    ) -> list[list[str]]:
+        """Return the events of the pool by topic, best topic and best event first.
+
+        The topics are those of the best `starts` events; None for all.
+        """
         if not self.topics and self.vectors:
             labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
             self.topics.update(zip(self.vectors, labels, strict=True))
@@ -118,12 +134,13 @@ class EventSeeds:
             for event_id, cosine in (await self.closeness(goal, pool)).items():
                 nearness[event_id] = max(nearness[event_id], round(cosine, 6))
         order = sorted(pool, key=lambda event_id: -nearness[event_id])
-        topics = dict.fromkeys(map(self._topic, order[: self.settings.starts]))
-        groups = [
-            [event_id for event_id in order if self._topic(event_id) == topic]
-            for topic in list(topics)[: self.settings.topics]
-        ]
-        return [group[: self.settings.members] for group in groups]
+        groups: dict[int | str, list[str]] = {
+            self._topic(event_id): [] for event_id in order[:starts]
+        }
+        for event_id in order:
+            if (topic := self._topic(event_id)) in groups:
+                groups[topic].append(event_id)
+        return list(groups.values())
 
     def _topic(self, event_id: str) -> int | str:
         return self.topics.get(event_id, event_id)

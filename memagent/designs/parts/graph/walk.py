@@ -20,19 +20,36 @@ from memagent.core.records import Event, NodeKind
 from memagent.designs.base import Retriever, SlotContext
 from memagent.designs.parts.asking import (
     INTEGER,
+    TEXT,
     TEXTS,
     ask_about,
     object_schema,
     question_values,
 )
 from memagent.designs.parts.graph.event_seeds import EventSeeds, SeedSettings
+from memagent.designs.parts.graph.event_selection import (
+    SELECTOR_PROMPTS,
+    SelectedSeeds,
+    goal_lines,
+)
 from memagent.designs.parts.lines import hit_line, turn_line
 from memagent.designs.parts.retrieval.hybrid import TimedRetriever, query_for
 from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of, quoted
 from memagent.designs.relating import graph_hit
 from memagent.events.expansion import expand
 from memagent.events.visibility import OutOfSight
-from memagent.events.walk import Action, Move, Neighbour, Walk, WalkSettings, WalkView, compass_walk
+from memagent.events.walk import (
+    Action,
+    Checklist,
+    Guide,
+    Missing,
+    Move,
+    Neighbour,
+    Walk,
+    WalkSettings,
+    WalkView,
+    compass_walk,
+)
 from memagent.replies.json_answer import extract_json
 from memagent.replies.tolerant_json import JsonValue
 
@@ -44,6 +61,7 @@ EXPLORE_SCHEMA: Final[JsonSchema] = object_schema(
         "proven": {"type": "array", "items": INTEGER},
     }
 )
+MISSING_SCHEMA: Final[JsonSchema] = object_schema({"missing": TEXT})
 _MAX_SUBGOALS = 5
 _MAX_GOAL_CHARS = 400
 _MAX_TURNS = 12
@@ -55,6 +73,8 @@ class GraphWalkRetriever:
 
     settings: WalkSettings = WalkSettings()
     seeds: SeedSettings = SeedSettings()
+    select: bool = False
+    """Whether a model chooses the start events, in two calls a round: topics, then events."""
     fill: int = 10
     """Hits of the ordinary search after the kept events; the question's k bounds both
     together.
@@ -62,8 +82,9 @@ class GraphWalkRetriever:
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """The prompts of planner and explorer."""
-        return (load_prompt("plan"), load_prompt("explore"))
+        """The prompts of planner, explorer and refinement, and of the choice of starts."""
+        names = ("plan", "explore", "missing", *(SELECTOR_PROMPTS if self.select else ()))
+        return tuple(map(load_prompt, names))
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return the kept events in the order visited, then search hits.
@@ -97,17 +118,20 @@ class GraphWalkRetriever:
         plan = await ask_about(
             question, ctx, Role.PLANNER, "plan", PLAN_SCHEMA, **question_values(question)
         )
-        ordinal = count()
+        visits, planned = count(), count(1)
 
         async def explore(view: WalkView) -> Move:
-            return await _explore(view, question, ctx, next(ordinal))
+            return await _explore(view, question, ctx, next(visits))
+
+        async def refine(_: str, subgoals: Checklist, kept: Sequence[Event]) -> Missing:
+            return await _missing(question, subgoals, kept, ctx, next(planned))
 
         walk = await compass_walk(
             question.text,
             ctx.bank.state.graph,
             parse_plan(plan.text) or [question.text],
-            terrain=seeds,
-            explore=explore,
+            terrain=SelectedSeeds(seeds, ctx, planned) if self.select else seeds,
+            guide=Guide(explore=explore, refine=refine),
             settings=self.settings,
         )
         return replace(walk, response_ids=(plan.id, *walk.response_ids))
@@ -159,11 +183,28 @@ class GraphExpansionRetriever:
         return [*hits, *added]
 
 
+async def _missing(
+    question: Question, subgoals: Checklist, kept: Sequence[Event], ctx: SlotContext, ordinal: int
+) -> Missing:
+    """Ask for what the kept events do not tell; nothing when the reply cannot be read."""
+    response = await ask_about(
+        question,
+        ctx,
+        Role.PLANNER,
+        "missing",
+        MISSING_SCHEMA,
+        ordinal,
+        question=fence("question", [quoted(question.text)]),
+        subgoals=fence("subgoals", goal_lines(subgoals)),
+        kept=fence("kept", map(_event_line, kept)),
+    )
+    value = extract_json(response.text).value
+    said = value.get("missing") if isinstance(value, dict) else None
+    query = said.strip()[:_MAX_GOAL_CHARS] if isinstance(said, str) else ""
+    return Missing(query=query, response_id=response.id)
+
+
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
-    goals = [
-        f"{i}. [{'x' if met else ' '}] {quoted(goal)}"
-        for i, (goal, met) in enumerate(view.subgoals)
-    ]
     turn_ids = view.event.source_turn_ids[:_MAX_TURNS]
     turns = [turn for turn_id in turn_ids if (turn := ctx.bank.turn(turn_id)) is not None]
     response = await ask_about(
@@ -174,7 +215,7 @@ async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal
         EXPLORE_SCHEMA,
         ordinal,
         question=fence("question", [quoted(view.question)]),
-        subgoals=fence("subgoals", goals),
+        subgoals=fence("subgoals", goal_lines(view.subgoals)),
         kept=fence("kept", map(_event_line, view.kept)),
         event=fence("event", [_event_line(view.event)]),
         turns=fence("turns", map(turn_line, turns)),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import takewhile
 from typing import Final
 
@@ -27,7 +28,7 @@ from memagent.designs.parts.asking import (
     list_schema,
     object_schema,
 )
-from memagent.designs.parts.grounding import echo_in, shares_content
+from memagent.designs.parts.grounding import Dialogue, echo_in, shares_content
 from memagent.designs.parts.lines import date_text, turn_line
 from memagent.designs.prompting import OnePrompt, Prompt, fence, load_prompt, quoted
 from memagent.memory.threads import thread_turns
@@ -90,6 +91,11 @@ class FactReading:
     turn_ids: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names by which the prompt calls the turns, to their ids; ids need none."""
 
+    @cached_property
+    def dialogue(self) -> Dialogue:
+        """The chunk with the turns before it."""
+        return Dialogue((*self.earlier, *self.chunk.turns))
+
     def call(self, schema: JsonSchema) -> JsonCall[Fact]:
         """Return the call whose reply is read into grounded facts."""
         return JsonCall(role=Role.EXTRACTOR, prompt=self.prompt, schema=schema, parse=self.read)
@@ -122,13 +128,12 @@ class FactReading:
         if problem:
             return _rejected(draft, RejectReason.FOREIGN_TURN, problem)
         said_at = max((date for turn in turns if (date := turn.at or self.chunk.at)), default=None)
-        around = (*self.earlier, *self.chunk.turns)
-        echo = echo_in(draft.text, self.prompt.examples, around)
+        echo = echo_in(draft.text, self.prompt.examples, self.dialogue)
         if echo is not None:
             return _rejected(
                 draft, RejectReason.UNGROUNDED, f"repeats {echo!r} of the prompt's example"
             )
-        if not shares_content(draft.text, turns, around, said_at=said_at):
+        if not shares_content(draft.text, turns, self.dialogue, said_at=said_at):
             return _rejected(
                 draft, RejectReason.UNGROUNDED, "shares no word with the turns that it cites"
             )

@@ -4,7 +4,9 @@ The question's time decides. A question about now gets the present wordings alon
 that names a time gets the wording that held then, before the present one; one about
 earlier times gets the older wordings first; any other gets them after the present one.
 Each added hit names the hit that replaced it (`why.via`), and its id is that of the
-version (`mem_...@1`), so an answer can cite exactly what it rests on.
+version (`mem_...@1`), so an answer can cite exactly what it rests on. What was taken out
+by the turn that told another is not shown to a question in the present tense ("How many
+dogs does Ana have?"): what a manager deletes is gone from the present.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class VersionedRetriever:
         view = read_question(question.text, asked_at=now)
         if view.period is Period.NOW:
             return hits
+        present_only = view.present and view.span is None and view.period is Period.ANY
         known = {hit.id for hit in hits}
         merged: list[Hit] = []
         for hit in hits:
@@ -48,6 +51,7 @@ class VersionedRetriever:
                 for wording in statement[1:]
                 if (view.span is None or wording.held_in(view.span))
                 and wording.node_id not in known
+                and not (present_only and wording.node_id.partition("@")[0] != hit.id)
                 and _matches(wording, question)
             ]
             fitting = fitting[: self.more + len(hits) - len(known)]

@@ -224,6 +224,10 @@ class RunSettings(Part):
     folder: str = "runs/logo"
     """Folder of all that the run leaves."""
 
+    def trainer_of(self, stage: Stage) -> dict[str, Any]:
+        """Return the values of `[trainer]` as a stage changes them."""
+        return self.trainer | ({"roles": stage.roles} if stage.roles else {})
+
 
 def load_run(path: Path) -> RunSettings:
     """Read the settings from a TOML file.

@@ -16,16 +16,14 @@ from typing import Any
 from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.ideal import demonstrations
 from environments.play.rollout import play
-from environments.records import Episode
 from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.snapshot import EMPTY
-from train.rollouts.comparisons import MANAGER_ROLES
-from train.run.settings import RunSettings
-from train.run.stages import stage_config, stage_folder
-from train.run.task import TrainingTask
+from train.settings.options import MANAGER_ROLES, options_of
+from train.settings.run import RunSettings
+from train.settings.world import TrainingWorld
 
-EPISODES = 8
-"""Episodes that calls are counted in."""
+_COUNTED = 16
+"""Sessions that calls are counted in, at least one episode."""
 _SIZES = {"k": 1e3, "m": 1e6}
 
 
@@ -35,7 +33,12 @@ def preview(settings: RunSettings) -> dict[str, Any]:
     The disk is None where the model's size is not known. Raises the errors that the run
     itself would raise.
     """
-    stages = [_stage(settings, number) for number in range(len(settings.stage))]
+    lengths = sorted({stage.sessions for stage in settings.stage})
+    heard = {sessions: asyncio.run(_heard(settings, sessions)) for sessions in lengths}
+    stages = [
+        _stage(settings, number, *heard[stage.sessions])
+        for number, stage in enumerate(settings.stage)
+    ]
     weights = _weights_mb(settings)
     disk = None
     if weights is not None:
@@ -65,15 +68,14 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _stage(settings: RunSettings, number: int) -> dict[str, Any]:
+def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dict[str, Any]:
+    """Return the work of a stage; an episode has `length` sessions and makes `calls`."""
     stage = settings.stage[number]
-    args = stage_config(settings, stage, stage_folder(settings, number))
-    task = TrainingTask.of(settings, sessions=stage.sessions)
-    episode = task.episodes("train", 1)[0]
-    sessions = min(len(episode.sessions), args.sessions or len(episode.sessions))
-    calls = asyncio.run(_calls(task, episode)) * sessions / len(episode.sessions)
+    args = options_of(settings.trainer_of(stage))
+    sessions = min(length, args.sessions or length)
+    calls *= sessions / length
     n = args.num_generations or 1
-    episodes = args.per_device_train_batch_size * (args.steps_per_generation or 1) // n
+    episodes = args.batch_episodes
     reruns = (
         episodes * sessions * args.local_probability * args.reruns if args.local_weight else 0.0
     )
@@ -107,20 +109,22 @@ class _CountingModel:
         return ModelResponse(id=f"res_{self.chunks}", text='{"facts": []}')
 
 
-async def _calls(task: TrainingTask, episode: Episode) -> float:
-    """Return the manager's model calls in an episode.
+async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
+    """Return the sessions of an episode and the manager's model calls in it.
 
-    They are those of the oracle of a synthetic world, or twice the calls that hear a
-    chunk.
+    The calls are those of the oracle of a synthetic world, or twice the calls that hear
+    a chunk.
     """
-    if isinstance(task.env, Synthetic):
-        shown = await demonstrations(
-            task.env, task.agent, indexes=range(EPISODES), roles=MANAGER_ROLES
-        )
-        return len(shown) / EPISODES
+    world = TrainingWorld.of(settings, sessions=sessions)
+    episode = world.episodes("train", 1)[0]
+    length = len(episode.sessions)
+    if isinstance(world.env, Synthetic):
+        indexes = range(max(1, _COUNTED // world.sessions))
+        shown = await demonstrations(world.env, world.agent, indexes=indexes, roles=MANAGER_ROLES)
+        return length, len(shown) / len(indexes)
     model = _CountingModel()
-    await play(task.agent.with_model(model).at(EMPTY), episode, ask=False)
-    return 2.0 * model.chunks
+    await play(world.agent.with_model(model).at(EMPTY), episode, ask=False)
+    return length, 2.0 * model.chunks
 
 
 def _weights_mb(settings: RunSettings) -> float | None:

@@ -1,8 +1,8 @@
-"""OpenAI's chat format: what a request may say, what is refused, and the chunks of a stream.
+"""OpenAI's chat format: what a request may say, and what is refused.
 
-What is named here has its effect, what would change the answer and is not supported is
-refused by name, and what only concerns OpenAI's own service (`store`, `metadata`,
-`service_tier`, `user`) is accepted.
+What is named here has its effect, goes to the model as it is, or is refused by name.
+What only concerns OpenAI's own service (`service_tier`, `prompt_cache_key`,
+`safety_identifier`) is accepted.
 """
 
 from __future__ import annotations
@@ -13,42 +13,73 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memagent.client.faults import ServiceError
-from memagent.core.answers import Reply
-from memagent.core.exchange import JsonSchema, Message, Sampling, ToolCall, ToolSpec
+from memagent.core.exchange import (
+    JsonSchema,
+    Message,
+    Sampling,
+    ToolCall,
+    ToolSpec,
+)
 from memagent.protocols import Matrix
+from memagent.service.routes.client_model import Parts, unsupported
 
 MODEL_NAME: Final = "memagent"
+MEMORY_SWITCH: Final = "memagent.memory"
+"""The key of `metadata` that turns memory `off` for one request."""
 _Text = Annotated[str, Field(max_length=200_000)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
-_REFUSED: Final[dict[str, tuple[Any, ...]]] = {
-    "n": (1,),
+_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+    "store": (False,),
+    "modalities": (["text"],),
+    "functions": ([],),
+    "function_call": ("none",),
+}
+"""Fields that are not supported, with the values that ask for nothing."""
+_ACCEPTED: Final = frozenset(
+    {
+        "service_tier",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+    }
+)
+"""Fields about OpenAI's own service, without effect here."""
+_PASSED: Final[dict[str, tuple[Any, ...]]] = {
     "logprobs": (False,),
-    "top_logprobs": (0,),
+    "top_logprobs": (),
     "logit_bias": ({},),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "parallel_tool_calls": (True,),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "functions": ([],),
-    "function_call": ("none",),
-    "web_search_options": (),
     "reasoning_effort": (),
     "verbosity": (),
 }
-"""Fields that are not supported, with the values that ask for nothing."""
+"""Fields that go to the model as they are, with the values that ask for nothing."""
+_PART_KINDS: Final = {"image_url": "[image]", "input_audio": "[audio]", "file": "[file]"}
+"""Parts that go to the model, with the words that stand for a message without text."""
 
 
-def unsupported(name: str, why: str = "is not supported") -> ServiceError:
-    """Return the error for a field that a request may not use."""
-    return ServiceError(f"`{name}` {why}", status=400, code="unsupported_parameter")
+def refuse_unknown(extra: dict[str, Any]) -> None:
+    """Raise `ServiceError` for a field that is not known or not supported."""
+    for name, value in extra.items():
+        asks = value is not None and value not in _NEUTRAL.get(name, ())
+        if asks and name not in _ACCEPTED:
+            raise unsupported(name)
+
+
+def memory_wanted(metadata: dict[str, str] | None) -> bool:
+    """Return whether a request's metadata leaves memory on. Raises `ServiceError`."""
+    for name, value in (metadata or {}).items():
+        if name.startswith("memagent.") and (name != MEMORY_SWITCH or value not in ("on", "off")):
+            raise unsupported("metadata", f"may hold `{MEMORY_SWITCH}`: on or off")
+    return (metadata or {}).get(MEMORY_SWITCH) != "off"
 
 
 class Part(BaseModel):
-    """A part of a message; only text can be read."""
+    """A part of a message: text, or what goes to the model as it is."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     type: Annotated[str, Field(max_length=64)]
     text: _Text = ""
@@ -82,13 +113,30 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text of all its parts. Raises `ServiceError` for a part that is no text."""
+        """The text of all its parts, or words for what a message without text holds.
+
+        Raises `ServiceError` for a part that is not supported.
+        """
         if self.content is None or isinstance(self.content, str):
             return self.content or ""
-        for part in self.content:
-            if part.type != "text":
-                raise unsupported("messages", f"holds a part of type {part.type!r}; only text is")
-        return "\n".join(part.text for part in self.content)
+        words = [part.text for part in self.content if part.type in ("text", "refusal")]
+        others = [_PART_KINDS[str(part["type"])] for part in self.parts]
+        return "\n".join(words) or " ".join(others)
+
+    @property
+    def parts(self) -> Parts:
+        """The parts beside its text, as they came. Raises `ServiceError`."""
+        if self.content is None or isinstance(self.content, str):
+            return ()
+        others = [part for part in self.content if part.type not in ("text", "refusal")]
+        for part in others:
+            if part.type not in _PART_KINDS or self.role != "user":
+                raise unsupported("messages", f"holds a part of type {part.type!r}")
+            if isinstance(file := (part.model_extra or {}).get("file"), dict) and (
+                "file_id" in file
+            ):
+                raise unsupported("messages", "names a file by id; send its data")
+        return tuple(part.model_dump(exclude={"text"}) for part in others)
 
     def as_message(self) -> Message:
         """Return an assistant's tool calls or a tool's result for the model."""
@@ -105,15 +153,18 @@ class ChatMessage(BaseModel):
 class Function(BaseModel):
     """A function that the model may call."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="forbid")
 
     name: _Name
     description: _Text | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class OfferedTool(BaseModel):
     """A tool in OpenAI's format."""
+
+    model_config = ConfigDict(extra="forbid")
 
     type: Literal["function"]
     function: Function
@@ -130,8 +181,8 @@ class StreamOptions(BaseModel):
 class ChatCompletionRequest(BaseModel):
     """A request in OpenAI's format.
 
-    `n`, `logprobs` and others that are not supported are refused; other fields that are
-    not named here are accepted and have no effect.
+    Fields that are not named here are refused, but for those that concern OpenAI's own
+    service alone.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -147,11 +198,22 @@ class ChatCompletionRequest(BaseModel):
     seed: Annotated[int, Field(ge=-(2**62), le=2**62)] | None = None
     stop: Annotated[tuple[_Name, ...], Field(max_length=4)] | None = None
     tools: Annotated[list[OfferedTool], Field(max_length=128)] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    """`auto` or `none`."""
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
+    n: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Choices; the first one is remembered."""
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logit_bias: dict[str, float] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
+    verbosity: Annotated[str, Field(max_length=32)] | None = None
+    metadata: Annotated[dict[str, _Text], Field(max_length=16)] | None = None
+    """`memagent.memory: off` recalls and remembers nothing; other keys are accepted."""
     user: Annotated[str, Field(max_length=1_000)] | None = None
-    """Accepted for compatibility; whose memory it is, is said by the key."""
+    """Whose memory it is, unless the key is bound to a user."""
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -161,11 +223,30 @@ class ChatCompletionRequest(BaseModel):
     def check(self) -> None:
         """Raise `ServiceError` for another model and for what is not supported."""
         check_model(self.model)
-        for name, value in (self.model_extra or {}).items():
-            if name in _REFUSED and value is not None and value not in _REFUSED[name]:
-                raise unsupported(name)
-        if self.tool_choice not in (None, "auto", "none"):
-            raise unsupported("tool_choice", "can be 'auto' or 'none' here")
+        refuse_unknown(self.model_extra or {})
+        named = {tool.function.name for tool in self.tools or ()}
+        if isinstance(choice := self.tool_choice, dict):
+            function = choice.get("function")
+            name = function.get("name") if isinstance(function, dict) else None
+            if choice.get("type") != "function" or name not in named:
+                raise unsupported("tool_choice", "names no function of `tools`")
+        elif choice == "required" and not named:
+            raise unsupported("tool_choice", "is 'required', and there are no `tools`")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields that go to the model as they are."""
+        sent = self.model_dump(include=set(_PASSED), exclude_none=True)
+        options = {name: value for name, value in sent.items() if value not in _PASSED[name]}
+        if self.client_tools:
+            options["tools"] = [tool.model_dump(exclude_none=True) for tool in self.tools or ()]
+            if self.tool_choice not in (None, "auto"):
+                options["tool_choice"] = self.tool_choice
+        else:
+            options.pop("parallel_tool_calls", None)
+        if self.schema_wanted is not None:
+            options["response_format"] = self.response_format
+        return options
 
     @property
     def sampling(self) -> Sampling:
@@ -218,26 +299,6 @@ def check_model(name: str) -> None:
         )
 
 
-class ChatChoice(BaseModel):
-    """One answer."""
-
-    index: int = 0
-    message: dict[str, Any]
-    finish_reason: str
-    logprobs: None = None
-
-
-class ChatCompletion(BaseModel):
-    """An answer in OpenAI's format."""
-
-    id: str
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: dict[str, int]
-
-
 class EmbeddingRequest(BaseModel):
     """Texts to embed, in OpenAI's format."""
 
@@ -272,33 +333,3 @@ class EmbeddingList(BaseModel):
         shown = [b64encode(row.tobytes()).decode() if base64 else row.tolist() for row in rows]
         data = [Embedding(index=at, embedding=vector) for at, vector in enumerate(shown)]
         return cls(data=data, usage={"prompt_tokens": 0, "total_tokens": 0})
-
-
-def message_of(reply: Reply) -> dict[str, Any]:
-    """Return a reply as an assistant's message."""
-    calls = tool_calls_of(reply)
-    words = {"role": "assistant", "content": reply.text or (None if calls else "")}
-    return {**words, "tool_calls": calls} if calls else words
-
-
-def tool_calls_of(reply: Reply) -> list[dict[str, Any]]:
-    """Return the calls of the caller's tools that a reply asks for."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for call in reply.tool_calls
-    ]
-
-
-def usage_of(reply: Reply | None) -> dict[str, int]:
-    """Return the tokens that a reply took."""
-    prompt = reply.usage.prompt_tokens if reply is not None else 0
-    completion = reply.usage.completion_tokens if reply is not None else 0
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }

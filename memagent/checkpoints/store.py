@@ -1,0 +1,301 @@
+"""The checkpoints of a store: one file a memory, in a folder beside the journal.
+
+A checkpoint is a cache. It is made in the background when a memory has grown, and when
+the store closes; it may be deleted at any time; and whatever is wrong with one is said
+in the log and mended by replaying the journal. Rules: only the store's own writer makes
+them, and only with the store's own embedder; none is larger than `MOST_BYTES`, and the
+ones used longest ago go when the folder passes `MOST_FOLDER_BYTES`; while a memory is
+erased none of it is made, and the old one is gone before the erasure is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+from weakref import WeakSet
+
+from memagent.checkpoints.checkpoint import (
+    Origin,
+    Projection,
+    read_checkpoint,
+    write_checkpoint,
+)
+from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
+from memagent.core.crash_points import reach
+from memagent.core.errors import StoreError
+from memagent.core.records import Scope
+from memagent.protocols import Embedder
+
+_log = logging.getLogger(__name__)
+MOST_BYTES: Final = 4 << 30
+"""Largest checkpoint; a memory beyond it is replayed."""
+MOST_FOLDER_BYTES: Final = 16 << 30
+"""Most that all checkpoints of a store take together."""
+FEWEST_ENTRIES: Final = 512
+"""Entries of a journal from which on a checkpoint is worth its file, and the fewest that
+lie between two of them while the store is open.
+"""
+GROWTH: Final = 8
+"""A further checkpoint is made when a memory grew by one part in so many."""
+CLOSING_ENTRIES: Final = 64
+"""Entries since the last checkpoint from which on closing makes another."""
+_SUFFIX: Final = ".ckpt"
+_PAUSE_S: Final = 0.0005
+
+
+class Checkpointed(Protocol):
+    """A memory that can tell its projection; see `MemoryBank`."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of the memory."""
+        ...
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of its vectors."""
+        ...
+
+    def projection(self) -> Projection:
+        """Return the present state and view as a value."""
+        ...
+
+
+@dataclass(slots=True)
+class _Guard:
+    """Keeps the writers of one folder apart from its erasers, within this process."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    erasures: dict[str, int] = field(default_factory=dict[str, int])
+    """How often each memory was erased."""
+    erasing: set[str] = field(default_factory=set[str])
+
+
+_GUARDS: Final[dict[Path, _Guard]] = {}
+
+
+class Checkpoints:
+    """The checkpoints in a folder. Thread-safe.
+
+    `chain_at` returns the chain hash of a journal's row, None where the journal has no
+    such row or was erased since; it may block and may raise.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        chain_at: Callable[[Scope, int], bytes | None],
+        writes: bool = True,
+    ) -> None:
+        self._folder, self._chain_at, self._writes = folder, chain_at, writes
+        self._guard = _GUARDS.setdefault(folder.absolute(), _Guard())
+        self._lock = self._guard.lock
+        self._last: dict[str, int] = {}
+        self._running: dict[str, Future[None]] = {}
+        self._memories: WeakSet[Checkpointed] = WeakSet()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
+        if writes:
+            for left in folder.glob(f"*{_SUFFIX}.*.tmp"):
+                left.unlink(missing_ok=True)
+
+    def path_of(self, scope: Scope) -> Path:
+        """Return the path of a memory's checkpoint, whether there is one or not."""
+        return self._folder / f"{_digest(scope)}{_SUFFIX}"
+
+    # -- reading -----------------------------------------------------------------------
+
+    def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
+        """Return a memory's checkpoint, checked; None where the journal must be replayed.
+
+        Blocks.
+        """
+        path = self.path_of(scope)
+        try:
+            content = self.read(scope, embedder)
+        except FileNotFoundError:
+            return None
+        except (CheckpointUnusable, OSError) as exc:
+            _log.warning("the checkpoint %s is not used, the journal is replayed: %s", path, exc)
+            if self._writes:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            return None
+        seq = content.state.seq
+        lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
+        with self._lock:
+            # One that was made before its items were indexed is soon made again.
+            self._last[scope.key] = 0 if lags else seq
+        with suppress(OSError):
+            os.utime(path)
+        return content
+
+    def read(self, scope: Scope, embedder: Embedder | None = None) -> Projection:
+        """Return a memory's checkpoint, with the view if the embedder is the one it is of.
+
+        None takes any embedder. Blocks. Raises `CheckpointUnusable`, `FileNotFoundError`
+        where there is none, and `OSError`.
+        """
+        file = CheckpointFile.open(self.path_of(scope))
+        try:
+            seq, (embedder_id, dim) = int(file.facts["seq"]), file.facts["embedder"]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise CheckpointUnusable("its manifest lacks something") from exc
+        chain = self._chain_at(scope, seq)
+        if chain is None:
+            raise CheckpointUnusable("the journal was erased, or is shorter")
+        if embedder is not None:
+            embedder_id, dim = embedder.id, embedder.dim
+        return read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
+
+    # -- writing -----------------------------------------------------------------------
+
+    def watch(self, memory: Checkpointed) -> None:
+        """Make a checkpoint of a memory when the store closes, if it is open still."""
+        if self._writes:
+            self._memories.add(memory)
+
+    def grown(self, memory: Checkpointed, *, seq: int, items: int) -> None:
+        """Begin a checkpoint in the background if the memory grew enough; returns at once."""
+        key = memory.scope.key
+        due = self._last.get(key, 0) + max(FEWEST_ENTRIES, items // GROWTH)
+        if seq < due or not self._writes or key in self._guard.erasing or key in self._running:
+            return
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="memagent-checkpoint")
+            content, erasures = memory.projection(), self._guard.erasures.get(key, 0)
+            self._running[key] = self._pool.submit(
+                self._save, memory.scope, memory.embedder, content, erasures, _give_way
+            )
+
+    def save(self, memory: Checkpointed) -> Path:
+        """Make a memory's checkpoint now, as it was last read or written; return its path.
+
+        Blocks. A failure is logged.
+        """
+        content, erasures = memory.projection(), self._guard.erasures.get(memory.scope.key, 0)
+        self._save(memory.scope, memory.embedder, content, erasures, _go_on)
+        return self.path_of(memory.scope)
+
+    def close(self) -> None:
+        """Finish what was begun, and make the checkpoints that closing is worth."""
+        if self._pid != os.getpid():
+            return
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+        for memory in list(self._memories):
+            seq = memory.projection().state.seq
+            new = seq - self._last.get(memory.scope.key, 0)
+            if seq >= FEWEST_ENTRIES and new >= CLOSING_ENTRIES:
+                self.save(memory)
+        self._writes = False
+
+    def _save(
+        self,
+        scope: Scope,
+        embedder: Embedder,
+        content: Projection,
+        erasures: int,
+        pause: Callable[[], None],
+    ) -> None:
+        """Write a checkpoint unless the memory was erased since; failures are logged."""
+        path, key = self.path_of(scope), scope.key
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            chain = self._chain_at(scope, content.state.seq)
+            if chain is None:
+                return
+            origin = Origin(_digest(scope), chain.hex(), embedder.id, embedder.dim)
+            write_checkpoint(
+                path,
+                content,
+                origin,
+                most_bytes=MOST_BYTES,
+                pause=pause,
+                replacing=lambda: self._replacing(key, erasures),
+            )
+            self._trim()
+        except (CheckpointUnusable, OSError) as exc:
+            _log.info("no checkpoint of %s was made: %s", path, exc)
+        except Exception:
+            _log.exception("no checkpoint of %s was made", path)
+        finally:
+            with self._lock:
+                self._last[key] = max(content.state.seq, self._last.get(key, 0))
+                self._running.pop(key, None)
+
+    @contextmanager
+    def _replacing(self, key: str, erasures: int) -> Generator[None]:
+        """Keep erasures out while a file takes its place; refuse what one has overtaken."""
+        with self._lock:
+            if key in self._guard.erasing or self._guard.erasures.get(key, 0) != erasures:
+                raise CheckpointUnusable("the memory was erased meanwhile")
+            yield
+
+    def _trim(self) -> None:
+        """Delete the checkpoints used longest ago while all take too much."""
+        files = [(entry, entry.stat()) for entry in os.scandir(self._folder)]
+        files = [pair for pair in files if pair[0].name.endswith(_SUFFIX)]
+        total = sum(stat.st_size for _, stat in files)
+        for entry, stat in sorted(files, key=lambda pair: pair[1].st_mtime):
+            if total <= MOST_FOLDER_BYTES:
+                return
+            Path(entry.path).unlink(missing_ok=True)
+            total -= stat.st_size
+
+    # -- erasing -----------------------------------------------------------------------
+
+    @contextmanager
+    def erasing(self, scope: Scope) -> Generator[None]:
+        """Delete a memory's checkpoint durably, and let none be made while this lasts.
+
+        Raises `StoreError` when it cannot be deleted: nothing is erased then.
+        """
+        with self._lock:
+            self._guard.erasures[scope.key] = self._guard.erasures.get(scope.key, 0) + 1
+            self._guard.erasing.add(scope.key)
+        try:
+            self._delete(scope)
+            reach("ckpt.erased")
+            yield
+        finally:
+            with self._lock:
+                self._last.pop(scope.key, None)
+                self._guard.erasing.discard(scope.key)
+
+    def _delete(self, scope: Scope) -> None:
+        path = self.path_of(scope)
+        if not self._folder.exists():
+            return
+        try:
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as exc:
+            raise StoreError(
+                f"the checkpoint {path} holds words of this memory and cannot be deleted "
+                f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
+            ) from exc
+
+
+def _digest(scope: Scope) -> str:
+    return hashlib.sha256(b"memagent/checkpoint/" + scope.key.encode()).hexdigest()
+
+
+def _give_way() -> None:
+    time.sleep(_PAUSE_S)
+
+
+def _go_on() -> None:
+    return

@@ -1,0 +1,363 @@
+"""The search view in a checkpoint: one segment with its arrays, the vectors, the vocabulary.
+
+Legend: n documents, D dimensions, m terms. Documents refer to the table of items, so
+an item is decoded when it is a hit. Vectors lie in the order of the documents, own
+texts first, and texts are known by a digest of 16 bytes. Arrays are used where they lie
+in the mapped file; what is added later goes to ordinary memory, in segments above.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
+from memagent.checkpoints.layered import ABSENT, LayeredMap
+from memagent.checkpoints.tables import KeyTable, Pause, RecordTable, encoded, put_keys, put_records
+from memagent.core.records import MemoryItem
+from memagent.protocols import Matrix
+from memagent.search.arena import NO_ROW, Arena
+from memagent.search.index import IndexView, Part
+from memagent.search.segments import (
+    CONTEXT,
+    FIELDS,
+    OWN,
+    Floats,
+    Ints,
+    Mask,
+    Postings,
+    Rows,
+    Segment,
+    merged_filed,
+    merged_postings,
+    ranks_of,
+)
+from memagent.search.weights import ITEM_RULES
+
+_DIGEST_BYTES: Final = 16
+_BETWEEN: Final = "\x1f"
+_NAMES: Final = ("own", "context")
+
+
+def _text_digest(text: str) -> bytes:
+    return hashlib.blake2b(encoded(text), digest_size=_DIGEST_BYTES).digest()
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+class StoredArena(Arena):
+    """An arena whose first rows and terms are those of a checkpoint."""
+
+    __slots__ = ("_digests", "_file", "_next_term", "_stored_terms")
+
+    def __init__(self, file: CheckpointFile, dim: int) -> None:
+        super().__init__(dim)
+        self._file = file
+        vectors = file.numbers("vectors", "f4")
+        if dim <= 0 or len(vectors) % dim:
+            raise CheckpointUnusable(f"its vectors are not {dim} wide")
+        self._matrix = vectors.reshape(-1, dim)
+        self._count = len(self._matrix)
+        self._digests = KeyTable(file, "texts_embedded")
+        self._stored_terms = KeyTable(file, "terms")
+        self._next_term = len(self._stored_terms)
+        if len(self._digests) != self._count:
+            raise CheckpointUnusable("its vectors do not fit its texts")
+
+    def put(self, texts: Sequence[str], vectors: Matrix) -> None:
+        """Append vectors (N, D) for those texts that have no row yet.
+
+        The first time, the rows move from the file to memory that can grow.
+        """
+        stored = self._matrix
+        super().put(texts, vectors)
+        if self._matrix is not stored and not stored.flags.writeable:
+            self._file.release("vectors")
+
+    def row(self, text: str) -> int:
+        """Return the row of a text, `NO_ROW` when it has none yet."""
+        row = self._rows.get(text, NO_ROW)
+        return row if row != NO_ROW else self._digests.find_bytes(_text_digest(text))
+
+    def term(self, word: str) -> int:
+        """Return the number of a term; a new term gets the next one."""
+        number = self._terms.get(word)
+        if number is None:
+            number = self._stored_terms.find(word)
+            if number == ABSENT:
+                number = self._next_term
+                self._next_term += 1
+            self._terms[word] = number
+        return number
+
+    def known_terms(self, words: Iterable[str]) -> list[int]:
+        """Return the numbers of those words that any document has used, in their order."""
+        terms, stored = self._terms, self._stored_terms
+        numbers = (terms[word] if word in terms else stored.find(word) for word in words)
+        return [number for number in numbers if number != ABSENT]
+
+    def words(self) -> list[str]:
+        """Return the terms in the order of their numbers."""
+        stored = self._stored_terms
+        new = [word for word, number in list(self._terms.items()) if number >= len(stored)]
+        return [*(stored.key(at) for at in range(len(stored))), *new]
+
+    def digests(self) -> dict[int, bytes]:
+        """Return the digest of every row's text."""
+        return {at: self._digests.raw_key(at) for at in range(len(self._digests))}
+
+
+class _StoredItems(Sequence[MemoryItem]):
+    """The documents' items, decoded when touched."""
+
+    __slots__ = ("_at", "table")
+
+    def __init__(self, table: RecordTable[MemoryItem], at: Ints) -> None:
+        self.table = table
+        self._at = at
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @overload
+    def __getitem__(self, at: int) -> MemoryItem: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[MemoryItem]: ...
+    def __getitem__(self, at: int | slice) -> MemoryItem | Sequence[MemoryItem]:
+        if isinstance(at, slice):
+            return [self.table.value(place) for place in self._at[at].tolist()]
+        return self.table.value(int(self._at[at]))
+
+    def __iter__(self) -> Iterator[MemoryItem]:
+        return map(self.table.value, self._at.tolist())
+
+    def keys(self) -> list[bytes]:
+        """Return the items' ids."""
+        return [self.table.raw_key(place) for place in self._at.tolist()]
+
+
+class _StoredFiled(Mapping[tuple[str, str], Ints]):
+    """Filter lists by field and value, read when asked for."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: RecordTable[Ints]) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (_filter_key(key) for key, _ in self._table.entries())
+
+    def __getitem__(self, key: tuple[str, str]) -> Ints:
+        at = self._table.find(_BETWEEN.join(key))
+        if at == ABSENT:
+            raise KeyError(key)
+        return self._table.value(at)
+
+
+def _filter_key(key: str) -> tuple[str, str]:
+    field, _, value = key.partition(_BETWEEN)
+    return field, value
+
+
+class _StoredPostings(Postings):
+    """Postings that are compressed already."""
+
+    __slots__ = ()
+
+    def __init__(self, file: CheckpointFile, name: str) -> None:
+        self.terms = file.numbers(f"{name}.terms", "i4")
+        self.starts = file.numbers(f"{name}.starts", "i8")
+        self.docs = file.numbers(f"{name}.docs", "i4")
+        self.tfs = file.numbers(f"{name}.tfs", "u2")
+        self.lengths = file.numbers(f"{name}.lengths", "f8")
+        self._norms = None
+        if not len(self.starts) == len(self.terms) + 1 or self.starts[-1] != len(self.docs):
+            raise CheckpointUnusable(f"the sections of {name!r} do not fit together")
+
+
+class _StoredSegment(Segment):
+    """The documents of a checkpoint."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, file: CheckpointFile, items: _StoredItems, postings: tuple[Postings, Postings]
+    ) -> None:
+        own, context = (file.numbers(f"{name}.rows", "i4") for name in _NAMES)
+        self.items = items
+        self.postings = postings
+        self.same_fields = postings[OWN] is postings[CONTEXT]
+        first = Rows(own, beside=None if self.same_fields else context)
+        self.rows = (first, first if self.same_fields else Rows(context, beside=own))
+        self.everything = np.arange(len(items), dtype=np.int32)
+        self.ranks = file.numbers("ranks", "i4")
+        self.filed = _StoredFiled(RecordTable(file, "filed", _decode_places))
+        self.said = file.numbers("said", "f8")
+        self.valid = file.numbers("valid", "f8").reshape(-1, 2)
+        self.names = frozenset(
+            value for field, value in self.filed if field in ("speakers", "subjects")
+        )
+        self._columns = {
+            rule: file.numbers(f"column.{name}", "f8") for name, rule in ITEM_RULES.items()
+        }
+        columns = (own, context, self.ranks, self.said, self.valid, *self._columns.values())
+        if {len(column) for column in columns} != {len(items)}:
+            raise CheckpointUnusable("the columns of its documents differ in length")
+
+
+def _decode_places(raw: memoryview) -> Ints:
+    return np.frombuffer(raw, dtype="<i4")
+
+
+class _Places:
+    """Item ids and the places of their documents."""
+
+    __slots__ = ("_at", "_count", "_items", "_of", "_segment")
+
+    def __init__(self, items: RecordTable[MemoryItem], at: Ints, segment: Segment) -> None:
+        self._items, self._segment = items, id(segment)
+        self._at, self._count = at, len(at)
+        self._of = np.full(len(items), ABSENT, np.int32)
+        self._of[at] = np.arange(len(at), dtype=np.int32)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, key: str) -> int:
+        at = self._items.find(key)
+        return ABSENT if at == ABSENT else int(self._of[at])
+
+    def value(self, at: int) -> tuple[int, int]:
+        return self._segment, at
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        return ((self._items.key(item), at) for at, item in enumerate(self._at.tolist()))
+
+
+def read_view(file: CheckpointFile, items: Any, dim: int) -> IndexView:
+    """Return the view of a checkpoint over its map of items."""
+    arena, at = StoredArena(file, dim), file.numbers("documents", "i4")
+    if not len(at):
+        return IndexView(arena)
+    table: RecordTable[MemoryItem] = items.base
+    if at.min() < 0 or at.max() >= len(table):
+        raise CheckpointUnusable("its documents do not fit its items")
+    own = _StoredPostings(file, "own")
+    context = own if file.facts["one_text"] else _StoredPostings(file, "context")
+    segment = _StoredSegment(file, _StoredItems(table, at), (own, context))
+    if max(int(rows.rows.max()) for rows in segment.rows) >= len(arena):
+        raise CheckpointUnusable("its documents do not fit its vectors")
+    places: Any = LayeredMap(_Places(table, at, segment))
+    lengths = [int(postings.lengths.sum()) for postings in segment.postings]
+    return IndexView(arena, (Part(segment),), places=places, totals=(lengths[0], lengths[1]))
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+def put_view(
+    writer: SectionWriter,
+    view: IndexView,
+    *,
+    places: Mapping[bytes, int],
+    stale: Container[bytes],
+    pause: Pause,
+) -> tuple[bool, list[bytes]]:
+    """Write a view whose documents' items have these places in their table.
+
+    A document without a vector, or whose item is `stale`, is left out. Returns whether
+    every document has one text only, and the ids left out.
+    """
+    kept: list[tuple[Segment, Mask]] = []
+    ids: list[bytes] = []
+    left_out: list[bytes] = []
+    for part in view.pieces:
+        segment, keys = part.segment, _ids_of(part.segment)
+        keep = np.ones(len(segment), bool) if part.dead is None else ~part.dead
+        good = keep & np.fromiter((key not in stale and key in places for key in keys), bool)
+        for field in FIELDS:
+            good &= segment.rows[field].rows != NO_ROW
+        left_out += [keys[at] for at in np.flatnonzero(keep & ~good).tolist()]
+        if good.any():
+            ids += [keys[at] for at in np.flatnonzero(good).tolist()]
+            kept.append((segment, good))
+        pause()
+    writer.put_array("documents", np.fromiter((places[key] for key in ids), np.int32, len(ids)))
+    one_text = all(segment.same_fields for segment, _ in kept)
+    rows = [_joined(segment.rows[field].rows[keep] for segment, keep in kept) for field in FIELDS]
+    _put_arena(writer, view.arena, rows)
+    if ids:
+        _put_columns(writer, kept, ids)
+        for field in FIELDS[: 1 if one_text else 2]:
+            pause()
+            _put_postings(writer, _NAMES[field], _postings_of(kept, field))
+    return one_text, left_out
+
+
+def _ids_of(segment: Segment) -> list[bytes]:
+    items = segment.items
+    if isinstance(items, _StoredItems):
+        return items.keys()
+    return [encoded(item.id) for item in items]
+
+
+def _joined(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    some = list(arrays)
+    return np.concatenate(some) if some else np.zeros(0, np.int32)
+
+
+def _put_columns(
+    writer: SectionWriter, kept: Sequence[tuple[Segment, Mask]], ids: Sequence[bytes]
+) -> None:
+    texts = [key.decode("utf-8", "surrogatepass") for key in ids]
+    writer.put_array("ranks", ranks_of(texts))
+    writer.put_array("said", _joined(segment.said[keep] for segment, keep in kept))
+    writer.put_array("valid", _joined(segment.valid[keep] for segment, keep in kept))
+    for name, rule in ITEM_RULES.items():
+        column = _joined(segment.column(rule)[keep] for segment, keep in kept)
+        writer.put_array(f"column.{name}", column)
+    filed = merged_filed(kept)
+    lists = ((key, at.astype("<i4").tobytes()) for key, at in filed.items())
+    put_records(writer, "filed", [(encoded(_BETWEEN.join(key)), raw) for key, raw in lists])
+
+
+def _postings_of(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
+    if len(kept) == 1 and kept[0][1].all():
+        return kept[0][0].postings[field]
+    return merged_postings(kept, field)
+
+
+def _put_postings(writer: SectionWriter, name: str, postings: Postings) -> None:
+    writer.put_array(f"{name}.terms", postings.terms.astype(np.int32))
+    writer.put_array(f"{name}.starts", postings.starts.astype(np.int64))
+    writer.put_array(f"{name}.docs", postings.docs.astype(np.int32))
+    writer.put_array(f"{name}.tfs", postings.tfs.astype(np.uint16))
+    lengths: Floats = postings.lengths
+    writer.put_array(f"{name}.lengths", lengths.astype(np.float64))
+
+
+def _put_arena(writer: SectionWriter, arena: Arena, rows: Sequence[Ints]) -> None:
+    """Write the rows in use, in the order of the documents, and each field's new numbers."""
+    used, first = np.unique(np.concatenate(rows), return_index=True)
+    order = used[np.argsort(first, kind="stable")]
+    moved = np.zeros(int(used.max(initial=-1)) + 1, np.int32)
+    moved[order] = np.arange(len(order), dtype=np.int32)
+    for name, field in zip(_NAMES, rows, strict=True):
+        writer.put_array(f"{name}.rows", moved[field].astype(np.int32))
+    digests = arena.digests() if isinstance(arena, StoredArena) else {}
+    wanted = set(order.tolist())
+    texts = arena.texts().items()
+    digests |= {row: _text_digest(text) for text, row in texts if row in wanted}
+    put_keys(writer, "texts_embedded", [digests[row] for row in order.tolist()])
+    put_keys(writer, "terms", [encoded(word) for word in arena.words()])
+    matrix: Matrix = arena.matrix
+    pieces = (matrix[order[at : at + 1024]] for at in range(0, len(order), 1024))
+    writer.put("vectors", (memoryview(piece.reshape(-1).view(np.uint8)) for piece in pieces))

@@ -1,0 +1,35 @@
+"""A learned memory without a language model: a small network that copies, points and decides.
+
+The network (`memagent.designs.parts.learned`, about 250,000 weights in numpy) marks the
+statements in a turn and compares each with the memories about it: new, known, or in a
+memory's place. Facts are stretches of their turns, word for word; a turn that the
+network is unsure of is kept whole. It was trained on generated dialogues with random
+names and values (`train/learned`).
+
+    Agent(design="learned")
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from memagent.core.ops import OpLimits
+from memagent.designs.base import RelateSettings
+from memagent.designs.parts.learned.answerer import SpanAnswerer
+from memagent.designs.parts.learned.extractor import LearnedExtractor
+from memagent.designs.parts.learned.manager import LearnedManager
+from memagent.designs.verbatim import DESIGN as VERBATIM
+
+DESIGN: Final = replace(
+    VERBATIM,
+    name="learned",
+    extractor=LearnedExtractor(),
+    manager=LearnedManager(),
+    answerer=SpanAnswerer(),
+    limits=OpLimits(max_ops=2_000, max_deletes=8),
+    relate=RelateSettings(k=12, cap=192, same_subject=False, graph=False),
+)
+
+VERBATIM_READ: Final = replace(VERBATIM, name="verbatim_read", answerer=SpanAnswerer())
+"""The memory of `verbatim` with the answers of `learned`: what the answerer alone adds."""

@@ -1,0 +1,1 @@
+"""A small trained network that reads turns: it marks, points and decides, and writes nothing."""

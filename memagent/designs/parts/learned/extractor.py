@@ -1,0 +1,109 @@
+"""Statements as facts, copied from the turn; what the network is unsure of stays a turn.
+
+A fact is a stretch of its turn, word for word, so nothing can be invented. A turn that
+states nothing is proposed as it is too: the manager says that it is left out, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from memagent.core.ops import Rejected, RejectReason
+from memagent.core.records import Chunk, Fact, Turn
+from memagent.designs.base import Proposal, SlotContext
+from memagent.designs.parts.learned.reading import (
+    Clause,
+    TurnReading,
+    TurnText,
+    shipped_reader,
+)
+from memagent.designs.parts.rules.extractor import pieces
+from memagent.designs.parts.rules.wording import time_told
+
+KEEP: Final = 0.6
+"""Least mean probability of a statement's words; a turn with a weaker one is kept whole."""
+_MAX_CHARS: Final = 1_800
+STATEMENT: Final = "fact"
+"""Kind of a fact that is one statement."""
+WHOLE: Final = "turn"
+"""Kind of a fact that is a turn, or a piece of a long one, as it was said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedExtractor:
+    """Cuts turns into the statements that the network finds. Asks no model."""
+
+    async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
+        """Return facts in the order of the turns."""
+        facts: list[Fact] = []
+        persons: dict[str, str] = {}
+        for turn, texts in zip(chunk.turns, read_chunk(chunk, ctx), strict=True):
+            facts += _facts(turn, chunk, texts, persons)
+        rejected = (
+            Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
+            for turn in chunk.turns
+            if not turn.said.strip()
+        )
+        return Proposal(values=tuple(facts), rejected=tuple(rejected))
+
+
+def read_chunk(chunk: Chunk, ctx: SlotContext) -> list[list[tuple[str, TurnReading]]]:
+    """Return the texts of each turn of a chunk (a long turn has several) with their readings."""
+    turns = ctx.session.turns if ctx.session is not None else ()
+    speakers = ctx.session.speakers if ctx.session is not None else ()
+    place = next((at for at, turn in enumerate(turns) if turn.id == chunk.turns[0].id), 0)
+    before = turns[place - 1].said if place else ""
+    texts: list[list[TurnText]] = []
+    for turn in chunk.turns:
+        others = tuple(name for name in speakers if name != turn.speaker)
+        own: list[TurnText] = []
+        for piece in pieces(turn.said, limit=_MAX_CHARS) if turn.said.strip() else ():
+            own.append(TurnText(piece, before, turn.speaker, others))
+            before = piece
+        texts.append(own)
+    readings = iter(shipped_reader().turns([text for own in texts for text in own]))
+    return [[(text.text, next(readings)) for text in own] for own in texts]
+
+
+def _facts(
+    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], persons: dict[str, str]
+) -> Iterator[Fact]:
+    for piece, reading in texts:
+        unsure = any(clause.keep < KEEP for clause in reading.clauses)
+        if unsure or not reading.clauses:
+            yield _fact(turn, chunk, piece, subject=turn.speaker, kind=WHOLE)
+            continue
+        for clause in reading.clauses:
+            subject = _subject(clause, turn.speaker, persons)
+            yield _fact(turn, chunk, clause.text, subject=subject, kind=STATEMENT)
+
+
+def _subject(clause: Clause, speaker: str, persons: dict[str, str]) -> str:
+    """Return whom a statement is about.
+
+    `persons` holds whom each speaker told of last, for pronouns.
+    """
+    span = clause.spans.get("subject")
+    if clause.subject == "named" and span is not None:
+        name = span.text.removesuffix("'s").removesuffix("’s")
+        persons[speaker] = name
+        return name
+    if clause.subject == "pronoun":
+        return persons.get(speaker, "") or speaker
+    return speaker
+
+
+def _fact(turn: Turn, chunk: Chunk, text: str, *, subject: str, kind: str) -> Fact:
+    said_at = turn.at or chunk.at
+    return Fact(
+        text=text,
+        kind=kind,
+        speaker=turn.speaker,
+        subject=subject,
+        source_turn_ids=(turn.id,),
+        valid=time_told(text, said_at),
+        said_at=said_at,
+        trust=turn.trust,
+    )

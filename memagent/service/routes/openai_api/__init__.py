@@ -1,0 +1,1 @@
+"""The part of the API that speaks as OpenAI's does: chat, responses, models, embeddings."""

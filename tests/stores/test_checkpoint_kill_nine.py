@@ -1,0 +1,77 @@
+"""kill -9 at every step of making a checkpoint, and of erasing one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checkpoint_kit import ANA, open_hashing, same_state, without_checkpoint
+from crash_child import CrashServer
+
+from memagent.checkpoints import store as policy
+from memagent.checkpoints.layered import LayeredMap
+from memagent.core.crash_points import CHECKPOINT_CRASH_POINTS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+CYCLES = int(os.environ.get("MEMAGENT_KILL_CYCLES", "8"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with CrashServer("checkpoint_workloads") as running:
+        yield running
+
+
+async def test_no_kill_leaves_a_checkpoint_that_lies(server: CrashServer, tmp_path: Path) -> None:
+    rng, hit, used = random.Random(5), set[str](), 0
+    path = tmp_path / "memory.db"
+    acknowledged: dict[int, str] = {}
+    plan = [*CHECKPOINT_CRASH_POINTS, None]
+    for cycle in range(CYCLES):
+        point = plan[cycle % len(plan)]
+        erasing = point == "ckpt.erased"
+        death = server.run(
+            "checkpoint_workloads:live",
+            point=point,
+            visit=1 if erasing else rng.randint(1, 2),
+            kill_after_s=rng.uniform(0.05, 0.3) if point is None else None,
+            path=str(path),
+            seed=cycle,
+            erase=erasing or cycle % 5 == 4,
+        )
+        assert death.trace == ""
+        if death.killed and point is not None:
+            hit.add(point)
+        said = [json.loads(line) for line in death.said]
+        acknowledged |= {line[1]: line[2] for line in said if line[0] in ("opened", "done")}
+        store = open_hashing(path)
+        bank, replayed = store.bank(ANA), without_checkpoint(store)
+        await bank.sync()
+        used += isinstance(bank.state.items, LayeredMap)
+        await bank.refresh()
+        same_state(bank.state, await replayed.sync())
+        assert len(bank.view) == len(
+            [item for item in bank.state.active() if not bank.expired & {item.id}]
+        )
+        erased = not bank.state.items and ["erasing"] in said
+        assert erased or bank.state.digest() == acknowledged.get(
+            bank.state.seq, bank.state.digest()
+        )
+        assert bank.state.seq >= max(acknowledged, default=0)
+        if ["erasing"] in said:
+            assert not list(path.parent.glob("memory.db.checkpoints/*.ckpt"))
+        store.close()
+        assert not list(path.parent.glob("memory.db.checkpoints/*.tmp")), "a torn file stays"
+    assert hit == set(plan[:CYCLES]) - {None}
+    assert used > CYCLES // 4, "hardly ever was one there: the test proves nothing"
+
+
+def test_the_checkpoints_name_their_crash_points() -> None:
+    package = Path(policy.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
+    assert set(re.findall(r'reach\("([a-z._]+)"\)', source)) == set(CHECKPOINT_CRASH_POINTS)

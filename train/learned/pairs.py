@@ -1,0 +1,173 @@
+"""Fit the pair scorer on what the fitted encoder reads: statements against memories.
+
+An episode is heard turn by turn as the design hears it: the network's own statements
+(matched to the labelled ones by their place) are compared with those kept before, so
+that the scorer learns on the readings it will see.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from memagent.designs.parts.learned.pairs import PAIR_FEATURES, Side, features_of
+from memagent.designs.parts.learned.reading import Clause, Reader, TurnText
+from train.learned.dialogues import LabelledClause, LabelledEpisode, LabelledTurn
+from train.learned.network import PairScorer
+
+MEMORIES = 16
+"""Memories that a statement is compared with."""
+_REPLACING = frozenset(("change", "correct", "end", "done", "move", "retract"))
+
+
+@dataclass(frozen=True, slots=True)
+class PairCase:
+    """One choice: rows of features and the right answer."""
+
+    features: np.ndarray  # (N, F)
+    answer: int
+    """0 for new, 1 + 2i for the same as memory i, 2 + 2i for in its place."""
+    act: str
+
+
+@dataclass(slots=True)
+class _Known:
+    side: Side
+    tellings: set[str] = field(default_factory=set[str])
+
+
+def pair_cases(reader: Reader, episode: LabelledEpisode, rng: random.Random) -> Iterator[PairCase]:
+    """Yield the choices of an episode, in order."""
+    memory: list[_Known] = []
+    persons: dict[str, str] = {}
+    texts = [TurnText(turn.text, turn.before, turn.speaker, turn.others) for turn in episode.turns]
+    for turn, reading in zip(episode.turns, reader.turns(texts), strict=True):
+        for label in turn.clauses:
+            whole = (turn.text[label.start : label.end], turn.speaker)
+            clause = _matching(reading.clauses, label) or reader.statements([whole])[0]
+            side = Side(clause, turn.speaker, _subject(turn, clause, persons))
+            yield from _heard(reader, memory, side, label, rng)
+
+
+def _heard(
+    reader: Reader, memory: list[_Known], side: Side, label: LabelledClause, rng: random.Random
+) -> Iterator[PairCase]:
+    if label.act in ("joke", "hearsay"):
+        return
+    target = next(
+        (known for known in memory if label.supersedes and label.supersedes in known.tellings), None
+    )
+    about = target if label.repeats or label.act in _REPLACING else None
+    shown = _shown(memory, side, about, rng)
+    if shown:
+        answer = 0
+        if about is not None:
+            answer = 1 + 2 * shown.index(about) + (0 if label.repeats else 1)
+        yield PairCase(features_of(side, [known.side for known in shown]), answer, label.act)
+    if label.act == "retract":
+        if about is not None:
+            memory.remove(about)
+        return
+    if about is None:
+        kept = reader.statements([(side.clause.text, side.speaker)])[0]
+        memory.append(_Known(Side(kept, side.speaker, side.subject), {label.telling}))
+        if target is not None:
+            target.tellings.add(label.telling)
+    elif label.repeats:
+        about.tellings.add(label.telling)
+    else:
+        memory.remove(about)
+        kept = reader.statements([(side.clause.text, side.speaker)])[0]
+        memory.append(
+            _Known(Side(kept, side.speaker, about.side.subject), about.tellings | {label.telling})
+        )
+
+
+def _shown(
+    memory: Sequence[_Known], side: Side, about: _Known | None, rng: random.Random
+) -> list[_Known]:
+    """Choose the memories to compare with: the nearest, some others, and the right one."""
+    near = sorted(memory, key=lambda known: -float(known.side.clause.vector @ side.clause.vector))[
+        : MEMORIES // 2
+    ]
+    rest = [known for known in memory if all(known is not other for other in near)]
+    chosen = [*near, *rng.sample(rest, min(len(rest), MEMORIES // 2))]
+    if about is not None and all(about is not other for other in chosen):
+        chosen.append(about)
+    return [known for known in memory if any(known is other for other in chosen)]
+
+
+def _matching(clauses: Sequence[Clause], label: LabelledClause) -> Clause | None:
+    def common(clause: Clause) -> int:
+        return min(clause.end, label.end) - max(clause.start, label.start)
+
+    best = max(clauses, key=common, default=None)
+    return best if best is not None and 2 * common(best) > label.end - label.start else None
+
+
+def _subject(turn: LabelledTurn, clause: Clause, persons: dict[str, str]) -> str:
+    """Return the subject as the extractor would name it."""
+    span = clause.spans.get("subject")
+    if clause.subject == "named" and span is not None:
+        persons[turn.speaker] = span.text.removesuffix("'s")
+        return persons[turn.speaker].lower()
+    if clause.subject == "pronoun" and turn.speaker in persons:
+        return persons[turn.speaker].lower()
+    return turn.speaker.lower()
+
+
+def fit_pairs(cases: Sequence[PairCase], *, seed: int = 0, epochs: int = 12) -> PairScorer:
+    """Return a scorer fitted to the choices."""
+    torch.manual_seed(seed)
+    scorer = PairScorer(PAIR_FEATURES)
+    optimiser = torch.optim.AdamW(scorer.parameters(), lr=3e-3, weight_decay=0.01)
+    rng = random.Random(seed)
+    order = list(range(len(cases)))
+    for epoch in range(epochs):
+        rng.shuffle(order)
+        for group in optimiser.param_groups:
+            group["lr"] = 3e-3 * (1.0 - epoch / epochs)
+        for start in range(0, len(order), 64):
+            batch = [cases[number] for number in order[start : start + 64]]
+            loss = _loss(scorer, batch)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return scorer
+
+
+def choice_logits(scorer: PairScorer, cases: Sequence[PairCase]) -> torch.Tensor:
+    """Return the logits (B, 1 + 2N) of choices; -1e9 where there is no memory."""
+    widest = max(len(case.features) for case in cases)
+    features = np.zeros((len(cases), widest, PAIR_FEATURES), dtype=np.float32)
+    missing = np.ones((len(cases), widest), dtype=bool)
+    for place, case in enumerate(cases):
+        features[place, : len(case.features)] = case.features
+        missing[place, : len(case.features)] = False
+    scores = scorer(torch.from_numpy(features))
+    scores = scores.masked_fill(torch.from_numpy(missing)[:, :, None], -1e9)
+    return torch.cat([torch.zeros(len(cases), 1), scores.reshape(len(cases), -1)], dim=1)
+
+
+def _loss(scorer: PairScorer, cases: Sequence[PairCase]) -> torch.Tensor:
+    answers = torch.tensor([case.answer for case in cases])
+    return functional.cross_entropy(choice_logits(scorer, cases), answers)
+
+
+@torch.no_grad()
+def choice_accuracy(scorer: PairScorer, cases: Sequence[PairCase]) -> dict[str, float]:
+    """Return the share of right choices by act, repeats and new ones apart."""
+    right: dict[str, list[bool]] = {}
+    for start in range(0, len(cases), 64):
+        batch = cases[start : start + 64]
+        said = choice_logits(scorer, batch).argmax(dim=1).tolist()
+        for case, number in zip(batch, said, strict=True):
+            kind = "repeat" if case.answer % 2 else case.act
+            name = kind if case.answer else "new"
+            right.setdefault(name, []).append(number == case.answer)
+    return {name: sum(values) / len(values) for name, values in right.items()}

@@ -1,0 +1,1 @@
+"""What a run is told: its file, its options, its world. Nothing here loads torch."""

@@ -1,0 +1,94 @@
+"""The world of a run: the environment, its episodes, and the agent that lives in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Self
+
+from environments.base import Environment
+from environments.datasets.locomo import LoCoMo
+from environments.datasets.synthetic import Synthetic, synthetic
+from environments.records import Episode
+from environments.views import select_asks, truncate
+from environments.worlds.truth import Truth
+from memagent.async_agent import AsyncAgent
+from memagent.build import open_store
+from memagent.core.errors import ConfigError
+from memagent.core.exchange import ModelRequest, ModelResponse
+from memagent.core.records import Scope
+from train.settings.run import RunSettings
+
+
+class _SilentModel:
+    """The model of an agent that speaks through its policy only."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 - interface
+        raise ConfigError("a training agent speaks through its policy only")
+
+
+@dataclass(kw_only=True)
+class TrainingWorld:
+    """An environment with the agent that lives in it."""
+
+    settings: RunSettings
+    env: Environment
+    agent: AsyncAgent
+    sessions: int
+    """Sessions of an episode; longer ones are cut."""
+    truths: dict[str, Truth] = field(default_factory=dict[str, Truth], repr=False)
+    """The world behind the episodes given so far, by their ids: making a world again costs
+    as much as its episode.
+    """
+
+    @classmethod
+    def of(cls, settings: RunSettings, *, sessions: int) -> Self:
+        """Open the environment of the settings at a number of sessions.
+
+        Raises `ConfigError`, `EnvironmentFault`.
+        """
+        part = settings.environment
+        if part.kind == "locomo":
+            env: Environment = LoCoMo(part.path or "", split_by=part.split_by or "memory_r2")
+        else:
+            env = synthetic(
+                part.level,
+                sessions=sessions,
+                seed=part.seed,
+                episodes=part.episodes,
+                turns=part.turns,
+                facts=part.facts,
+                overwrite=part.overwrite,
+                interference=part.interference,
+                distractors=part.distractors,
+                friends=part.friends,
+                only=part.only,
+                probes=part.probes,
+            )
+        store = open_store(path=":memory:", embedder=settings.agent.embedder)
+        agent = store.agent(
+            Scope(user_id="train"),
+            model=_SilentModel(),
+            design=settings.agent.design,
+            keep_unreadable=True,
+        )
+        return cls(settings=settings, env=env, agent=agent, sessions=sessions)
+
+    def episodes(self, split: str, count: int, *, skip: int = 0) -> list[Episode]:
+        """Return the first episodes of a split after `skip`.
+
+        They have the questions that the settings ask, and no more sessions than the
+        task.
+        """
+        asks, episodes = self.settings.environment.asks, list[Episode]()
+        for episode in islice(self.env.episodes(split), skip, skip + count):  # type: ignore[arg-type]
+            if asks and isinstance(self.env, Synthetic):
+                episode = select_asks(episode, self.truth(self.env, episode), asks)
+            episodes.append(truncate(episode, self.sessions))
+        return episodes
+
+    def truth(self, env: Synthetic, episode: Episode) -> Truth:
+        """Return the world behind an episode."""
+        if episode.id not in self.truths:
+            self.truths[episode.id] = env.truth(episode)
+        return self.truths[episode.id]

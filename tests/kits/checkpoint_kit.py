@@ -12,7 +12,7 @@ from bank_kit import DAY, WORDS, fact, session, source
 from memagent.checkpoints.records import FORMS
 from memagent.core.answers import Hit, Query
 from memagent.core.errors import StoreError
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, Update
+from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.recipes import RECIPES
 from memagent.core.records import (
     Event,
@@ -23,9 +23,13 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
+from memagent.core.trials import Outcome, TrialStep
+from memagent.designs.feedback import RunningValue
 from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot, undo
+from memagent.memory.trials.lessons import TakenLesson, take_lesson
+from memagent.memory.trials.reporting import TrialReport, end_trial, start_trial
 from memagent.open_store import OpenStore
 from memagent.state.fold import BankState
 
@@ -60,7 +64,7 @@ class History:
         """Take so many steps."""
         for _ in range(steps):
             kind = self.rng.choice(
-                "session ops ops ops ops message stats graph undo snapshot restore refresh".split()
+                "session ops ops ops ops message stats graph trial undo snapshot restore refresh".split()
             )
             await getattr(self, f"_{kind}")(bank)
 
@@ -112,6 +116,24 @@ class History:
         if known:
             stats = ItemStats(q_value=self.rng.random(), uses=self.rng.randint(0, 9))
             await bank.learn([(self.rng.choice(known), stats)])
+
+    async def _trial(self, bank: MemoryBank) -> None:
+        """Start a trial, and mostly end it and take a lesson with a count and an ADD."""
+        items = [item for item in (await bank.sync()).active() if not item.expired(standing())]
+        items.sort(key=lambda item: item.id)
+        shown = self.rng.sample(items, min(2, len(items)))
+        trial = await start_trial(bank, " ".join(self.rng.choices(WORDS, k=2)), shown)
+        ending = self.rng.randint(0, 3)
+        if ending:
+            step = TrialStep(action="look", observation=" ".join(self.rng.choices(WORDS, k=2)))
+            outcome = Outcome(reward=self.rng.choice([-1.0, 0.0, 1.0]))
+            told = TrialReport(trial=trial, outcome=outcome, steps=(step,))
+            await end_trial(bank, told, RunningValue())
+        if ending > 1:
+            told_fact = fact(f"lesson {self.rng.random()}", turn=f"{trial.id}:0")
+            counts = tuple((item.id, "seen", 1.0) for item in shown)
+            lesson = TakenLesson(ops=(Add(fact=told_fact),), counts=counts)
+            await take_lesson(bank, trial.id, lesson, limits=OpLimits())
 
     async def _graph(self, bank: MemoryBank) -> None:
         known = sorted((await bank.sync()).graph.nodes)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from rpds import HashTrieMap
 
 from memagent.core.errors import SnapshotMismatch
-from memagent.core.records import ItemStats, MemoryItem, Session, Turn
+from memagent.core.records import ItemStats, MemoryItem, Session, Trust, Turn, lowest_trust
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -26,10 +26,12 @@ from memagent.core.snapshot import (
     ItemChange,
     JournalRow,
     MemorySnapshot,
+    Redacted,
     Restored,
     Roots,
     SessionStored,
     StatsDelta,
+    TrialChanges,
     TurnsAdded,
     add_hash,
     item_hash,
@@ -99,6 +101,10 @@ class BankState:
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
 
+    def trust_of(self, turn_ids: Iterable[str]) -> Trust:
+        """Return the lowest trust among stored turns; `Trust.USER` when none is stored."""
+        return lowest_trust(turn.trust for name in turn_ids if (turn := self.turn(name)))
+
     def active(self) -> Iterator[MemoryItem]:
         """Yield the items that are not deleted, in no particular order."""
         return (item for item in self.items.values() if item.active)
@@ -158,8 +164,9 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
         case Restored():
             return _after_restore(state, entry, seq)
-        case Erased():
-            return replace(EMPTY_STATE, seq=seq)
+        case Erased() | Redacted():
+            left = EMPTY_STATE if isinstance(entry, Erased) else state
+            return replace(left, seq=seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
@@ -323,16 +330,13 @@ def _counted(
     return ordinals, root
 
 
-def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) -> BankState:
+def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
     """Assign trials, and store the session of each that has ended."""
-    changes = tuple(changes)
     for trial_id, trial in changes:
         if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
             state = _with_session(state, trial.session())
-    if not changes:
-        return state
     trials, root = trials_after(state.trials, state.trial_root, changes)
-    return replace(state, trials=trials, trial_root=root)
+    return replace(state, trials=trials, trial_root=root) if changes else state
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:

@@ -343,14 +343,14 @@ class TrialPage(Record):
 
 
 class TidyRequest(Record):
-    """The way to tidy a memory."""
+    """How to tidy a memory."""
 
     budget: Annotated[int, Field(ge=0)] | None = None
     """The most memories afterwards."""
 
 
 class Tidied(Record):
-    """The changes that tidying made; None for nothing."""
+    """The changes of tidying; None for nothing."""
 
     commit: Commit | None = None
 

@@ -111,7 +111,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class TurnReading:
-    """The statements of a turn; `context` is the probability that it has none."""
+    """The statements of a turn; `context` is the probability that it states nothing."""
 
     clauses: tuple[Clause, ...]
     context: float

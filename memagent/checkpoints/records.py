@@ -29,7 +29,7 @@ _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one map are written and read."""
+    """The encoder and the decoder of one map's values."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[memoryview], Any]

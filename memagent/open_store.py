@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memagent.journal.database import DatabaseJournal
     from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.tips import Seal
 
 
 def default_path() -> Path:
@@ -167,7 +168,11 @@ def _opened(
     if isinstance(database, PostgresSettings):
         return open_postgres(database, read_only=read_only, clock=clock)
     return open_sqlite(
-        database.path, synchronous=database.synchronous, read_only=read_only, clock=clock
+        database.path,
+        synchronous=database.synchronous,
+        read_only=read_only,
+        clock=clock,
+        seal=seal_of(database),
     )
 
 
@@ -205,19 +210,30 @@ def open_sqlite(
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
     read_only: bool = False,
     clock: Clock = system_clock,
+    seal: Seal | None = None,
 ) -> SqlJournal:
     """Open the journal in a SQLite file; make it, with its directory, when absent.
 
     None is the default path.
     """
     from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.tips import NO_SEAL
 
     return SqlJournal(
         (path or default_path()).expanduser(),
         read_only=read_only,
         synchronous=synchronous,
         clock=clock,
+        seal=seal or NO_SEAL,
     )
+
+
+def seal_of(database: SqliteSettings) -> Seal:
+    """Return where a store's ends are noted, and the key. Raises `ConfigError`."""
+    from memagent.journal.tips import Seal, read_key
+
+    key = read_key(database.key_file) if database.key_file is not None else None
+    return Seal(database.tips, key)
 
 
 def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:

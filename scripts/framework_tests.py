@@ -32,6 +32,11 @@ ENVIRONMENTS = {
     "autogen": (("autogen-core", "autogen-agentchat"), (f"{FOLDER}/test_autogen.py", PAGES)),
     "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", PAGES)),
     "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", PAGES)),
+    "verifiers": (
+        ("verifiers", "gymnasium", "uv"),
+        (f"{FOLDER}/test_verifiers.py", PAGES),
+    ),
+    "openenv": (("openenv-core", "gymnasium"), (f"{FOLDER}/test_openenv.py", PAGES)),
     "mem0": (("mem0ai",), ("tests/integrations/test_mem0_differential.py",)),
     "mcp-1": (("mcp<2",), ("tests/integrations/test_mcp_versions.py",)),
 }

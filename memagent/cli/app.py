@@ -15,8 +15,10 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
+from memagent.cli.care import erase, quarantine, touched
 from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
 from memagent.cli.chat import chat
+from memagent.cli.copies import backup, restore
 from memagent.cli.doctor import doctor
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
@@ -48,6 +50,9 @@ COMMANDS: Final[dict[str, Body]] = {
     "rm": rm,
     "history": history,
     "undo": undo,
+    "quarantine": quarantine,
+    "touched": touched,
+    "erase": erase,
     "diff": diff,
     "recall": recall,
     "report": report,
@@ -57,6 +62,8 @@ COMMANDS: Final[dict[str, Body]] = {
     "graph": graph,
     "import": import_,
     "import-mem0": import_mem0,
+    "backup": backup,
+    "restore": restore,
     "reembed": reembed,
     "mcp": mcp,
     "doctor": doctor,

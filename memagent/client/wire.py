@@ -143,6 +143,8 @@ class ChatRequest(Record):
     """The conversation that it belongs to."""
     system: _Words | None = None
     """Replaces the system message of the shipped prompt."""
+    min_trust: Trust | None = None
+    """Recall nothing that is trusted less."""
 
 
 class UndoRequest(Record):

@@ -8,7 +8,7 @@ writes to a log of its own, so a thousand rollouts may start from one bank.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -62,10 +62,7 @@ def _index_row(
 
 
 class MemoryBank(MemoryLog):
-    """One scope's memory.
-
-    Make one with `Store.bank` of `memagent.build`, `fork`, or `restore`.
-    """
+    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
 
     __slots__ = (
         "__weakref__", "_checkpoints", "_expiry", "_projector", "_remote", "_reranker", "_view"
@@ -231,6 +228,13 @@ class MemoryBank(MemoryLog):
 
         return Level(state.seq, state.items, row, head)
 
+    def vector_bytes(self, ids: Iterable[str]) -> list[bytes]:
+        """Return the vectors of items as they are cached: little-endian float32."""
+        state, projector = self._state, self._projector
+        items, matrix = filter(None, map(state.items.get, ids)), projector.arena.matrix
+        rows = (projector.row_of(state, item) for item in items)
+        return [matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]
+
     def projection(self) -> Projection:
         """Return state and search view, and the items that the view lags behind with."""
         return Projection(self._state, self._view, frozenset(self._pending) | self._expiry.ids)
@@ -246,6 +250,7 @@ class MemoryBank(MemoryLog):
                 self._remote.changed(self._state.items)
 
     def _forget(self) -> None:
+        self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
         if self._remote is not None:
             self._remote.erased()

@@ -17,7 +17,7 @@ from functools import lru_cache
 from rpds import HashTrieMap
 
 from memagent.core.errors import SnapshotMismatch
-from memagent.core.records import ItemStats, MemoryItem, Session, Turn
+from memagent.core.records import ItemStats, MemoryItem, Session, Trust, Turn, lowest_trust
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -26,6 +26,7 @@ from memagent.core.snapshot import (
     ItemChange,
     JournalRow,
     MemorySnapshot,
+    Redacted,
     Restored,
     Roots,
     SessionStored,
@@ -97,6 +98,10 @@ class BankState:
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
 
+    def trust_of(self, turn_ids: Iterable[str]) -> Trust:
+        """Return the lowest trust among stored turns; `Trust.USER` when none is stored."""
+        return lowest_trust(turn.trust for name in turn_ids if (turn := self.turn(name)))
+
     def active(self) -> Iterator[MemoryItem]:
         """Yield the items that are not deleted, in no particular order."""
         return (item for item in self.items.values() if item.active)
@@ -156,8 +161,9 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
         case Restored():
             return _after_restore(state, entry, seq)
-        case Erased():
-            return replace(EMPTY_STATE, seq=seq)
+        case Erased() | Redacted():
+            left = EMPTY_STATE if isinstance(entry, Erased) else state
+            return replace(left, seq=seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:

@@ -393,6 +393,25 @@ async def test_an_erasure_takes_the_checkpoint_along(tmp_path: Path) -> None:
     )
 
 
+async def test_a_checkpoint_never_brings_an_erased_memory_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.db"
+    file, _ = await checkpointed(path)
+    old = file.read_bytes()
+    store = open_hashing(path)
+    bank = store.bank(ANA)
+    gone = sorted(item.id for item in (await bank.sync()).active())[0]
+    await Memory(bank).erase(gone)
+    assert not file.exists()
+    store.close()
+    file.write_bytes(old)
+    await digest_after(path, caplog)
+    store = open_hashing(path)
+    assert gone not in (await store.bank(ANA).sync()).items
+    store.close()
+
+
 async def test_a_checkpoint_begun_before_an_erasure_never_takes_its_place(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     store = open_hashing(path)

@@ -46,7 +46,7 @@ def found_by_node(name: str) -> bool:
 def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     if not blocks:
-        assert page.stem in ("index", "co-installation", "checks")
+        assert page.stem in ("index", "co-installation", "checks", "langgraph-store-tests")
         return
     [(language, needs, code)] = blocks
     there = found if language == "python" else found_by_node
@@ -76,4 +76,5 @@ def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "Rex" in done.stdout or page.stem == "google-adk", done.stdout
+    expected = "earned" if page.stem in ("openenv", "trl") else "Rex"
+    assert expected in done.stdout or page.stem == "google-adk", done.stdout

@@ -24,8 +24,8 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
-from memagent.journal.file_search import count_in_files, files_of
 from memagent.journal.open_writers import OPEN_WRITERS
+from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     StoredResponse,
@@ -41,6 +41,7 @@ from memagent.protocols import Clock, EmbeddingCache
 
 T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
+_FIRST_ROWS: Final = 8
 _EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
 
@@ -175,13 +176,16 @@ class DatabaseJournal:
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, a page at a time, without erased ones.
 
-        The last page goes up to what is committed when it is read. Raises
-        `StoreCorrupt` for a row that is missing or cannot be read.
+        The first page is small: who looks for one row stops there. The last page goes
+        up to what is committed when it is read. Erased rows are left out.
+        Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()
         key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        most: int | None = _FIRST_ROWS
         while not complete:
-            page = await asyncio.to_thread(self._reader.page, key, seq)
+            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
+            most = None
             for row in page.rows:
                 yield row
             seq, complete = page.last_seq, page.complete

@@ -118,19 +118,13 @@ class MemoryLog:
             for row in reversed(list(self._log)) if self._log and self._behind() else ():
                 self._advance(row)
             return self._state
-        for _ in range(_PASSES):
+        for attempt in range(_PASSES):
             head = await journal.head(self.scope)
             if head <= self._state.seq:
                 break
-            if not self._state.seq:
+            if not self._state.seq and not attempt:
                 await self._begin()
-            start = self._state.seq
-            with rare_collections() if head > start + _REST else nullcontext():
-                async for row in journal.since(self.scope, start):
-                    if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
-                        self._begin_again()
-                        break
-                    self._advance(row)
+            await self._catch_up(journal, head)
         return self._state
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -350,6 +344,16 @@ class MemoryLog:
             self._forget()
         for item_id in changed_items(row.entry):
             self._pending = self._pending.insert(item_id)
+
+    async def _catch_up(self, journal: Journal, head: int) -> None:
+        """Replay what is new; begin again where words that were read are erased by now."""
+        start = self._state.seq
+        with rare_collections() if head > start + _REST else nullcontext():
+            async for row in journal.since(self.scope, start):
+                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
+                    self._begin_again()
+                    return
+                self._advance(row)
 
     def _behind(self) -> bool:
         return next(iter(self._log)).seq > self._state.seq

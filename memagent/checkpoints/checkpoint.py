@@ -34,7 +34,7 @@ from memagent.search.weights import ITEM_RULES
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
-_SAMPLE: Final = 4
+_SAMPLE: Final = 8
 """Records of each kind whose hashes a checkpoint carries, and documents looked at."""
 _SAMPLE_BITS: Final = (1 << 128) - 1
 

@@ -192,11 +192,11 @@ class CheckpointFile:
             raise CheckpointUnusable(f"section {name!r} is not made of {kind} numbers")
         return np.frombuffer(content, dtype=f"<{kind}")
 
-    def release(self, name: str) -> None:
-        """Let the system take back the memory of a section that is hardly read any more."""
+    def release(self, name: str | None = None) -> None:
+        """Let the system take back the memory of a section, or of all, until it is read again."""
         mapped: Any = self._content.obj
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            start, length, _ = self._sections[name]
+            start, length, _ = self._sections[name] if name else (0, self.size_bytes, 0)
             first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
             last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
             if last > first:

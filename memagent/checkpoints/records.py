@@ -126,5 +126,4 @@ def encoded_entries(
 def read_map(file: CheckpointFile, name: str, form: Form) -> Any:
     """Return a map of the file; an empty one is an ordinary empty map."""
     table: RecordTable[Any] = RecordTable(file, name, form.decode)
-    empty: Any = HashTrieMap()
-    return LayeredMap(table) if len(table) else empty
+    return LayeredMap(table) if len(table) else cast("Any", HashTrieMap())

@@ -156,7 +156,9 @@ class Checkpoints:
             raise CheckpointUnusable("the journal was erased, or is shorter")
         if embedder is not None:
             embedder_id, dim = embedder.id, embedder.dim
-        return read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
+        content = read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
+        file.release()  # what only the checks touched
+        return content
 
     # -- writing -----------------------------------------------------------------------
 

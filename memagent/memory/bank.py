@@ -63,10 +63,7 @@ def _index_row(
 
 
 class MemoryBank(MemoryLog):
-    """One scope's memory.
-
-    Make one with `Store.bank` of `memagent.build`, `fork`, or `restore`.
-    """
+    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
 
     __slots__ = (
         "__weakref__", "_checkpoints", "_expiry", "_projector", "_remote", "_reranker", "_view"
@@ -234,9 +231,8 @@ class MemoryBank(MemoryLog):
 
     def vector_bytes(self, ids: Iterable[str]) -> list[bytes]:
         """Return the vectors of items as they are cached: little-endian float32."""
-        state = self._state
-        items = (item for name in ids if (item := state.items.get(name)) is not None)
-        return self._projector.vector_bytes(state, items)
+        items = filter(None, map(self._state.items.get, ids))
+        return self._projector.vector_bytes(self._state, items)
 
     def projection(self) -> Projection:
         """Return state and search view, and the items that the view lags behind with."""
@@ -253,6 +249,7 @@ class MemoryBank(MemoryLog):
                 self._remote.changed(self._state.items)
 
     def _forget(self) -> None:
+        self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
         if self._remote is not None:
             self._remote.erased()

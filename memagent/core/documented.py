@@ -56,7 +56,8 @@ class Documented(BaseModel, metaclass=_Deferring):
         """Return the JSON Schema, with the docstrings of fields as descriptions."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, description in field_docstrings(cls).items():
+        model: type[BaseModel] = cls
+        for name, description in field_docstrings(model).items():
             field = cls.model_fields.get(name)
             key = name if field is None else field.serialization_alias or field.alias or name
             if key in properties and (field is None or field.description is None):

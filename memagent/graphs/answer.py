@@ -109,7 +109,10 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     return {"answer": cited.model_copy(update=additions)}
 
 
-def _after_answer(state: AnswerState) -> Literal["tools", "cite"]:
+def _after_answer(
+    state: AnswerState,
+    runtime: NodeRuntime,  # noqa: ARG001 (given by name)
+) -> Literal["tools", "cite"]:
     return "tools" if state.get("pending") is not None else "cite"
 
 

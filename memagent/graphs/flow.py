@@ -24,7 +24,7 @@ from memagent.graphs.state import AgentContext, NodeRuntime
 
 Node = Callable[[Any, NodeRuntime], Awaitable[Mapping[str, Any]]]
 """Takes the state and the runtime, and returns its update of the state."""
-Choice = Callable[[Any], str]
+Choice = Callable[[Any, NodeRuntime], str]
 """Names the next node by the state."""
 _TRACING_VARIABLES = (
     "LANGSMITH_TRACING",
@@ -89,7 +89,7 @@ class Flow:
             while name is not None:
                 step = self.steps[name]
                 values.update(await step.node(values, runtime))
-                name = step.then(values) if callable(step.then) else step.then
+                name = step.then(values, runtime) if callable(step.then) else step.then
         return values
 
     async def stream(

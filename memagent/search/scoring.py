@@ -112,9 +112,8 @@ class Scoring:
         self._gathered: dict[tuple[int, int], Gathered] = {}
         self._known: dict[tuple[bool, int, int, int], tuple[Filter | None, Ranking]] = {}
 
-    @classmethod
+    @staticmethod
     def of_many(
-        cls,
         view: IndexView,
         vectors: Matrix,
         terms: Sequence[Sequence[int]],
@@ -127,7 +126,7 @@ class Scoring:
         Their products with the texts' own vectors are made in one pass over the rows.
         """
         several = [
-            cls(view, vector=vector, terms=some, k1=k1, b=b)
+            Scoring(view, vector=vector, terms=some, k1=k1, b=b)
             for vector, some in zip(vectors, terms, strict=True)
         ]
         for part in view.pieces:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeVar
 
 from memagent.state.fold import EMPTY_STATE, BankState
 
+T = TypeVar("T")
 _NEXT: Final = timedelta(microseconds=1)
 
 
@@ -23,13 +24,14 @@ class ExpiredIds(AbstractSet[str]):
         self._state, self._now = state, now
 
     @classmethod
-    def _from_iterable(cls, it: Iterable[str]) -> frozenset[str]:
+    def _from_iterable(cls, it: Iterable[T]) -> frozenset[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return frozenset(it)
 
     def __contains__(self, item_id: object) -> bool:
-        expiring: Mapping[object, datetime] = self._state.expiring
-        moment = expiring.get(item_id) if self._now is not None else None
-        return moment is not None and self._now is not None and moment <= self._now
+        if self._now is None or not isinstance(item_id, str):
+            return False
+        moment = self._state.expiring.get(item_id)
+        return moment is not None and moment <= self._now
 
     def __len__(self) -> int:
         if self._now is None or not len(self._state.expiring):

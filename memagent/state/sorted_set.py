@@ -99,7 +99,7 @@ class SortedSet(Generic[K]):
 
 def _set_of(root: Any) -> SortedSet[Any]:
     made: SortedSet[Any] = SortedSet.__new__(SortedSet)
-    made._root = root  # noqa: SLF001
+    made._root = root  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return made
 
 

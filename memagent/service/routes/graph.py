@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -68,7 +69,7 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
 
 
 def neighbourhood(
-    state: BankState, node_id: str, expired: frozenset[str]
+    state: BankState, node_id: str, expired: Container[str]
 ) -> tuple[Event, list[tuple[EventEdge, bool, Event]]] | None:
     """Return a node in sight and its (edge, outgoing, other node) in sight, else None."""
     node, hidden = state.graph.node(node_id), OutOfSight(state, Filter(), expired)

@@ -83,7 +83,7 @@ async def test_a_choice_and_a_loop_run_alike() -> None:
     async def rest(state: Count, runtime: NodeRuntime) -> Count:
         return {"seen": state.get("seen", "") + "r"} if state.get("left") else {}
 
-    def after(state: Count) -> Literal["rest", "done"]:
+    def after(state: Count, runtime: NodeRuntime) -> Literal["rest", "done"]:
         return "rest" if state.get("left", 0) > 0 else "done"
 
     async def done(state: Count, runtime: NodeRuntime) -> Count:

@@ -184,8 +184,9 @@ async def list_memories(
     include_deleted: bool = False,
 ) -> Response:
     """List what is remembered, oldest said first; with `after`, from behind a memory on."""
+    parts = where.model_dump(exclude={"valid", "said"}).values()
     terms = content_id(
-        "t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values())
+        "t", *(repr(sorted(part) if isinstance(part, frozenset) else part) for part in parts)
     )
     terms += f"{include_deleted}{as_of.model_dump_json()}"
     request = PageRequest("memories", page.cursor, page.limit, terms)

@@ -229,7 +229,7 @@ def main() -> None:
     """Run the benchmark, or with `--part` one part of it in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/memagent-opening"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--replay-up-to", type=int, default=10_000)
     parser.add_argument("--out", type=Path)

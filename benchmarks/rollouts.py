@@ -31,10 +31,10 @@ from typing import Any
 from measured import report
 
 from environments import Episode, Trajectory, play
-from environments.play.gc_pause import rare_collections
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
+from memagent.core.gc_pause import rare_collections
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
 from memagent.graphs import flow

@@ -9,7 +9,6 @@ from environments.datasets.longmemeval import LongMemEval
 from environments.datasets.synthetic import Synthetic
 from environments.errors import EnvironmentFault
 from environments.play.answer_cache import AnswerCache, with_answer_cache
-from environments.play.gc_pause import rare_collections
 from environments.play.group_scoring import GroupScore, score_group
 from environments.play.rollout import MemoryAgent, answer_probes, play, replay_session
 from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
@@ -28,6 +27,7 @@ from environments.rewards.questions import SessionQuestions, episode_questions, 
 from environments.rewards.scoring import Scoring
 from environments.rewards.terms import Outcome, Reward, Weighted, memory_r2_reward, outcome_of
 from environments.views import select_probes, select_sessions, truncate
+from memagent.core.gc_pause import rare_collections
 
 __all__ = [
     "AnswerCache",

@@ -173,7 +173,7 @@ class Agent:
         inline: ChatOptions = {**options, "remember": remember and not background}
         agent, thread = self._live()
         for delta in thread.iterate(agent.stream_chat(message, **inline)):
-            if delta.reply is not None and remember and background:
+            if delta.reply and not delta.reply.approvals and remember and background:
                 self._remember_later(agent.bank.state.sessions[delta.reply.session_id])
             yield delta
 

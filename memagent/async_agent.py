@@ -18,7 +18,7 @@ from memagent.agent_parts import AgentParts
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
 from memagent.core.exchange import Message, ModelRequest, Role
 from memagent.core.recipes import Recipe
-from memagent.core.records import Session
+from memagent.core.records import Session, Trust
 from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
@@ -152,18 +152,20 @@ class AsyncAgent(AgentParts):
         as_of: AsOf | When | None = None,
         recipe: Recipe | str | None = None,
         thread: str | None = None,
+        min_trust: Trust | str | None = None,
     ) -> Answer:
         """Answer a question from memory, with citations; abstain when nothing fits.
 
         `k` is the most hits, `recipe` how to search, and `as_of` asks the memory of a
         point in time: an `AsOf`, or a moment or ISO date for what had been said by
         then. `thread` is a conversation whose last turns tell what "there" or "he"
-        means. Raises `InputError`, and `ModelError` when the model fails.
+        means. `min_trust` leaves out what is trusted less, such as the words of tools.
+        Raises `InputError`, and `ModelError` when the model fails.
         """
         from memagent.graphs.answer import ANSWER
 
         with agent_span(self.design.name, capture=self.capture_content) as span:
-            asked = as_question(question, k=k, as_of=as_of, recipe=recipe)
+            asked = as_question(question, k=k, as_of=as_of, recipe=recipe, min_trust=min_trust)
             if thread is not None:
                 asked = await self._in_thread(asked, thread)
             agent, asked = await self._placed(asked)

@@ -115,6 +115,14 @@ class SyncMemory:
     export = blocking(Memory.export)
     export_graph = blocking(Memory.export_graph)
     import_ = blocking(Memory.import_)
+    quarantine = blocking(Memory.quarantine)
+    accept = blocking(Memory.accept)
+    refuse = blocking(Memory.refuse)
+    touched_by = blocking(Memory.touched_by)
+    exclude = blocking(Memory.exclude)
+    roll_back = blocking(Memory.roll_back)
+    erase = blocking(Memory.erase)
+    erase_session = blocking(Memory.erase_session)
 
     def as_of(self, when: AsOf) -> SyncMemory:
         """Return a read-only view of the memory at a point in time."""

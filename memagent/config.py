@@ -145,6 +145,12 @@ class SqliteSettings(Settings):
     path: Path | None = None
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     """FULL survives power loss, NORMAL a crash of the process."""
+    tips: Path | None = None
+    """File that notes where each log ends; by default beside the database. Put it where
+    whoever may write the database cannot write.
+    """
+    key_file: Path | None = None
+    """File with the secret that signs these notes, of 16 bytes at least, outside of the store."""
 
 
 class MemoryStoreSettings(Settings):

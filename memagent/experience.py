@@ -43,7 +43,7 @@ Accept = Callable[[Memory, Memory], bool | Awaitable[bool]]
 
 
 class Recall(Record):
-    """What memory has for a task, with the receipt to report on."""
+    """The memories for a task, with the receipt to report on."""
 
     trial: Trial
     hits: tuple[Hit, ...] = ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
     from memagent.journal.database import DatabaseJournal
     from memagent.journal.postgres.journal import PostgresJournal
+    from memagent.journal.proof.tips import Seal
     from memagent.journal.sqlite.journal import SqlJournal
 
 
@@ -89,14 +91,6 @@ class OpenStore:
             journal.close()
             raise
         checkpoints = _checkpoints(journal, writes=check_embedder and not read_only)
-
-        def close() -> None:
-            try:
-                if checkpoints is not None:
-                    checkpoints.close()
-            finally:
-                journal.close()
-
         return cls(
             settings,
             journal,
@@ -107,7 +101,7 @@ class OpenStore:
             reranker,
             checkpoints,
             _place(database),
-            close,
+            partial(_close, journal, checkpoints),
         )
 
     def bank(self, scope: Scope) -> MemoryBank:
@@ -147,6 +141,14 @@ def _database(
     return PostgresSettings(url=str(path))
 
 
+def _close(journal: PostgresJournal | SqlJournal, checkpoints: Checkpoints | None) -> None:
+    try:
+        if checkpoints is not None:
+            checkpoints.close()
+    finally:
+        journal.close()
+
+
 def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Checkpoints | None:
     """Return the checkpoints beside a file; a server's memories have none."""
     path: Path | None = getattr(journal, "path", None)
@@ -166,7 +168,11 @@ def _opened(
     if isinstance(database, PostgresSettings):
         return open_postgres(database, read_only=read_only, clock=clock)
     return open_sqlite(
-        database.path, synchronous=database.synchronous, read_only=read_only, clock=clock
+        database.path,
+        synchronous=database.synchronous,
+        read_only=read_only,
+        clock=clock,
+        seal=seal_of(database),
     )
 
 
@@ -204,11 +210,13 @@ def open_sqlite(
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
     read_only: bool = False,
     clock: Clock = system_clock,
+    seal: Seal | None = None,
 ) -> SqlJournal:
     """Open the journal in a SQLite file; make it, with its directory, when absent.
 
     None is the default path.
     """
+    from memagent.journal.proof.tips import NO_SEAL
     from memagent.journal.sqlite.journal import SqlJournal
 
     return SqlJournal(
@@ -216,7 +224,16 @@ def open_sqlite(
         read_only=read_only,
         synchronous=synchronous,
         clock=clock,
+        seal=seal or NO_SEAL,
     )
+
+
+def seal_of(database: SqliteSettings) -> Seal:
+    """Return where a store's ends are noted, and the key. Raises `ConfigError`."""
+    from memagent.journal.proof.tips import Seal, read_key
+
+    key = read_key(database.key_file) if database.key_file is not None else None
+    return Seal(database.tips, key)
 
 
 def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:

@@ -177,6 +177,28 @@ class Journal(Protocol):
         """
         ...
 
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
+    ) -> JournalRow:
+        """Replace earlier entries by sequence, and append a `Redacted` that names them.
+
+        Both happen or neither; what the entries said before is gone then. Raises as
+        `append`.
+        """
+        ...
+
+    @property
+    def scrub_due(self) -> bool:
+        """Whether erased bytes may still lie in files."""
+        ...
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Return (size in bytes, number of needles in it) of each file, by its name.
+
+        {} where no file of the journal can be read from here. Blocks.
+        """
+        ...
+
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Rows after `seq` in order. Rows whose payload was erased are left out."""
         ...

@@ -49,7 +49,8 @@ class Sort(Generated):
 
     def make(self, name: str, draw: Draw, lexicon: Lexicon) -> World:
         """Make one episode."""
-        config = replace(self.world.config, sessions=self.sessions, probes=1)
+        base = self.world.config
+        config = replace(base, sessions=self.sessions, facts=2 * base.facts, probes=1)
         world = make_world(name, str(draw("key").random()), lexicon, config)
         rng = draw("questions")
         texts = [text for _, text in half(_QUESTIONS, held_out=lexicon.held_out)]
@@ -62,7 +63,11 @@ class Sort(Generated):
 
 
 def _excerpts(episode: Episode, truth: Truth) -> list[tuple[Telling, str]]:
-    """Return the tellings of new values, each with its turn; turns with the same words are out."""
+    """Return the tellings of new values that were never corrected, each with its turn.
+
+    Turns with the same words are left out.
+    """
+    kept = {held.tellings[0]: held.value for values in truth.state(-1).values() for held in values}
     words = {turn.id: turn.text for turn in episode.turns}
     often = Counter(words.values())
     claims = Counter((telling.key, telling.value) for telling in truth.tellings)
@@ -70,6 +75,7 @@ def _excerpts(episode: Episode, truth: Truth) -> list[tuple[Telling, str]]:
         (telling, words[telling.turn_id])
         for telling in truth.tellings
         if telling.act is Act.ADD
+        and kept.get(telling.id) == telling.value
         and often[words[telling.turn_id]] == 1
         and claims[telling.key, telling.value] == 1
     ]

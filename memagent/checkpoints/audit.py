@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from memagent.checkpoints.checkpoint import Projection, check_document
 from memagent.checkpoints.file import CheckpointUnusable
-from memagent.checkpoints.records import FORMS
+from memagent.checkpoints.records import maps_of
 from memagent.checkpoints.store import Checkpoints
 from memagent.core.records import EventEdge, Scope
 from memagent.state.adjacency import GraphState
@@ -49,10 +49,11 @@ async def audit_checkpoint(
 def differences(content: Projection, replayed: BankState) -> list[str]:
     """Return where a checkpoint's content differs from a replayed state; [] when nowhere."""
     state = content.state
+    expected = maps_of(replayed)
     faults = [
         f"{name} differ from the journal's"
-        for name in FORMS
-        if _plain(getattr(state, name)) != _plain(getattr(replayed, name))
+        for name, content_of in maps_of(state).items()
+        if dict(content_of.items()) != dict(expected[name].items())
     ]
     if state.digest() != replayed.digest():
         faults.append(f"its digest is {state.digest()[:12]}, a replay's {replayed.digest()[:12]}")
@@ -65,10 +66,6 @@ def differences(content: Projection, replayed: BankState) -> list[str]:
         if dict(_edges(state.graph, name)) != edges
     ]
     return faults + _view_faults(content)
-
-
-def _plain(content: Any) -> dict[str, Any]:
-    return dict(content.items())
 
 
 def _nodes(graph: GraphState) -> dict[str, Any]:

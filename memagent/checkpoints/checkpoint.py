@@ -22,7 +22,7 @@ import numpy as np
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
 from memagent.checkpoints.graph import put_graph, read_graph
 from memagent.checkpoints.layered import LayeredMap
-from memagent.checkpoints.records import FORMS, put_map, read_map
+from memagent.checkpoints.records import FORMS, maps_of, put_map, read_map
 from memagent.checkpoints.tables import Pause, encoded
 from memagent.checkpoints.view import put_view, read_view
 from memagent.core.snapshot import edge_hash, item_hash, node_hash
@@ -31,6 +31,7 @@ from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.segments import OWN
 from memagent.search.weights import ITEM_RULES
+from memagent.state.experience import Experience
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
@@ -79,8 +80,8 @@ def write_checkpoint(
     state = content.state
     with SectionWriter(path) as writer:
         keys: dict[str, list[bytes]] = {}
-        for name, form in FORMS.items():
-            keys[name] = put_map(writer, name, getattr(state, name), form, pause)
+        for name, content_of in maps_of(state).items():
+            keys[name] = put_map(writer, name, content_of, FORMS[name], pause)
             _check_size(writer, most_bytes)
         put_graph(writer, state.graph, pause)
         stale = {encoded(item_id) for item_id in content.pending}
@@ -110,8 +111,9 @@ def _check_size(writer: SectionWriter, most_bytes: int) -> None:
         raise CheckpointUnusable(f"it would have more than {most_bytes} bytes")
 
 
-def _roots(state: BankState) -> tuple[int, int, int, int]:
-    return state.item_root, state.graph.root, state.stats_root, state.ordinal_root
+def _roots(state: BankState) -> tuple[int, ...]:
+    maps = (state.item_root, state.graph.root, state.stats_root, state.ordinal_root)
+    return *maps, state.experience.root
 
 
 def _sample(state: BankState) -> dict[str, list[tuple[str, str]]]:
@@ -165,9 +167,11 @@ def read_checkpoint(file: CheckpointFile, origin: Origin) -> Projection:
 
 
 def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
-    items, graph, stats, ordinals = (int(root, 16) for root in facts["roots"])
+    items, graph, stats, ordinals, trials = (int(root, 16) for root in facts["roots"])
+    maps = {name: read_map(file, name, form) for name, form in FORMS.items()}
     state = BankState(
-        **{name: read_map(file, name, form) for name, form in FORMS.items()},
+        experience=Experience(maps.pop("trials"), trials),
+        **maps,
         graph=read_graph(file, graph),
         seq=int(facts["seq"]),
         item_root=items,

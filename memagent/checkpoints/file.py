@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
@@ -94,7 +95,7 @@ class SectionWriter:
     def put_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write an array, in little-endian order; the reader names its type."""
         plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        flat = memoryview(plain.reshape(-1).view(np.uint8))
+        flat = plain.reshape(-1).view(np.uint8).data
         self.put(name, (flat[at : at + _PIECE_BYTES] for at in range(0, len(flat), _PIECE_BYTES)))
 
     def finish(
@@ -225,13 +226,13 @@ def _manifest(
     return content["facts"], sections
 
 
-def _check_sections(file: BinaryIO, sections: Mapping[str, tuple[int, int, int]]) -> None:
+def _check_sections(file: BufferedReader, sections: Mapping[str, tuple[int, int, int]]) -> None:
     buffer = memoryview(bytearray(_PIECE_BYTES))
     for name, (start, length, expected) in sections.items():
         file.seek(start)
         crc, left = 0, length
         while left:
-            got = file.readinto(buffer[: min(left, _PIECE_BYTES)])  # pyright: ignore[reportAttributeAccessIssue]
+            got = file.readinto(buffer[: min(left, _PIECE_BYTES)])
             if not got:
                 raise CheckpointUnusable(f"section {name!r} is cut short")
             crc = zlib.crc32(buffer[:got], crc)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rpds import HashTrieMap
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
-from memagent.checkpoints.layered import ABSENT, LayeredMap
+from memagent.checkpoints.layered import ABSENT, LayeredMap, layers_of
 from memagent.checkpoints.records import Form, put_map, record_form
 from memagent.checkpoints.tables import Pause, RecordTable, ends_of, paced
 from memagent.core.records import Event, EventEdge
@@ -47,13 +47,13 @@ class _Edges:
     def __init__(self, file: CheckpointFile) -> None:
         self.nodes: RecordTable[NodeData] = RecordTable(file, "nodes", NODES.decode)
         self.blobs = file.bytes("edges")
-        self.edge_ends = memoryview(file.numbers("edge_ends", "i8"))
-        self.pair_edges = memoryview(file.numbers("pair_edges", "u4"))
-        self.sources = memoryview(file.numbers("pair_sources", "u4"))
-        self.targets = memoryview(file.numbers("pair_targets", "u4"))
-        self.leaving = memoryview(file.numbers("leaving", "u4"))
-        self.entering = memoryview(file.numbers("entering", "u4"))
-        self.entering_pairs = memoryview(file.numbers("entering_pairs", "u4"))
+        self.edge_ends = file.numbers("edge_ends", "i8").data
+        self.pair_edges = file.numbers("pair_edges", "u4").data
+        self.sources = file.numbers("pair_sources", "u4").data
+        self.targets = file.numbers("pair_targets", "u4").data
+        self.leaving = file.numbers("leaving", "u4").data
+        self.entering = file.numbers("entering", "u4").data
+        self.entering_pairs = file.numbers("entering_pairs", "u4").data
         self._known: dict[int, Keyed] = {}
         pairs = len(self.targets)
         if not (
@@ -162,13 +162,6 @@ def read_graph(file: CheckpointFile, root: int) -> GraphState:
     return GraphState(nodes, succ, pred, len(edges.edge_ends) - 1, root)
 
 
-def sample_edge(graph: GraphState, at: int) -> EventEdge:
-    """Return the edge at a place of a graph that was just opened."""
-    side = cast("LayeredMap[Any]", graph.succ).base
-    assert isinstance(side, _Side)
-    return _EDGE.decode(side.edges.raw_edge(at))
-
-
 # -- writing ---------------------------------------------------------------------------
 
 
@@ -216,9 +209,9 @@ def _put_row(
 
 def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryview]]]:
     """Yield (neighbour, encoded edges) of the edges that leave a node."""
-    if isinstance(succ, LayeredMap) and not succ.touched(key):
-        side: Any = succ.base
-        edges: _Edges = side.edges
+    layers = layers_of(succ)
+    if layers is not None and not layers.touched(key):
+        edges: _Edges = cast("Any", layers.base).edges
         node = edges.nodes.find(key)
         for pair in range(edges.leaving[node], edges.leaving[node + 1]):
             run = range(edges.pair_edges[pair], edges.pair_edges[pair + 1])

@@ -9,7 +9,7 @@ new map that shares the rest, and keeping one is keeping a snapshot.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Final, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 from rpds import HashTrieMap
 
@@ -58,10 +58,12 @@ class LayeredMap(Mapping[str, V], Generic[V]):
         return self._size
 
     def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str):
+            return False
         changed = self._changes.get(key, _UNKNOWN)
         if changed is not _UNKNOWN:
             return changed is not _REMOVED
-        return isinstance(key, str) and self.base.find(key) != ABSENT
+        return self.base.find(key) != ABSENT
 
     def __getitem__(self, key: str) -> V:
         value = self.get(key, _UNKNOWN)
@@ -71,6 +73,8 @@ class LayeredMap(Mapping[str, V], Generic[V]):
 
     @overload
     def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, default: V, /) -> V: ...
     @overload
     def get(self, key: str, default: D, /) -> V | D: ...
     def get(self, key: str, default: Any = None, /) -> Any:
@@ -98,8 +102,9 @@ class LayeredMap(Mapping[str, V], Generic[V]):
 
     def insert(self, key: str, value: V) -> LayeredMap[V]:
         """Return the map with a key added or replaced."""
-        size = self._size if key in self else self._size + 1
-        return LayeredMap(self.base, self._changes.insert(key, value), size)
+        old = self._changes.get(key, _UNKNOWN)
+        new = self.base.find(key) == ABSENT if old is _UNKNOWN else old is _REMOVED
+        return LayeredMap(self.base, self._changes.insert(key, value), self._size + new)
 
     def remove(self, key: str) -> LayeredMap[V]:
         """Return the map without a key. Raises `KeyError` for an unknown one."""
@@ -131,6 +136,11 @@ class LayeredMap(Mapping[str, V], Generic[V]):
     def _unchanged_and_changed(self) -> Iterator[tuple[str, object]]:
         yield from self.unchanged()
         yield from self.changed()
+
+
+def layers_of(content: object) -> LayeredMap[Any] | None:
+    """Return a map that has a base, None for any other."""
+    return cast("LayeredMap[Any]", content) if isinstance(content, LayeredMap) else None
 
 
 class _Values(ValuesView[V]):

@@ -8,18 +8,21 @@ are, undecoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter
 from rpds import HashTrieMap
 
 from memagent.checkpoints.file import CheckpointFile, SectionWriter
-from memagent.checkpoints.layered import LayeredMap
+from memagent.checkpoints.layered import LayeredMap, layers_of
 from memagent.checkpoints.tables import Pause, RecordTable, encoded, paced, put_records
 from memagent.core.records import ItemStats, MemoryItem, Record, Session
+from memagent.core.trials import Trial
+from memagent.state.fold import BankState, Mark
+from memagent.state.sorted_set import SortedSet
 
 R = TypeVar("R", bound=Record)
 _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
@@ -27,7 +30,7 @@ _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one map are written and read."""
+    """The way in which the values of one map are written and read."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[memoryview], Any]
@@ -63,8 +66,8 @@ def _decode_place(raw: memoryview) -> tuple[str, int]:
     return session_id, int(position)
 
 
-def _decode_marks(raw: memoryview) -> tuple[tuple[float, float, str], ...]:
-    return tuple((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
+def _decode_marks(raw: memoryview) -> SortedSet[Mark]:
+    return SortedSet((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -80,13 +83,20 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "texts": Form(encoded, _text),
-    "timelines": Form(_dump, _decode_marks),
+    "timelines": Form(lambda marks: _dump(list(marks)), _decode_marks),
     "expiring": Form(
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),
     ),
+    "trials": record_form(Trial),
 }
-"""The maps of `BankState` that are tables of their own, by field; the graph is apart."""
+"""The maps of a state that are tables of their own, by name; the graph is apart."""
+
+
+def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
+    """Return the maps of a state by their names in `FORMS`."""
+    apart: dict[str, Mapping[str, Any]] = {"trials": state.experience.trials}
+    return {name: apart[name] if name in apart else getattr(state, name) for name in FORMS}
 
 
 def put_map(
@@ -102,13 +112,13 @@ def encoded_entries(
     content: Mapping[str, Any], form: Form
 ) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Yield (key, encoded value), what a map's base has first and in the base's order."""
-    if isinstance(content, LayeredMap) and isinstance(content.base, RecordTable):
-        table = content.base
-        for _, at in content.unchanged():
+    layers = layers_of(content)
+    entries: Iterable[tuple[str, Any]] = content.items()
+    if layers is not None:
+        table = cast("RecordTable[Any]", layers.base)
+        for _, at in layers.unchanged():
             yield table.raw_key(at), table.raw(at)
-        entries: Any = content.changed()
-    else:
-        entries = content.items()
+        entries = layers.changed()
     encode = form.encode
     for key, value in entries:
         yield encoded(key), encode(value)
@@ -117,4 +127,5 @@ def encoded_entries(
 def read_map(file: CheckpointFile, name: str, form: Form) -> Any:
     """Return a map of the file; an empty one is an ordinary empty map."""
     table: RecordTable[Any] = RecordTable(file, name, form.decode)
-    return LayeredMap(table) if len(table) else HashTrieMap()
+    empty: Any = HashTrieMap()
+    return LayeredMap(table) if len(table) else empty

@@ -35,9 +35,9 @@ class KeyTable:
 
     def __init__(self, file: CheckpointFile, name: str) -> None:
         self._keys = file.bytes(f"{name}.keys")
-        self._ends = memoryview(file.numbers(f"{name}.ends", "i8"))
-        self._slots = memoryview(file.numbers(f"{name}.slots", "u4"))
-        self._buckets = memoryview(file.numbers(f"{name}.buckets", "u4"))
+        self._ends = file.numbers(f"{name}.ends", "i8").data
+        self._slots = file.numbers(f"{name}.slots", "u4").data
+        self._buckets = file.numbers(f"{name}.buckets", "u4").data
         self._mask = len(self._buckets) - 2
         _check(
             len(self._slots) == len(self._ends) - 1
@@ -57,7 +57,8 @@ class KeyTable:
     def find_bytes(self, key: bytes) -> int:
         """Return the place of a key that is no text."""
         bucket = zlib.crc32(key) & self._mask
-        ends, keys, slots = self._ends, self._keys, self._slots
+        ends, slots = self._ends, self._slots
+        keys: Any = self._keys
         for slot in range(self._buckets[bucket], self._buckets[bucket + 1]):
             at = slots[slot]
             if keys[ends[at] : ends[at + 1]] == key:
@@ -86,7 +87,7 @@ class RecordTable(KeyTable, Generic[V]):
         super().__init__(file, name)
         self._decode = decode
         self._values = file.bytes(f"{name}.values")
-        self._value_ends = memoryview(file.numbers(f"{name}.value_ends", "i8"))
+        self._value_ends = file.numbers(f"{name}.value_ends", "i8").data
         self._known: dict[int, V] = {}
         _check(
             len(self._value_ends) == len(self) + 1 and self._value_ends[-1] == len(self._values),

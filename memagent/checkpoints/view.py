@@ -360,4 +360,4 @@ def _put_arena(writer: SectionWriter, arena: Arena, rows: Sequence[Ints]) -> Non
     put_keys(writer, "terms", [encoded(word) for word in arena.words()])
     matrix: Matrix = arena.matrix
     pieces = (matrix[order[at : at + 1024]] for at in range(0, len(order), 1024))
-    writer.put("vectors", (memoryview(piece.reshape(-1).view(np.uint8)) for piece in pieces))
+    writer.put("vectors", (piece.reshape(-1).view(np.uint8).data for piece in pieces))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from typer import Argument, BadParameter, Option
 
@@ -30,6 +30,11 @@ Why = Annotated[
 RecipeName = Annotated[
     str | None,
     Option("--recipe", metavar="NAME", help="How to search: fast, balanced, deep or plain."),
+]
+TrustName = Literal["system", "user", "assistant", "tool", "untrusted"]
+LeastTrust = Annotated[
+    TrustName | None,
+    Option("--min-trust", help="Leave out what is trusted less, such as words of tools."),
 ]
 Force = Annotated[bool, Option("--force", help="Replace a file that is there.")]
 
@@ -73,13 +78,23 @@ class FilterOptions:
         Option("--session", metavar="ID", help="Only of this session; repeatable."),
     ] = None
 
+    min_trust: LeastTrust = None
+
     def where(self) -> memagent.Filter:
         """Return the filter that the options describe."""
-        return memagent.Filter(
+        where = memagent.Filter(
             speakers=frozenset(self.speaker or ()),
             kinds=frozenset(self.kind or ()),
             session_ids=frozenset(self.session or ()),
         )
+        return trusted(where, self.min_trust)
+
+
+def trusted(where: memagent.Filter, least: str | None) -> memagent.Filter:
+    """Return a filter that also leaves out what is trusted less."""
+    from memagent.memory.options import trusting
+
+    return trusting(where, least)
 
 
 def exactly_one(argument: T | None, option: T | None, *, choices: str) -> T:

@@ -17,7 +17,7 @@ from typer import Option
 
 import memagent
 from memagent.cli import views
-from memagent.cli.arguments import find_id
+from memagent.cli.arguments import LeastTrust, find_id
 from memagent.cli.frame import Options, emit, failed, tell
 from memagent.cli.stores import read_settings, store_path
 from memagent.cli.terminal import neutral, plain
@@ -41,7 +41,7 @@ Thread = Annotated[
 ]
 
 
-def chat(options: Options, thread: Thread = None) -> int:
+def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) -> int:
     """Talk with the agent: it replies with what it remembers and remembers what you say.
 
     Also reads messages from a pipe, one a line.
@@ -60,7 +60,7 @@ def chat(options: Options, thread: Thread = None) -> int:
         _tell_unfinished(agent.resume(on_error="keep"))
         if sys.stdin.isatty():
             tell(f"memory of {options.user_id!r}, design {agent.design.name}; {COMMANDS}")
-        talk = _Talk(agent, options)
+        talk = _Talk(agent, options, min_trust)
         for message in _messages(options):
             if message == "/quit":
                 break
@@ -92,8 +92,10 @@ def _messages(options: Options) -> Iterator[str]:
 class _Talk:
     """A conversation: what is said to the agent, and the commands."""
 
-    def __init__(self, agent: memagent.Agent, options: Options) -> None:
-        self._agent, self._options = agent, options
+    def __init__(
+        self, agent: memagent.Agent, options: Options, min_trust: str | None = None
+    ) -> None:
+        self._agent, self._options, self._min_trust = agent, options, min_trust
         self._last: Reply | None = None
 
     def take(self, message: str) -> None:
@@ -120,12 +122,12 @@ class _Talk:
 
     def _reply(self, message: str) -> Reply:
         if self._options.json:
-            reply = self._agent.chat(message)
+            reply = self._agent.chat(message, min_trust=self._min_trust)
             document = {"answer": reply.model_dump(mode="json", exclude={"hits"})}
             emit(self._options, document, lambda: plain(""))
             return reply
         reply = None
-        for delta in self._agent.stream_chat(message):
+        for delta in self._agent.stream_chat(message, min_trust=self._min_trust):
             sys.stdout.write(neutral(delta.text))
             sys.stdout.flush()
             reply = delta.reply or reply

@@ -12,11 +12,13 @@ from memagent.cli import views
 from memagent.cli.arguments import (
     FilterOptions,
     ItemId,
+    LeastTrust,
     RecipeName,
     TimeOptions,
     Why,
     find_id,
     parse_moment,
+    trusted,
 )
 from memagent.cli.frame import Options, emit
 from memagent.cli.stores import counts_of, opened, opened_memory, reading_memory, tell_if_empty
@@ -35,6 +37,7 @@ class AskOptions:
         str | None, Option(metavar="DATE", help="When it is asked; 'last week' is read from there.")
     ] = None
     time: TimeOptions
+    min_trust: LeastTrust = None
     why: Why = False
 
 
@@ -55,6 +58,7 @@ async def ask(
         recipe=recipe_of(recipe) if recipe is not None else None,
         asked_at=parse_moment(at, option="--at") if at is not None else None,
         as_of=choices.time.as_of(),
+        where=trusted(memagent.Filter(), choices.min_trust),
     )
     with opened(options, vectors=True) as store:
         agent = store.agent(options.scope, model=options.model)

@@ -84,6 +84,7 @@ def _reasons(hit: Hit) -> list[str]:
         f"fused {why.fused:.4f}{weights}" if why.fused is not None else "",
         f"reranker {why.rerank:.3f}" if why.rerank is not None else "",
         f"stands for {', '.join(why.collapsed)} too" if why.collapsed else "",
+        f"trust {hit.trust.value}",
         f"about {why.tokens} tokens" if why.tokens is not None else "",
     )
     return [reason for reason in reasons if reason]

@@ -14,7 +14,7 @@ from memagent.client.remote_memory import RemoteMemory
 from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
 from memagent.core.errors import InputError, fault_in
 from memagent.core.recipes import Recipe, recipe_of
-from memagent.core.records import DEFAULT_THREAD, Scope
+from memagent.core.records import DEFAULT_THREAD, Scope, Trust
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
@@ -70,14 +70,18 @@ class AsyncClient:
         """Direct verbs on the memory."""
         return RemoteMemory(self._connection)
 
-    async def ask(self, question: Question | str, *, as_of: AsOf | None = None) -> Answer:
+    async def ask(
+        self,
+        question: Question | str,
+        *,
+        as_of: AsOf | None = None,
+        min_trust: Trust | str | None = None,
+    ) -> Answer:
         """Answer from memory, with citations; abstain when nothing fits.
 
-        Raises `ModelError`.
+        `min_trust` leaves out what is trusted less. Raises `ModelError`.
         """
-        asked = as_question(question)
-        if as_of is not None:
-            asked = asked.model_copy(update={"as_of": as_of})
+        asked = as_question(question, as_of=as_of, min_trust=min_trust)
         return await self._connection.read(Answer, "POST", path_of("questions"), body=asked)
 
     async def stream(self, question: Question | str) -> AsyncGenerator[tuple[str, str]]:
@@ -92,13 +96,18 @@ class AsyncClient:
         speaker: str = "user",
         thread: str = DEFAULT_THREAD,
         system: str | None = None,
+        min_trust: Trust | None = None,
     ) -> Reply:
         """Reply to a message of a conversation and have the exchange remembered.
 
         Raises `ModelError`; the text is stored even then.
         """
         body = wire.ChatRequest(
-            text=as_question(text).text, speaker=speaker, thread=thread, system=system
+            text=as_question(text).text,
+            speaker=speaker,
+            thread=thread,
+            system=system,
+            min_trust=min_trust,
         )
         return await self._connection.read(Reply, "POST", path_of("chat"), body=body)
 

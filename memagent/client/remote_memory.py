@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from memagent.client import wire
 from memagent.client.http import path_of
-from memagent.client.remote_transfer import RemoteTransfer, past_terms
+from memagent.client.remote_care import RemoteCare
+from memagent.client.remote_transfer import past_terms
 from memagent.core.answers import AsOf, Filter, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
@@ -53,7 +54,7 @@ class RemoteSnapshot(MemorySnapshot):
     created_at: datetime | None = None
 
 
-class RemoteMemory(RemoteTransfer):
+class RemoteMemory(RemoteCare):
     """The verbs of one memory behind the service.
 
     Cheap to make: it holds a connection and the point in time to read at.
@@ -142,7 +143,7 @@ class RemoteMemory(RemoteTransfer):
             wire.SearchRequest,
             text=text,
             k=chosen.k,
-            where=chosen.where or Filter(),
+            where=chosen.filter(),
             as_of=chosen.as_of or self._as_of,
             recipe=recipe_of(chosen.recipe) if chosen.recipe is not None else None,
             max_tokens=chosen.max_tokens,
@@ -273,7 +274,7 @@ def _filter_terms(where: Filter | None) -> dict[str, Any]:
         term: sorted(values)
         for name, term in _FILTER_TERMS.items()
         if (values := getattr(where, name))
-    }
+    } | ({"min_trust": where.min_trust.value} if where.min_trust is not None else {})
 
 
 def _id_of(snapshot: MemorySnapshot) -> str:

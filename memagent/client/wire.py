@@ -143,6 +143,8 @@ class ChatRequest(Record):
     """The conversation that it belongs to."""
     system: _Words | None = None
     """Replaces the system message of the shipped prompt."""
+    min_trust: Trust | None = None
+    """Recall nothing that is trusted less."""
 
 
 class UndoRequest(Record):
@@ -321,7 +323,7 @@ class NewTrial(Record):
 
 
 class TrialOutcome(Record):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     reward: Reward
     success: bool | None = None
@@ -341,14 +343,14 @@ class TrialPage(Record):
 
 
 class TidyRequest(Record):
-    """How to tidy a memory."""
+    """The way to tidy a memory."""
 
     budget: Annotated[int, Field(ge=0)] | None = None
     """The most memories afterwards."""
 
 
 class Tidied(Record):
-    """What tidying changed; None for nothing."""
+    """The changes that tidying made; None for nothing."""
 
     commit: Commit | None = None
 

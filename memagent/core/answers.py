@@ -19,6 +19,7 @@ from memagent.core.records import (
     Relation,
     Text,
     TimeSpan,
+    Trust,
 )
 
 MAX_QUESTION_CHARS = 20_000
@@ -58,6 +59,8 @@ class Filter(Record):
     valid: TimeSpan | None = None
     """Keep items whose valid span overlaps this one (items without a span are left out)."""
     said: TimeSpan | None = None
+    min_trust: Trust | None = None
+    """Keep items that are trusted at least so far; events go by the turns they rest on."""
 
     @property
     def empty(self) -> bool:
@@ -127,6 +130,8 @@ class Relevance(Record):
     collapsed: tuple[Id, ...] = ()
     """Near duplicates with lower scores that this hit stands for."""
     rerank: float | None = None
+    trust: Trust | None = None
+    """The least trusted turn behind an event; an item tells its own trust."""
     tokens: int | None = None
     """Estimated tokens of the text, when a token budget was set."""
 
@@ -150,6 +155,11 @@ class Hit(Record):
         if self.item is not None:
             return self.item.text
         return self.event.summary if self.event is not None else ""
+
+    @property
+    def trust(self) -> Trust:
+        """The trust in its words; `user` where nothing says otherwise."""
+        return self.item.trust if self.item is not None else self.why.trust or Trust.USER
 
     @property
     def source_turn_ids(self) -> tuple[str, ...]:
@@ -270,6 +280,10 @@ class Reply(Answer):
     """Ids of the message's turn and of the reply's."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls of tools that the caller runs itself; the reply is not finished then."""
+    approvals: tuple[ToolCall, ...] = ()
+    """Calls of tools that act and wait for approval; the reply is not finished then. Send
+    the same message again with `approve=True` or `approve=False`.
+    """
 
 
 class ReplyDelta(Record):

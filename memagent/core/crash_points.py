@@ -45,6 +45,8 @@ BANK_CRASH_POINTS: Final = (
 search view, before an export takes its place.
 """
 
+REDACTION_CRASH_POINTS: Final = ("redact.planned", "redact.written")
+"""The points of an erasure of single words: before and after the journal is rewritten."""
 CHECKPOINT_CRASH_POINTS: Final = (
     "ckpt.begun",
     "ckpt.sections",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from memagent.core.exchange import ModelResponse, Usage
-from memagent.core.ops import ParseStatus, Rejected, Repair
-from memagent.core.records import Fact, Id, Record, Text
+from memagent.core.ops import MemoryOp, ParseStatus, Rejected, Repair
+from memagent.core.records import Fact, Id, MemoryItem, Moment, Record, SourceRef, Text, Trust
 from memagent.core.snapshot import AppliedOp
 
 
@@ -77,6 +79,87 @@ class AgentStatus(Record):
     """Background writes that failed since the agent was opened."""
     last_error: Text | None = None
     """The last of these failures, in one line."""
+
+
+class Quarantined(Record):
+    """A change that was kept aside, because what it rests on is trusted too little."""
+
+    id: Id
+    seq: int
+    """The journal's entry that keeps it."""
+    recorded_at: Moment
+    op: MemoryOp
+    detail: Text
+    """What was too low for what."""
+    item: MemoryItem | None = None
+    """The memory that it would change, as it is now."""
+    source: SourceRef = SourceRef()
+    """The session and the turns that were read."""
+
+
+class SourceFilter(Record):
+    """Names turns by where they came from; a turn is meant if every set field fits."""
+
+    session_ids: frozenset[Text] = frozenset()
+    turn_ids: frozenset[Text] = frozenset()
+    speakers: frozenset[Text] = frozenset()
+    """Who said it, or which tool or document it came from."""
+    trusts: frozenset[Trust] = frozenset()
+
+
+class Touched(Record):
+    """A memory that rests on a source in at least one version."""
+
+    item: MemoryItem
+    versions: tuple[int, ...]
+    """The versions that rest on it."""
+    clean: int | None = None
+    """The last version before the source touched it; None when there was none."""
+    turn_ids: tuple[Text, ...] = ()
+    """The turns of the source that it rests on."""
+
+
+class Place(Record):
+    """A file that was searched for erased words and vectors, byte by byte."""
+
+    name: Text
+    size_bytes: int
+    found_before: int
+    """How many of the words and vectors it held before the erasure."""
+    found_after: int
+
+
+class ErasureReceipt(Record):
+    """The words that an erasure took out, and the places searched for them afterwards.
+
+    Names are given as digests, since they may tell something themselves.
+    """
+
+    what: Literal["memory", "session"]
+    name_digest: Text
+    """SHA-256 of the erased id."""
+    items: int
+    """Memories erased, with all their versions."""
+    turns: int
+    """Turns whose words were erased."""
+    nodes: int
+    """Nodes erased from the event graph."""
+    rewritten: int
+    """Entries of the journal that were rewritten."""
+    needles: int = 0
+    """Texts and vectors that were searched for."""
+    places: tuple[Place, ...] = ()
+    """Every file that was searched; none for a memory kept on a server or in the process."""
+    left_in: tuple[Text, ...] = ()
+    """Ids of other memories that hold an erased text; they were not asked for and stay."""
+    scrubbed: bool = True
+    """Whether the old bytes are gone from the files of the journal."""
+    at: Moment
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing was found afterwards in any place that was searched."""
+        return self.scrubbed and not any(place.found_after for place in self.places)
 
 
 class GraphStats(Record):

@@ -2,9 +2,9 @@
 
 Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
 follows from them), `GraphDelta` (what a design's own calls add to the event graph),
-`StatsDelta`, `TrialStarted`, `TrialEnded` (`core.trials`), `Restored`, `Erased`. Each
-carries the *effects* it had, so replay is a fold of plain assignments and needs no
-model, no clock and no rule that may change later.
+`StatsDelta`, `TrialStarted`, `TrialEnded` (`core.trials`), `Restored`, `Erased`,
+`Redacted`. Each carries the *effects* it had, so replay is a fold of plain assignments
+and needs no model, no clock and no rule that may change later.
 
 The digest is a SHA-256 over the roots of items, graph, statistics and id counter, and
 of the trials where there are any. Each root
@@ -134,6 +134,8 @@ class Commit(Record):
     source: SourceRef = SourceRef()
     undoes: Text | None = None
     """Id of the commit or trial whose effects this one takes back."""
+    reviewed: Annotated[tuple[Text, ...], Field(exclude_if=_is_empty)] = ()
+    """Ids of the quarantined ops that this commit accepts or refuses."""
     stats: Annotated[StatsChanges, Field(exclude_if=_is_empty)] = ()
     """Statistics afterwards, where a lesson counted or an undo took counts back."""
     trials: Annotated[TrialChanges, Field(exclude_if=_is_empty)] = ()
@@ -173,6 +175,18 @@ class Erased(Record):
     reason: Text = ""
 
 
+class Redacted(Record):
+    """Some words were erased from entries before this one, which stand rewritten.
+
+    An entry of which nothing was left is an empty `Redacted` itself.
+    """
+
+    kind: Literal["redacted"] = "redacted"
+    rewritten: tuple[tuple[int, str], ...] = ()
+    """(sequence, digest of the new payload as hex) of every entry rewritten."""
+    reason: Text = ""
+
+
 Entry = Annotated[
     SessionStored
     | TurnsAdded
@@ -182,7 +196,8 @@ Entry = Annotated[
     | TrialStarted
     | TrialEnded
     | Restored
-    | Erased,
+    | Erased
+    | Redacted,
     Field(discriminator="kind"),
 ]
 

@@ -144,4 +144,6 @@ def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:
     if item is not None and (node is None or node.kind is NodeKind.ITEM):
         return item_hit(item, score, why)
     kind = node.kind if node is not None else NodeKind.ITEM
+    if node is not None:
+        why = why.model_copy(update={"trust": bank.state.trust_of(node.source_turn_ids)})
     return Hit(id=node_id, kind=kind, score=score, item=item, event=node, why=why)

@@ -88,7 +88,8 @@ def _fits(state: BankState, event: Event, where: Filter) -> bool:
     plain = event_as_item(state.graph, event)
     if plain is None:
         return False
+    trust = state.trust_of(event.source_turn_ids)
     return any(
-        matches(plain.model_copy(update={"subject": name, "speaker": name}), where)
+        matches(plain.model_copy(update={"subject": name, "speaker": name, "trust": trust}), where)
         for name in event.people or (None,)
     )

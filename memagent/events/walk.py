@@ -122,7 +122,7 @@ Explorer = Callable[[WalkView], Awaitable[Move]]
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """What a walk still has to find, as a text to search for."""
+    """A text to search for what a walk has not found yet."""
 
     query: str
     """Empty where nothing could be said; the open subgoals stand for it then."""

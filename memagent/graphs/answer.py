@@ -13,6 +13,7 @@ from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
+from memagent.graphs.approval import held_calls, lowest_shown
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AnswerState, NodeRuntime
 from memagent.memory.citing import cite as checked_citations
@@ -75,13 +76,17 @@ async def _answer_or_request(
 async def tools(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Run the requested tools through LangGraph's `ToolNode`.
 
-    The result of a tool that fails is the text of its error.
+    The result of a tool that fails is the text of its error. A tool that acts is not run
+    where the prompt shows text that is not trusted.
     """
     request = state.get("pending")
     if request is None:
         return {}
-    results = await runtime.context.run_tools(request)
-    return {"transcript": (*state.get("transcript", ()), request, *results), "pending": None}
+    context, transcript = runtime.context, state.get("transcript", ())
+    shown = lowest_shown(state.get("hits", ()), (), transcript)
+    held = () if context.approve else held_calls(request, context.tools, shown)
+    results = await context.run_tools(request, held)
+    return {"transcript": (*transcript, request, *results), "pending": None}
 
 
 async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:

@@ -11,6 +11,7 @@ killed goes on with the node that had not finished.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 from memagent.core.answers import (
@@ -23,9 +24,18 @@ from memagent.core.answers import (
     Verdict,
 )
 from memagent.core.errors import ModelError, boundary
-from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Sampling, Usage
-from memagent.core.records import DEFAULT_THREAD, Turn
+from memagent.core.exchange import (
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    Sampling,
+    ToolCall,
+    Usage,
+)
+from memagent.core.records import DEFAULT_THREAD, Trust, Turn
 from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
+from memagent.graphs.approval import held_calls, lowest_shown, tainted
 from memagent.graphs.chat_prompt import (
     MarkFilter,
     as_message,
@@ -82,7 +92,12 @@ async def recall(state: ChatState, runtime: NodeRuntime) -> ChatState:
     visible = set(state.get("visible", ()))
     tail = [turn for name in state.get("visible", ()) if (turn := context.bank.turn(name))]
     text = memory_query(state.get("message", ""), tail)[:MAX_QUESTION_CHARS]
-    question = Question(text=text, asked_at=context.clock(), k=context.chat.memories)
+    question = Question(
+        text=text,
+        asked_at=context.clock(),
+        k=context.chat.memories,
+        where=context.chat.where,
+    )
     slot = context.slot()
     with (
         operation_span("search_memory") as span,
@@ -139,11 +154,20 @@ async def respond(state: ChatState, runtime: NodeRuntime) -> ChatState:
 
 
 async def tools(state: ChatState, runtime: NodeRuntime) -> ChatState:
-    """Run the requested tools; the result of a tool that fails is the text of its error."""
+    """Run the requested tools; the result of a tool that fails is the text of its error.
+
+    A tool that acts waits for approval where the prompt shows text that is not trusted.
+    """
+    context, notes = runtime.context, list(state.get("notes", ()))
     request = Message.model_validate(state.get("pending"))
-    results = await runtime.context.run_tools(request)
+    held = held_calls(request, context.tools, _lowest_shown(state, context))
+    if held and _approved(held, context):
+        held = ()
+    results = await context.run_tools(request, held)
+    notes += [f"not run without approval: {call.name}" for call in held]
     added = [_plain(message) for message in (request, *results)]
-    return {"transcript": [*state.get("transcript", ()), *added], "pending": None}
+    transcript = [*state.get("transcript", ()), *added]
+    return {"transcript": transcript, "pending": None, "notes": notes}
 
 
 async def deliver(state: ChatState, runtime: NodeRuntime) -> ChatState:
@@ -151,7 +175,8 @@ async def deliver(state: ChatState, runtime: NodeRuntime) -> ChatState:
     context, reply = runtime.context, state.get("reply")
     draft = Reply.model_validate(reply) if reply is not None else _draft(state, context)
     if not draft.tool_calls:
-        draft = await _stored(draft, context)
+        shown = _lowest_shown(state, context)
+        draft = await _stored(draft, context, shown if tainted(shown) else Trust.ASSISTANT)
     exchange = [
         _plain(Message(role="user", content=state.get("message", ""))),
         _plain(Message(role="assistant", content=draft.text)),
@@ -225,8 +250,11 @@ async def _quoted(state: ChatState, runtime: NodeRuntime) -> ChatState:
     return {"reply": reply.model_dump(mode="json")}
 
 
-async def _stored(draft: Reply, context: AgentContext) -> Reply:
-    """Journal a reply and return it with the id of its turn."""
+async def _stored(draft: Reply, context: AgentContext, trust: Trust) -> Reply:
+    """Journal a reply and return it with the id of its turn.
+
+    It is trusted no more than what its prompt showed.
+    """
     replies: list[Reply] = []
 
     def before(turns: tuple[Turn, ...]) -> None:
@@ -235,9 +263,25 @@ async def _stored(draft: Reply, context: AgentContext) -> Reply:
         if context.deliver is not None:
             context.deliver(replies[0])
 
-    said = [reply_of(draft.text)]
+    said = [reply_of(draft.text, trust)]
     await add_to_thread(context.bank, draft.thread, said, at=context.clock(), before=before)
     return replies[0]
+
+
+def _approved(held: Sequence[ToolCall], context: AgentContext) -> bool:
+    """Return whether a person approved the calls; stops the run to ask where that can be."""
+    if context.approve is not None or not context.can_ask:
+        return context.approve is True
+    from langgraph.types import interrupt
+
+    calls = [call.model_dump(mode="json") for call in held]
+    return interrupt({"approve": calls}) is True
+
+
+def _lowest_shown(state: ChatState, context: AgentContext) -> Trust:
+    turns = (context.bank.turn(name) for name in state.get("visible", ()))
+    done = (Message.model_validate(message) for message in state.get("transcript", ()))
+    return lowest_shown(_hits(state), turns, [*context.client_transcript, *done])
 
 
 def _asks(message: str) -> bool:

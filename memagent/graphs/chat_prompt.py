@@ -12,10 +12,11 @@ from datetime import datetime
 
 from memagent.core.answers import Hit
 from memagent.core.exchange import Message
-from memagent.core.records import Trust, Turn
+from memagent.core.records import Turn
 from memagent.designs.parts.lines import hit_line, weekday_text
 from memagent.designs.prompting import fence, load_prompt
 from memagent.memory.question import content_terms
+from memagent.memory.threads import is_reply
 from memagent.search.cuts import budget, token_estimate
 
 _PROMPT = "chat"
@@ -54,7 +55,7 @@ def memory_query(message: str, tail: Sequence[Turn]) -> str:
     own = content_terms(message)
     if not tail or (len(own) > 2 and not _REFERS.search(message)):
         return message
-    told = [turn.text for turn in tail if turn.trust is not Trust.ASSISTANT]
+    told = [turn.text for turn in tail if not is_reply(turn)]
     before = " ".join(told[-_CONTEXT_TURNS:])
     known = {word.casefold() for word in _WORD.findall(message)}
     words = dict.fromkeys(
@@ -115,7 +116,7 @@ def prompt_messages(
 
 def as_message(turn: Turn) -> Message:
     """Return a turn of a thread as a chat message."""
-    return Message(role="assistant" if turn.trust is Trust.ASSISTANT else "user", content=turn.said)
+    return Message(role="assistant" if is_reply(turn) else "user", content=turn.said)
 
 
 class MarkFilter:

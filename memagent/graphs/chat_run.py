@@ -8,10 +8,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypedDict, cast
 
-from memagent.core.answers import Reply, ReplyDelta
+from memagent.core.answers import Reply, ReplyDelta, Verdict
 from memagent.core.errors import InputError, ModelError
+from memagent.core.exchange import ToolCall
+from memagent.core.records import DEFAULT_THREAD, Trust
 from memagent.graphs.flow import langsmith_tracing
 from memagent.graphs.state import AgentContext, ChatState, Tool
+from memagent.memory.options import trusting
 from memagent.tracing import agent_span, within
 
 _MOST_MEMORIES = 200
@@ -32,6 +35,12 @@ class ChatOptions(TypedDict, total=False):
     """Most memories recalled."""
     max_tool_rounds: int | None
     """Most rounds of tool calls before a reply is demanded."""
+    min_trust: Trust | str | None
+    """Recall nothing that is trusted less."""
+    approve: bool | None
+    """Whether tools that act may run though the prompt shows text that is not trusted; the
+    answer to a reply with `approvals`, given with the same message.
+    """
     remember: bool
     """Whether the exchange is remembered; its turns are stored in any case."""
 
@@ -41,11 +50,13 @@ def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
     tools, k, rounds = (options.get(name) for name in ("tools", "k", "max_tool_rounds"))
     if k is not None and not 1 <= k <= _MOST_MEMORIES:
         raise InputError(f"k is {k}; recall 1 to {_MOST_MEMORIES} memories")
+    where = trusting(context.chat.where, options.get("min_trust"))
     return replace(
         context,
         tools=context.tools if tools is None else tuple(tools),
+        approve=options.get("approve"),
         tool_rounds=context.tool_rounds if rounds is None else rounds,
-        chat=context.chat if k is None else replace(context.chat, memories=k),
+        chat=replace(context.chat, where=where, memories=context.chat.memories if k is None else k),
     )
 
 
@@ -71,9 +82,11 @@ async def stream_chat(
     """
     graph = await _graph(checkpointer)
     config = {"configurable": {"thread_id": start.get("thread")}}
-    given: ChatState | None = start
-    if checkpointer is not None and await _stopped(graph, config, start):
-        given = None
+    given: Any = start
+    if checkpointer is not None:
+        context = replace(context, can_ask=True)
+        if await _stopped(graph, config, start):
+            given = None
     reply: dict[str, Any] | None = None
     span = agent_span(context.design.name, capture=context.capture_content)
     with langsmith_tracing(enabled=tracing):
@@ -83,6 +96,10 @@ async def stream_chat(
                 if mode == "custom":
                     yield ReplyDelta(text=value["text"])
                     continue
+                if "__interrupt__" in value:
+                    stopped = await graph.aget_state(config)
+                    yield ReplyDelta(reply=_waiting(stopped.values, value["__interrupt__"]))
+                    return
                 updates = cast("dict[str, dict[str, Any] | None]", value)
                 for update in updates.values():
                     reply = (update or {}).get("reply") or reply
@@ -99,6 +116,20 @@ async def last_reply(deltas: AsyncGenerator[ReplyDelta]) -> Reply:
             reply = delta.reply or reply
     assert reply is not None
     return reply
+
+
+def _waiting(state: ChatState, interrupts: Sequence[Any]) -> Reply:
+    """Return the reply of a run that waits for approval."""
+    calls = tuple(ToolCall.model_validate(call) for call in interrupts[0].value["approve"])
+    names = ", ".join(call.name for call in calls)
+    return Reply(
+        text=f"Waiting for approval: {names}.",
+        verdict=Verdict.UNSUPPORTED,
+        thread=state.get("thread", DEFAULT_THREAD),
+        session_id=state.get("session_id", DEFAULT_THREAD),
+        turn_ids=tuple(state.get("turn_ids", ())),
+        approvals=calls,
+    )
 
 
 async def _stopped(graph: Any, config: dict[str, Any], start: ChatState) -> bool:

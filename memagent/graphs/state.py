@@ -8,7 +8,7 @@ agents, and a node in your own graph may hand a context to ours. `flow` runs the
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -16,13 +16,22 @@ from typing import Any, cast
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from memagent.core.answers import Answer, Hit, Question, Reply
-from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec, Usage
+from memagent.core.answers import Answer, Filter, Hit, Question, Reply
+from memagent.core.exchange import (
+    JsonSchema,
+    Message,
+    Role,
+    Sampling,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext
+from memagent.graphs.approval import refusals, without
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
 
@@ -109,6 +118,8 @@ class ChatLimits:
     """Most tokens of recalled memories."""
     memories: int = 20
     """Most recalled memories."""
+    where: Filter = Filter()
+    """Which memories may be recalled."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +145,12 @@ class AgentContext:
     """Whether spans may tell texts."""
     has_model: bool = True
     """Whether a language model is configured."""
+    approve: bool | None = None
+    """The answer to calls of tools that act; None asks where a checkpointer keeps the run,
+    and else refuses them.
+    """
+    can_ask: bool = False
+    """Whether a run may stop to ask for approval."""
     deliver: Callable[[Reply], None] | None = None
     """Told of a chat's reply right before it is journalled."""
     remember: Callable[[Session], Awaitable[IngestReport]] | None = None
@@ -175,11 +192,16 @@ class AgentContext:
             for tool in tools
         )
 
-    async def run_tools(self, request: Message) -> list[Message]:
+    async def run_tools(self, request: Message, held: Sequence[ToolCall] = ()) -> list[Message]:
         """Run the tools that a message asks for and return their results.
 
-        The result of a tool that fails is the text of its error.
+        The result of a tool that fails is the text of its error; a call in `held` is not
+        run, and says so.
         """
+        if held:
+            allowed = without(request, held)
+            results = await self.run_tools(allowed) if allowed.tool_calls else []
+            return [*results, *refusals(held)]
         from langchain_core.messages import AIMessage, ToolMessage
 
         calls = [
@@ -223,7 +245,7 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True)
 class NodeRuntime:
-    """What a node reads of LangGraph's `Runtime`, which stands in its place there."""
+    """The part of LangGraph's `Runtime` that nodes read; there it stands in its place."""
 
     context: AgentContext
     stream_writer: Callable[[Any], None] = lambda _: None

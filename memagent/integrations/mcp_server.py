@@ -46,8 +46,12 @@ _REQUEST: ContextVar[Any] = ContextVar("memagent_mcp_request", default=None)
 
 # -- the server ------------------------------------------------------------------------
 
-TOOLS = ("search", "ask", "list", "history", "add", "forget", "undo", "recall", "report")
+TOOLS = (
+    *("search", "ask", "list", "history", "add", "forget", "undo", "erase"),
+    *("recall", "report"),
+)
 """Every tool, by name."""
+_DESTRUCTIVE = frozenset({"forget", "erase"})
 READING = frozenset({"search", "ask", "list", "history"})
 """Those that change nothing."""
 
@@ -111,7 +115,9 @@ def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
     ]
     for name, tool in offered.items():
         hints = ToolAnnotations(
-            read_only_hint=name in READING, destructive_hint=name == "forget", open_world_hint=False
+            read_only_hint=name in READING,
+            destructive_hint=name in _DESTRUCTIVE,
+            open_world_hint=False,
         )
         server.add_tool(_with_tool_errors(tool, ToolError), name=name, annotations=hints)
     return server
@@ -152,7 +158,7 @@ def _build_v1(offered: Mapping[str, Tool]) -> Any:
     for name, tool in offered.items():
         hints: Any = {
             "readOnlyHint": name in READING,
-            "destructiveHint": name == "forget",
+            "destructiveHint": name in _DESTRUCTIVE,
             "openWorldHint": False,
         }
         wrapped = with_request(name, _with_tool_errors(tool, failure))

@@ -26,6 +26,9 @@ from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
 
 ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+LeastTrust = Annotated[
+    Trust | None, Field(description="Leave out what is trusted less, such as words of tools.")
+]
 MemoryId = Annotated[str, Field(min_length=1, max_length=256, description="Id of a memory.")]
 
 
@@ -144,17 +147,19 @@ class MemoryTools:
             float, Field(ge=0.0, le=1.0, description="Give nothing below this probability.")
         ]
         | None = None,
+        min_trust: LeastTrust = None,
     ) -> SearchHits:
         """The memories that fit a text best."""  # noqa: D401 (the description that clients read)
-        memory = self._agent().memory
-        hits = await memory.search(query, k=k, max_tokens=max_tokens, abstain_below=abstain_below)
+        hits = await self._agent().memory.search(
+            query, k=k, max_tokens=max_tokens, abstain_below=abstain_below, min_trust=min_trust
+        )
         found = ((hit.item, hit.score) for hit in hits)
         memories = (_remembered(item, score=score) for item, score in found if item is not None)
         return SearchHits(memories=tuple(memories), evidence=hits.evidence)
 
-    async def ask(self, question: ShortText) -> Answered:
+    async def ask(self, question: ShortText, min_trust: LeastTrust = None) -> Answered:
         """Answer a question from memory, with citations; abstains when nothing fits."""
-        request: Question = as_question(question)
+        request: Question = as_question(question, min_trust=min_trust)
         answer = await self._agent().ask(request)
         citations = tuple(
             {
@@ -217,6 +222,17 @@ class MemoryTools:
         memory = self._agent().memory
         await memory.get(memory_id)
         await memory.delete(memory_id)
+        return Done(memories=(memory_id,))
+
+    async def erase(
+        self,
+        memory_id: MemoryId,
+        confirm: Annotated[str, Field(max_length=256, description="The id once more.")],
+    ) -> Done:
+        """Erase a memory and the words it rests on, beyond recovery; `forget` can be undone."""
+        if confirm != memory_id:
+            raise InputError("nothing was erased: `confirm` has to repeat the id")
+        await self._agent().memory.erase(memory_id)
         return Done(memories=(memory_id,))
 
     async def undo(

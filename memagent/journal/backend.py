@@ -196,6 +196,21 @@ class Backend(Protocol):
         """
         ...
 
+    def opened(self, connection: DriverConnection) -> None:
+        """Compare the ends of logs with what was noted of them, where that is kept.
+
+        Raises `StoreCorrupt` when acknowledged rows are missing, and `ConfigError`.
+        """
+        ...
+
+    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
+        """Note the ends of logs that a transaction has moved, where that is kept."""
+        ...
+
+    def closed(self) -> None:
+        """Release what `opened` took."""
+        ...
+
     def prune_responses(self, before_us: int) -> int:
         """Delete first responses older than a moment; return their number.
 

@@ -123,6 +123,9 @@ class Committer:
         except backend.driver_error as exc:
             self._disconnect()
             raise backend.error(exc, "opening") from exc
+        except BaseException:
+            self._disconnect()
+            raise
 
     def head(self, scope: ScopeKey) -> int | None:
         """Return the committed head of a scope written to lately.
@@ -192,6 +195,7 @@ class Committer:
     def close(self) -> None:
         """Empty the write-ahead log and close the connection."""
         self.checkpoint(whole=True)
+        self._backend.closed()
         self._disconnect()
 
     def connected(self) -> DriverConnection:
@@ -242,6 +246,7 @@ class Committer:
             self._tips.clear()
         if not self._backend.shared:
             self._tips.update(transaction.tips)
+        self._backend.committed(transaction.tips)
         if transaction.erased:
             self.scrub_due = True
             self._erasure = transaction.erased if self._backend.shared else ""
@@ -307,7 +312,7 @@ class Committer:
 
     def _recover(self) -> None:
         """Finish what a crash left undone."""
-        self.connected()
+        self._backend.opened(self.connected())
         self.checkpoint(whole=True)
         self.scrub_due = bool(self._meta(SCRUB_KEY))
         if self.scrub_due:

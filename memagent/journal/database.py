@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
 from memagent.core.records import Scope
-from memagent.core.snapshot import Entry, JournalRow
+from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
+from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
-    ERASED,
     StoredResponse,
     dates_of,
     from_microseconds,
@@ -40,6 +41,7 @@ from memagent.protocols import Clock, EmbeddingCache
 
 T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
+_FIRST_ROWS: Final = 8
 _EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
 
@@ -101,10 +103,7 @@ class DatabaseJournal:
         expect: int,
         idempotency: tuple[str, str, str] | None = None,
     ) -> JournalRow:
-        """Append durably as `expect + 1`.
-
-        See `append_many`, of which this is the case of one entry.
-        """
+        """Append durably as `expect + 1`; `append_many` of one entry."""
         rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
         return rows[0]
 
@@ -137,25 +136,11 @@ class DatabaseJournal:
         response = _response(idempotency, entries)
         if not entries:
             return []
-        if any(entry.kind == ERASED for entry in entries):
-            with self.erasing(scope):
-                return await self._append(scope, entries, expect, recorded_at, response)
-        return await self._append(scope, entries, expect, recorded_at, response)
-
-    async def _append(
-        self,
-        scope: Scope,
-        entries: Sequence[Entry],
-        expect: int,
-        recorded_at: Sequence[datetime] | None,
-        response: StoredResponse | None,
-    ) -> list[JournalRow]:
-        assert self._writer is not None
         dates = dates_of(entries, recorded_at, self._clock)
         prepared = tuple(map(prepare_entry, entries, dates))
-        appended = await self._writer.append(
-            AppendRequest(scope_key(scope), prepared, expect, response)
-        )
+        request = AppendRequest(scope_key(scope), prepared, expect, response)
+        with self.erasing(scope) if request.erases else nullcontext():
+            appended = await self._writer.append(request)
         return [
             JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
             for seq, (entry, recorded_us) in enumerate(
@@ -163,19 +148,44 @@ class DatabaseJournal:
             )
         ]
 
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
+    ) -> JournalRow:
+        """Replace earlier entries durably, and append a `Redacted` that names them.
+
+        The headers and their chain stay; the new entry, itself in the chain, vouches for
+        the new payloads. Responses of the scope and every cached vector go too, as with
+        an `Erased`, and it is acknowledged when the old bytes are gone from the files, or
+        else `scrub_due` tells. Raises as `append_many`.
+        """
+        self._check()
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
+        now = dates_of((Redacted(),), None, self._clock)[0]
+        payloads = {seq: prepare_entry(entry, now) for seq, entry in sorted(rewritten.items())}
+        digests = tuple((seq, payload.digest.hex()) for seq, payload in payloads.items())
+        entry = Redacted(rewritten=digests, reason=reason)
+        request = AppendRequest(
+            scope_key(scope), (prepare_entry(entry, now),), expect, rewrites=payloads
+        )
+        with self.erasing(scope):
+            appended = await self._writer.append(request)
+        recorded_at = from_microseconds(appended.recorded_us[0])
+        return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
+
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        """Yield the rows after `seq` in order, a page at a time.
+        """Yield the rows after `seq` in order, a page at a time, without erased ones.
 
-        The last page goes up to what is committed when it is read.
-
-        Erased rows are left out.
-
+        The first page is small: who looks for one row stops there. The last page goes
+        up to what is committed when it is read. Erased rows are left out.
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()
         key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        most: int | None = _FIRST_ROWS
         while not complete:
-            page = await asyncio.to_thread(self._reader.page, key, seq)
+            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
+            most = None
             for row in page.rows:
                 yield row
             seq, complete = page.last_seq, page.complete
@@ -199,14 +209,12 @@ class DatabaseJournal:
         return self._reader.head(key) if head is None else head
 
     async def scopes(self) -> list[Scope]:
-        """Return every scope that has rows, in order of key."""
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
         self._check()
         return await asyncio.to_thread(self._reader.scopes)
 
     def verify(self, scope: Scope) -> list[str]:
-        """Return what is wrong with the scope's hashes and payloads, the first bad sequence first.
-
-        [] when nothing is wrong.
+        """Return what is wrong with the scope's log, the first bad sequence first; [] is well.
 
         Blocks.
         """
@@ -214,10 +222,7 @@ class DatabaseJournal:
         return self._reader.verify(scope_key(scope))
 
     def chain_at(self, scope: Scope, seq: int) -> bytes | None:
-        """Return the chain hash of a row; None where there is none, or it was erased since.
-
-        Blocks.
-        """
+        """Return a row's chain hash; None where there is none or an erasure came later. Blocks."""
         self._check()
         return self._reader.chain_at(scope_key(scope), seq)
 
@@ -297,6 +302,15 @@ class DatabaseJournal:
         The disk or a long reader was in the way.
         """
         return self._writer is not None and self._writer.committer.scrub_due
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Return (size in bytes, number of needles in it) of each file of a SQLite store.
+
+        {} for a server. Another process reads the files: closing one here would drop
+        SQLite's locks on it. Blocks.
+        """
+        path: Path | None = getattr(self, "path", None)
+        return {} if path is None else count_in_files(files_of(path), needles)
 
     def close(self) -> None:
         """Wait for what has been handed in, then close.

@@ -9,14 +9,14 @@ about a microsecond.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Final
 
 from memagent.core.records import Scope
-from memagent.core.snapshot import Entry, Erased, JournalRow
+from memagent.core.snapshot import Entry, Erased, JournalRow, Redacted
 from memagent.journal.rows import (
     IdempotencyKeyUsed,
     ScopeKey,
@@ -109,6 +109,39 @@ class MemoryJournal:
                 self._logs[key] = log
         return rows
 
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
+    ) -> JournalRow:
+        """Replace earlier entries, and append a `Redacted` that names them."""
+        key, now = scope_key(scope), dates_of((Redacted(),), None, self._clock)[0]
+        pairs = tuple((seq, "") for seq in sorted(rewritten))
+        with self._lock:
+            log = self._logs.get(key) or _Log(scope)
+            if log.head != expect:
+                raise conflict(key, expected=expect, actual=log.head)
+            last = log.rows[-1].recorded_at if log.rows else _LONG_AGO
+            row = JournalRow(
+                seq=expect + 1,
+                recorded_at=max(now, last),
+                entry=Redacted(rewritten=pairs, reason=reason),
+            )
+            log.rows = [
+                old.model_copy(update={"entry": rewritten.get(old.seq, old.entry)})
+                for old in log.rows
+            ] + [row]
+            log.responses = {}
+            self._logs[key] = log
+        return row
+
+    scrub_due = False
+
+    def search_files(
+        self,
+        needles: Sequence[bytes],  # noqa: ARG002  # interface
+    ) -> dict[str, tuple[int, int]]:
+        """Return {}: there are no files."""
+        return {}
+
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, those committed when it began.
 
@@ -126,9 +159,14 @@ class MemoryJournal:
         return 0 if log is None else log.head
 
     async def scopes(self) -> list[Scope]:
-        """Return every scope that has rows, in order of key."""
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
         with self._lock:
-            return sorted((log.scope for log in self._logs.values()), key=lambda scope: scope.key)
+            known = [
+                log.scope
+                for log in self._logs.values()
+                if log.rows and not isinstance(log.rows[-1].entry, Erased)
+            ]
+            return sorted(known, key=lambda scope: scope.key)
 
     def response(self, scope: Scope, key: str) -> StoredResponse | None:
         """Return the first response to the request with this idempotency key.

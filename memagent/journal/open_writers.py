@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memagent.journal.backend import Backend
+from memagent.journal.backend import Backend, corrupt
 from memagent.journal.file_lock import FileLock
 from memagent.journal.schema_state import prepare_schema
 from memagent.journal.writer import JournalWriter
@@ -87,6 +87,10 @@ def _open(backend: Backend, lock: FileLock | None) -> _Open:
         with backend.guard():
             prepare_schema(backend)
             return _Open(backend, JournalWriter(backend), lock)
+    except UnicodeDecodeError as exc:
+        if lock is not None:
+            lock.release()
+        raise corrupt(backend.name, "it holds bytes that are no text") from exc
     except BaseException:
         if lock is not None:
             lock.release()

@@ -22,6 +22,7 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
+from memagent.journal.proof.redactions import Redactions
 from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,
@@ -39,6 +40,7 @@ from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.statements import (
     SELECT_CHAIN,
     SELECT_LAST_ERASURE,
+    SELECT_LAST_FORGETTING,
     SELECT_PAGE,
     SELECT_RESPONSE,
     SELECT_SCOPES,
@@ -85,6 +87,8 @@ class JournalReader:
         try:
             with self._backend.reading(self._engine, seen) as connection:
                 yield connection
+        except UnicodeDecodeError as exc:  # a name or a message of a damaged file
+            raise corrupt(self._place, "it holds bytes that are no text") from exc
         except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
             raise self._backend.error(exc, "reading") from exc
 
@@ -111,21 +115,24 @@ class JournalReader:
             return 0
         try:
             return self._heads.head(scope)
+        except UnicodeDecodeError as exc:
+            raise corrupt(self._place, "it holds bytes that are no text") from exc
         except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
             raise self._backend.error(exc, "reading") from exc
 
-    def page(self, scope: ScopeKey, after: int) -> Page:
-        """Read the rows after a sequence, at most a page of them.
+    def page(self, scope: ScopeKey, after: int, *, rows: int | None = None) -> Page:
+        """Read the rows after a sequence, at most `rows` or else a page of them.
 
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         if not self.ready():
             return Page((), after, complete=True)
-        digest, most = scope_digest(scope), self._backend.page_rows
-        rows: list[tuple[int, int, bytes]] = []
+        digest, most = scope_digest(scope), rows or self._backend.page_rows
+        read: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
         chain = first_chain(digest) if after == 0 else None
         with self._connected(digest) as connection:
+            redactions = Redactions(connection, digest)
             result = connection.execute(
                 SELECT_PAGE, {"digest": digest, "after": after, "rows": most}
             )
@@ -144,31 +151,39 @@ class JournalReader:
                     break
                 if seq != last_seq + 1:
                     raise corrupt(self._place, f"row {last_seq + 1} of scope {scope} is missing")
-                chain = self._checked(scope, chain, (seq, recorded_us, body, *proof))
-                rows.append((seq, recorded_us, body))
+                row = (seq, recorded_us, body, *proof)
+                chain = self._checked(scope, chain, row, redactions.digest)
+                read.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
                 if size_bytes >= _PAGE_BYTES:
                     break
             else:
-                complete = len(rows) < most
+                complete = len(read) < most
                 if complete and last_seq != head:
                     raise corrupt(
                         self._place,
                         f"the log of scope {scope} ends at row {last_seq}, its tip says {head}",
                     )
             result.close()
-        return Page(tuple(self._row(scope, *row) for row in rows), last_seq, complete)
+        return Page(tuple(self._row(scope, *row) for row in read), last_seq, complete)
 
-    def _checked(self, scope: ScopeKey, before: bytes | None, row: tuple[Any, ...]) -> bytes:
+    def _checked(
+        self,
+        scope: ScopeKey,
+        before: bytes | None,
+        row: tuple[Any, ...],
+        rewritten: Callable[[int], bytes | None],
+    ) -> bytes:
         """Return the chain hash of a row that fits its payload and the row before it.
 
-        `before` is the hash of that row, None where it is not known. Raises
-        `StoreCorrupt`.
+        `before` is the hash of that row, None where it is not known; `rewritten` tells
+        the digest of a payload that was rewritten since. Raises `StoreCorrupt`.
         """
         seq, recorded_us, body, salt, digest, kind, chain = row
         try:
-            fits = payload_digest(salt, body) == digest and (
+            own = payload_digest(salt, body)
+            fits = (own == digest or own == rewritten(seq)) and (
                 before is None
                 or chain
                 == next_chain(before, seq=seq, kind=kind, recorded_us=recorded_us, digest=digest)
@@ -196,14 +211,14 @@ class JournalReader:
     def chain_at(self, scope: ScopeKey, seq: int) -> bytes | None:
         """Return the chain hash of a row (32 bytes).
 
-        None where there is no such row, or where an erasure came after it.
+        None where there is no such row, or where something was erased after it.
         """
         if not self.ready():
             return None
         digest = scope_digest(scope)
         with self._connected(digest) as connection:
             row = connection.execute(SELECT_CHAIN, {"digest": digest, "seq": seq}).first()
-            erased = connection.execute(SELECT_LAST_ERASURE, {"digest": digest}).scalar_one()
+            erased = connection.execute(SELECT_LAST_FORGETTING, {"digest": digest}).scalar_one()
         return None if row is None or erased > seq else bytes(row.chain)
 
     def scopes(self) -> list[Scope]:
@@ -256,7 +271,7 @@ class JournalReader:
 
     def verify(self, scope: ScopeKey) -> list[str]:
         """Return what is wrong with the scope's log; see `audit_scope`."""
-        from memagent.journal.audit import audit_scope
+        from memagent.journal.proof.audit import audit_scope
 
         if not self.ready():
             return []

@@ -36,6 +36,10 @@ ScopeKey: TypeAlias = tuple[str, str | None, str | None]
 SALT_BYTES: Final = 16
 ERASED: Final = "erased"
 """The kind of an `Erased` entry."""
+NAMELESS: Final = "\x1f"
+"""What the user of an erased scope is written as, with the scope's digest; no id has it."""
+REDACTED: Final = "redacted"
+"""The kind of a `Redacted` entry."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ENTRY: Final[TypeAdapter[Entry]] = TypeAdapter(Entry)
@@ -92,6 +96,11 @@ def scope_digest(key: ScopeKey) -> str:
     No two scopes share them, whatever characters their ids have.
     """
     return hashlib.sha256(json.dumps(["memagent/scope/1", *key]).encode()).hexdigest()
+
+
+def nameless(key: ScopeKey) -> ScopeKey:
+    """Return what stands for the names of an erased scope."""
+    return (f"{NAMELESS}{scope_digest(key)}", None, None)
 
 
 def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:

@@ -34,7 +34,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.schema import Column, Table
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from memagent.journal.rows import ERASED
+from memagent.journal.rows import ERASED, NAMELESS, REDACTED
 from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
 _UPSERTING: Final = ("sqlite", "postgresql")
@@ -78,7 +78,7 @@ SELECT_TIP: Final = select(scopes.c.id, scopes.c.head, scopes.c.chain, scopes.c.
 )
 SELECT_HEAD: Final = select(scopes.c.head).where(scopes.c.digest == bindparam("digest"))
 SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(
-    scopes.c.head > 0
+    scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) != NAMELESS
 )
 SELECT_PAGE: Final = (
     select(
@@ -107,6 +107,23 @@ SELECT_LAST_ERASURE: Final = (
     .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
     .where(scopes.c.digest == bindparam("digest"), journal.c.kind == ERASED)
 )
+SELECT_REDACTIONS: Final = (
+    select(payloads.c.body, payloads.c.salt, journal.c.payload_digest)
+    .select_from(
+        journal.join(scopes, scopes.c.id == journal.c.scope_id).join(
+            payloads,
+            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
+        )
+    )
+    .where(scopes.c.digest == bindparam("digest"), journal.c.kind == REDACTED)
+    .order_by(journal.c.seq)
+)
+SELECT_LAST_FORGETTING: Final = (
+    select(func.coalesce(func.max(journal.c.seq), 0))
+    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
+    .where(scopes.c.digest == bindparam("digest"), journal.c.kind.in_((ERASED, REDACTED)))
+)
+"""The last entry after which nothing that was derived before may be used."""
 SELECT_CHAIN: Final = (
     select(journal.c.chain)
     .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
@@ -203,6 +220,14 @@ class Statements:
             delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope"
         )
     )
+    rewrite_payload = cached_property[str](
+        lambda self: self._text(
+            update(payloads)
+            .where(payloads.c.scope_id == bindparam("scope"), payloads.c.seq == bindparam("at"))
+            .values(salt=bindparam("salt"), body=bindparam("body")),
+            *("salt", "body", "scope", "at"),
+        )
+    )
     drop_responses = cached_property[str](
         lambda self: self._text(
             delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope"
@@ -238,14 +263,15 @@ class Statements:
         )
 
 
-_MOVED: Final = ("head", "chain", "recorded_us", "scope", "before")
+_SET: Final = ("user_id", "agent_id", "run_id", "head", "chain", "recorded_us")
+_MOVED: Final = (*_SET, "scope", "before")
 
 
 def _move_head() -> Update:
     return (
         update(scopes)
         .where(scopes.c.id == bindparam("scope"), scopes.c.head == bindparam("before"))
-        .values({name: bindparam(name) for name in _MOVED[:3]})
+        .values({name: bindparam(name) for name in _SET})
     )
 
 
@@ -257,7 +283,7 @@ def _move_heads() -> Update:
     return (
         update(scopes)
         .where(scopes.c.id == moved.c.scope, scopes.c.head == moved.c.before)
-        .values({name: moved.c[name] for name in _MOVED[:3]})
+        .values({name: moved.c[name] for name in _SET})
     )
 
 

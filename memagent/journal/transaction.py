@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memagent.core import crash_points
@@ -22,6 +22,7 @@ from memagent.journal.rows import (
     StoredResponse,
     conflict,
     first_chain,
+    nameless,
     next_chain,
     scope_digest,
 )
@@ -37,11 +38,13 @@ class AppendRequest:
     expect: int
     response: StoredResponse | None = None
     """Kept under its idempotency key in the same transaction."""
+    rewrites: Mapping[int, PreparedEntry] = field(default_factory=dict[int, PreparedEntry])
+    """New payloads of earlier rows, by sequence."""
 
     @property
     def erases(self) -> bool:
-        """Whether one of the entries erases the scope."""
-        return any(entry.kind == ERASED for entry in self.entries)
+        """Whether it erases words that were written before."""
+        return bool(self.rewrites) or any(entry.kind == ERASED for entry in self.entries)
 
     @property
     def size_bytes(self) -> int:
@@ -84,6 +87,8 @@ class Transaction:
         self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
         # Ends of the scopes appended to, valid once the transaction has committed.
         self.tips: dict[ScopeKey, Tip] = {}
+        # Scopes that hold nothing after an erasure; their names go too.
+        self._emptied: set[ScopeKey] = set()
         # The mark of the last erasure, "" when nothing was erased.
         self.erased = ""
 
@@ -113,6 +118,7 @@ class Transaction:
             tip = Tip(tip.scope_id, seq, chain, recorded_us)
             recorded.append(recorded_us)
             self._headers.append((tip.scope_id, seq, entry.kind, recorded_us, entry.digest, chain))
+            (self._emptied.add if entry.kind == ERASED else self._emptied.discard)(request.scope)
             if seq >= last_erasure:
                 self._payloads.append((tip.scope_id, seq, entry.salt, entry.body))
         self.tips[request.scope] = tip
@@ -146,7 +152,7 @@ class Transaction:
         return tip._replace(scope_id=scope_id)
 
     def _erase(self, request: AppendRequest, tip: Tip) -> int:
-        """Delete what the request's last `Erased` entry erases.
+        """Delete what the request's last `Erased` entry erases, and rewrite what it redacts.
 
         Returns that entry's sequence, 0 when there is none.
         """
@@ -158,9 +164,13 @@ class Transaction:
             ),
             default=0,
         )
-        if last:
+        if last or request.rewrites:
             self.flush()
-            self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+            if last:
+                self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+            for seq, entry in request.rewrites.items():
+                row = (entry.salt, entry.body, tip.scope_id, seq)
+                self._cursor.execute(self._sql.rewrite_payload, row)
             self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
             self._cursor.execute(self._sql.drop_vectors)
             self.erased = os.urandom(8).hex()
@@ -182,8 +192,8 @@ class Transaction:
         self._run(sql.payload, self._payloads)
         crash_points.reach("payloads.written")
         moves: list[tuple[Any, ...]] = [
-            (tip.head, tip.chain, tip.recorded_us, tip.scope_id, before)
-            for tip, before in self._moved()
+            (*names, tip.head, tip.chain, tip.recorded_us, tip.scope_id, before)
+            for tip, names, before in self._moved()
         ]
         if self._run(sql.move_head, moves) != len(moves):
             raise StaleTips
@@ -201,5 +211,8 @@ class Transaction:
     def _run(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
         return self._backend.write_rows(self._cursor, statement, rows)
 
-    def _moved(self) -> list[tuple[Tip, int]]:
-        return [(self.tips[scope], before) for scope, before in self._written.items()]
+    def _moved(self) -> list[tuple[Tip, ScopeKey, int]]:
+        return [
+            (self.tips[scope], nameless(scope) if scope in self._emptied else scope, before)
+            for scope, before in self._written.items()
+        ]

@@ -8,8 +8,9 @@ writes to a log of its own, so a thousand rollouts may start from one bank.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from rpds import HashTrieSet
@@ -48,6 +49,16 @@ class _Live(NamedTuple):
     pending: HashTrieSet[str]
     projector: Projector
     expiry: Expiry
+
+
+def _index_row(
+    state: BankState, projector: Projector, expired: Container[str], item_id: str
+) -> IndexRow | None:
+    item = state.items.get(item_id)
+    if item is None or not item.active or item_id in expired:
+        return None
+    at = projector.row_of(state, item)
+    return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
 
 
 class MemoryBank(MemoryLog):
@@ -157,10 +168,7 @@ class MemoryBank(MemoryLog):
         ]
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
-        """Return for each text the k items whose own texts are most like it, best first.
-
-        Likeness is by cosine and by keyword; ties go by id.
-        """
+        """Return the k items most like each text by cosine and keyword, best first, ties by id."""
         await self.refresh()
         if not texts or not len(self._view):
             return [[] for _ in texts]
@@ -202,8 +210,7 @@ class MemoryBank(MemoryLog):
         if self._remote is not None:
             await self._remote.catch_up(self._present)
         if self._checkpoints is not None:
-            state = self._state
-            self._checkpoints.grown(self, seq=state.seq, items=len(state.items))
+            self._checkpoints.grown(self, seq=self._state.seq, items=len(self._state.items))
 
     async def settle(self) -> None:
         """Bring the networked index, if there is one, level with this memory.
@@ -216,38 +223,36 @@ class MemoryBank(MemoryLog):
 
     def _present(self) -> Level:
         """Return the content that a networked index should have."""
-        state, projector, expired = self._state, self._projector, self._expiry.ids
-
-        def row(item_id: str) -> IndexRow | None:
-            item = state.items.get(item_id)
-            if item is None or not item.active or item_id in expired:
-                return None
-            at = projector.row_of(state, item)
-            return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
+        state = self._state
+        row = partial(_index_row, state, self._projector, self._expiry.ids)
 
         async def head() -> int:
             return state.seq if self._journal is None else await self._journal.head(self.scope)
 
         return Level(state.seq, state.items, row, head)
 
+    def vector_bytes(self, ids: Iterable[str]) -> list[bytes]:
+        """Return the vectors of items as they are cached: little-endian float32."""
+        state, projector = self._state, self._projector
+        items = (item for name in ids if (item := state.items.get(name)) is not None)
+        rows = (projector.row_of(state, item) for item in items)
+        return [
+            projector.arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW
+        ]
+
     def projection(self) -> Projection:
         """Return state and search view, and the items that the view lags behind with."""
-        pending = frozenset(self._pending) | self._expiry.ids
-        return Projection(self._state, self._view, pending)
+        return Projection(self._state, self._view, frozenset(self._pending) | self._expiry.ids)
 
     async def _begin(self) -> None:
-        if self._checkpoints is None:
-            return
-        content = await asyncio.to_thread(self._checkpoints.load, self.scope, self.embedder)
-        if content is None or self._state.seq:
-            return
-        self._state, self._view = content.state, content.view
-        self._pending = HashTrieSet(content.pending)
-        # Forks made before keep the old one, whose arena their views go by.
-        self._projector = Projector(self.embedder)
-        self._projector.arena = content.view.arena
-        if self._remote is not None:
-            self._remote.changed(content.state.items)
+        load = None if self._checkpoints is None else self._checkpoints.load
+        content = await asyncio.to_thread(load, self.scope, self.embedder) if load else None
+        if content is not None and not self._state.seq:
+            self._state, self._view, self._pending = *content[:2], HashTrieSet(content.pending)
+            # Forks made before keep the old one, whose arena their views go by.
+            self._projector = Projector(self.embedder, self._view.arena)
+            if self._remote is not None:
+                self._remote.changed(self._state.items)
 
     def _forget(self) -> None:
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
@@ -291,10 +296,7 @@ class MemoryBank(MemoryLog):
 
     @classmethod
     def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> MemoryBank:
-        """Make a bank in memory with a snapshot's content.
-
-        Raises `SnapshotMismatch` when its content does not fit its digest.
-        """
+        """Make a bank in memory from a snapshot. Raises `SnapshotMismatch` for an altered one."""
         return cls(embedder=embedder).at(snapshot)
 
     def showing(self, state: BankState, *, at: datetime | None = None) -> MemoryBank:

@@ -27,8 +27,8 @@ from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.hits import SearchHits
-from memagent.memory.listing import Listing
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -37,6 +37,7 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.listing import Listing
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _NO_FILTER = Filter()
 
 
-class Memory:
+class Memory(CareVerbs):
     """The verbs of one memory.
 
     Cheap to make: it holds a bank and the recipe of searches that name none.
@@ -318,7 +319,7 @@ async def _resolved(
         bank = await timetravel.as_of(bank, when)
     if not text.strip():
         return bank, None
-    return bank, Query(text=text, where=options.where or _NO_FILTER, recipe=recipe)
+    return bank, Query(text=text, where=options.filter(), recipe=recipe)
 
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:

@@ -16,6 +16,7 @@ from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Question
 from memagent.core.errors import InputError, fault_in
 from memagent.core.recipes import Recipe
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
+from memagent.memory.options import trusting
 
 Said = Session | str | Mapping[str, Any] | Sequence[Any]
 """Input to remember: a session, one utterance, one message, or a list of messages.
@@ -62,6 +63,7 @@ def as_question(
     k: int | None = None,
     as_of: AsOf | When | None = None,
     recipe: Recipe | str | None = None,
+    min_trust: Trust | str | None = None,
 ) -> Question:
     """Return a text as a question; what is given replaces the question's own.
 
@@ -79,8 +81,10 @@ def as_question(
         asked = Question(text=asked)
     if as_of is not None and not isinstance(as_of, AsOf):
         as_of = AsOf(said=as_moment(as_of, name="as_of", end=True))
-    given = {"k": k, "as_of": as_of, "recipe": recipe}
+    given: dict[str, object] = {"k": k, "as_of": as_of, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
+    if min_trust is not None:
+        given["where"] = trusting(asked.where, min_trust)
     if not given:
         return asked
     try:

@@ -9,22 +9,24 @@ again against the state that they are really applied to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from random import random
+from typing import Final
 
 from rpds import HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import (
-    InputError,
     MemoryNotFound,
     StoreError,
     StoreReadOnly,
     VersionConflict,
     WrongLoop,
 )
+from memagent.core.gc_pause import rare_collections
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, MemoryItem, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import (
@@ -32,21 +34,25 @@ from memagent.core.snapshot import (
     Entry,
     GraphDelta,
     JournalRow,
-    SessionStored,
+    Redacted,
     StatsDelta,
-    TurnsAdded,
 )
 from memagent.events.rules import checked_delta
+from memagent.memory.chunking import session_entry
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
 from memagent.state.effects import plan_commit
 from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
 _ATTEMPTS = 100
+_PASSES = 8
+"""Most passes over the journal in one `sync`; a further one follows an erasure of words."""
 _PAUSE_S = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat,
 up to 32 times.
 """
+_REST: Final = 256
+"""Entries from which on the garbage collector rests while they are replayed."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
@@ -107,11 +113,18 @@ class MemoryLog:
         Raises `WrongLoop` from a foreign event loop.
         """
         self._own_loop()
-        if self._journal is not None and await self._journal.head(self.scope) > self._state.seq:
-            if not self._state.seq:
-                await self._begin()
-            async for row in self._journal.since(self.scope, self._state.seq):
+        journal = self._journal
+        if journal is None:
+            for row in reversed(list(self._log)) if self._log and self._behind() else ():
                 self._advance(row)
+            return self._state
+        for attempt in range(_PASSES):
+            head = await journal.head(self.scope)
+            if head <= self._state.seq:
+                break
+            if not self._state.seq and not attempt:
+                await self._begin()
+            await self._catch_up(journal, head)
         return self._state
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -188,7 +201,7 @@ class MemoryLog:
         Of a stored session that begins with the same turns, only the further ones are
         journalled. Raises `InputError` on a clash of ids.
         """
-        return await self.append(lambda state: _session_entry(state, session)) is not None
+        return await self.append(lambda state: session_entry(state, session)) is not None
 
     async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
         """Carry out a batch in one journal append; `rejected` has the ops that no longer fit."""
@@ -243,6 +256,57 @@ class MemoryLog:
                 return row
         return None
 
+    async def redact(
+        self,
+        make: Callable[[BankState, Sequence[JournalRow]], Mapping[int, Entry]],
+        *,
+        reason: str,
+    ) -> JournalRow:
+        """Rewrite earlier entries, as `make` says for the present state and all rows.
+
+        `make` is called again when another writer was first. Raises `StoreError` in a
+        fork, which shares what came before it.
+        """
+        self._check_writable()
+        if self._base.seq:
+            raise StoreError("this is a fork; erase in the memory that it was made from")
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            for _ in range(_ATTEMPTS):
+                state = await self.sync()
+                rows = [row async for row in self.rows()]
+                rewritten = make(state, rows)
+                try:
+                    row = await self._rewrite(rewritten, state.seq, reason)
+                except VersionConflict:
+                    continue
+                self._begin_again()
+                await self.sync()
+                return row
+        raise StoreError("other writers were first each time; try again")
+
+    async def _rewrite(self, rewritten: Mapping[int, Entry], seq: int, reason: str) -> JournalRow:
+        if self._journal is not None:
+            return await self._journal.redact(self.scope, rewritten, expect=seq, reason=reason)
+        entry = Redacted(rewritten=tuple((seq, "") for seq in sorted(rewritten)), reason=reason)
+        row = JournalRow(seq=seq + 1, recorded_at=self._clock(), entry=entry)
+        old = [
+            known.model_copy(update={"entry": rewritten.get(known.seq, known.entry)})
+            for known in reversed(list(self._log))
+        ]
+        self._log = PersistentList([row, *reversed(old)])
+        return row
+
+    @property
+    def scrub_due(self) -> bool:
+        """Whether erased bytes may still lie in files of the journal."""
+        return self._journal is not None and self._journal.scrub_due
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Search the files of the journal; see `Journal.search_files`."""
+        return self._journal.search_files(needles) if self._journal is not None else {}
+
     async def replay(self, rows: Sequence[JournalRow]) -> None:
         """Append rows of an export with their dates, all or nothing.
 
@@ -272,13 +336,33 @@ class MemoryLog:
         return row
 
     def _advance(self, row: JournalRow) -> None:
-        if row.seq <= self._state.seq:
-            return
+        known = self._state.seq
+        if row.seq <= known or (row.seq != known + 1 and row.entry.kind != "erased"):
+            return  # another reader was first, or began again
         self._state = apply(self._state, row)
         if row.entry.kind == "erased":
             self._forget()
         for item_id in changed_items(row.entry):
             self._pending = self._pending.insert(item_id)
+
+    async def _catch_up(self, journal: Journal, head: int) -> None:
+        """Replay what is new; begin again where words that were read are erased by now."""
+        start = self._state.seq
+        with rare_collections() if head > start + _REST else nullcontext():
+            async for row in journal.since(self.scope, start):
+                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
+                    self._begin_again()
+                    return
+                self._advance(row)
+
+    def _behind(self) -> bool:
+        return next(iter(self._log)).seq > self._state.seq
+
+    def _begin_again(self) -> None:
+        """Drop everything read so far, because words in it were erased."""
+        self._state = self._base
+        self._pending = NOTHING
+        self._forget()
 
     async def _begin(self) -> None:
         """Start from something better than the empty state; for subclasses."""
@@ -308,29 +392,11 @@ def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
     return None if checked.empty and not checked.rejected else checked
 
 
-def _session_entry(state: BankState, session: Session) -> SessionStored | TurnsAdded | None:
-    known = state.sessions.get(session.id)
-    if known is None:
-        _refuse_taken(state, session.id, session.turns)
-        return SessionStored(session=session)
-    size = len(known.turns)
-    if (known.at, known.turns) != (session.at, session.turns[:size]):
-        raise InputError(
-            f"session {session.id!r} is stored already with other content; "
-            f"give the new one another id (it has {len(session.turns)} turns, "
-            f"the stored one {size})"
-        )
-    if len(session.turns) == size:
-        return None
-    _refuse_taken(state, session.id, session.turns[size:])
-    return TurnsAdded(session_id=session.id, turns=session.turns[size:])
+def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:
+    """Tell whether rows read before a redaction say what it erased.
 
-
-def _refuse_taken(state: BankState, session_id: str, turns: Sequence[Turn]) -> None:
-    """Raise `InputError` for a turn id that a stored turn has."""
-    for turn in turns:
-        if turn.id in state.turns:
-            raise InputError(
-                f"turn id {turn.id!r} of session {session_id!r} is taken by session "
-                f"{state.turns[turn.id][0]!r}; turn ids must be unique"
-            )
+    `start` is the last row that was known when reading began, `head` the last there was.
+    """
+    assert isinstance(redacted.entry, Redacted)
+    first = min((seq for seq, _ in redacted.entry.rewritten), default=redacted.seq)
+    return redacted.seq > head or first <= start

@@ -16,10 +16,10 @@ from typing import Any, TypedDict
 from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter
-from memagent.core.errors import InputError, fault_in
+from memagent.core.errors import ConfigError, InputError, fault_in
 from memagent.core.ops import Add
 from memagent.core.recipes import Recipe
-from memagent.core.records import Fact, TimeSpan, as_utc
+from memagent.core.records import Fact, TimeSpan, Trust, as_utc
 
 Scalar = str | int | float | bool | None
 MAX_TEXT_CHARS = 20_000
@@ -56,7 +56,7 @@ class SearchArguments(TypedDict, total=False):
     `k` is the most hits (10 by default), `recipe` a `Recipe` or the name of one,
     `as_of` a point in time to search at, and `max_tokens` bounds the (estimated) tokens
     of all texts together. With `abstain_below` there are no hits where the probability
-    that they answer (`hits.evidence`) is lower.
+    that they answer (`hits.evidence`) is lower. `min_trust` leaves out what is trusted less.
     """
 
     k: int
@@ -65,6 +65,7 @@ class SearchArguments(TypedDict, total=False):
     recipe: Recipe | str | None
     max_tokens: int | None
     abstain_below: float | None
+    min_trust: Trust | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,27 @@ class SearchOptions:
     recipe: Recipe | str | None = None
     max_tokens: int | None = None
     abstain_below: float | None = None
+    min_trust: Trust | str | None = None
+
+    def filter(self) -> Filter:
+        """Return the filter, trust included. Raises `ConfigError` for an unknown trust."""
+        return trusting(self.where or Filter(), self.min_trust)
+
+
+def trusting(where: Filter, least: Trust | str | None) -> Filter:
+    """Return a filter that also leaves out what is trusted less than `least`.
+
+    The stricter of two bounds holds. Raises `ConfigError` for an unknown trust.
+    """
+    if least is None:
+        return where
+    try:
+        level = Trust(least)
+    except ValueError:
+        names = ", ".join(level.value for level in Trust)
+        raise ConfigError(f"there is no trust {str(least)!r}; give one of {names}") from None
+    bounds = [level] if where.min_trust is None else [level, where.min_trust]
+    return where.model_copy(update={"min_trust": min(bounds, key=lambda bound: bound.rank)})
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
 from memagent.memory.log import MemoryLog
 from memagent.state.fold import BankState
 
+_AGENT = "assistant"
 _LONGEST_THREAD = 256
 _LONGEST_NAME = 200
 
@@ -42,9 +43,15 @@ class ThreadEnd:
     turns: tuple[Turn, ...]
 
 
-def reply_of(text: str) -> Spoken:
+def reply_of(text: str, trust: Trust = Trust.ASSISTANT) -> Spoken:
     """Return the words of the agent itself; an empty reply is stored as a dash."""
-    return Spoken(text or "-", speaker="assistant", trust=Trust.ASSISTANT, recalled=True)
+    return Spoken(text or "-", speaker=_AGENT, trust=trust, recalled=True)
+
+
+def is_reply(turn: Turn | Spoken) -> bool:
+    """Tell whether the agent said a turn; a reply that showed a tool's words has their trust."""
+    lowered = turn.recalled and turn.speaker == _AGENT and turn.trust.rank > Trust.USER.rank
+    return turn.trust is Trust.ASSISTANT or lowered
 
 
 def thread_turns(state: BankState, thread: str) -> list[Turn]:
@@ -63,7 +70,7 @@ async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: dat
     sessions = state.threads.get(thread, ())
     session = state.sessions[sessions[-1]] if sessions else None
     last = session.turns[-1] if session is not None else None
-    unanswered = last is not None and last.trust is not Trust.ASSISTANT
+    unanswered = last is not None and not is_reply(last)
     same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
     if session is not None and last is not None and unanswered and same:
         return ThreadEnd(session, (last,))
@@ -167,8 +174,7 @@ def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
     """Return how many messages both begin with."""
     pairs = zip(turns, history, strict=False)
     same = (
-        _plain(turn.text) == _plain(message.text)
-        and (turn.trust is Trust.ASSISTANT) == (message.trust is Trust.ASSISTANT)
+        _plain(turn.text) == _plain(message.text) and is_reply(turn) == is_reply(message)
         for turn, message in pairs
     )
     return sum(1 for _ in takewhile(bool, same))

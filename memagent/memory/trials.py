@@ -38,7 +38,7 @@ Counts = Iterable[tuple[str, str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReport:
-    """What was reported of a trial."""
+    """The report on a trial."""
 
     trial: Trial
     """The trial as it began; one that was never started is stored with its report."""

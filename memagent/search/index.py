@@ -31,7 +31,7 @@ from memagent.search.segments import (
     Segment,
     ranks_of,
 )
-from memagent.state.matching import LISTED
+from memagent.state.matching import allowed_values
 
 _TAIL: Final = 32
 _FEW: Final = 256
@@ -236,12 +236,10 @@ def passing(part: Part, where: Filter | None) -> Ints | None:
         return None if part.dead is None else np.flatnonzero(~part.dead).astype(np.int32)
     segment = part.segment
     at: Ints | None = None
-    for name in LISTED:
-        values: frozenset[str] = getattr(where, name)
-        if values:
-            lists = [segment.filed.get((name, value), _NOWHERE) for value in values]
-            some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
-            at = some if at is None else np.intersect1d(at, some, assume_unique=True)
+    for name, values in allowed_values(where).items():
+        lists = [segment.filed.get((name, value), _NOWHERE) for value in values]
+        some = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
+        at = some if at is None else np.intersect1d(at, some, assume_unique=True)
     masks: list[Mask] = [] if part.dead is None else [~part.dead]
     if where.valid is not None:
         lo, hi = _bounds(where.valid)
@@ -261,7 +259,7 @@ def only_key(where: Filter | None) -> tuple[str, str] | None:
     """Return the (field, value) that a filter asks for, if it asks for nothing else."""
     if where is None or where.ids or where.valid is not None or where.said is not None:
         return None
-    keys = [(name, value) for name in LISTED for value in getattr(where, name)]
+    keys = [(name, value) for name, values in allowed_values(where).items() for value in values]
     return keys[0] if len(keys) == 1 else None
 
 

@@ -66,12 +66,14 @@ class Projector:
     """Makes index documents of items, with an embedder and a shared arena."""
 
     embedder: Embedder
-    arena: Arena = field(init=False)
+    arena: Arena = field(default_factory=lambda: Arena(0))
+    """Vectors and vocabulary; a new one unless one is given."""
     failure: EmbeddingError | None = None
     """The last embedding failure, None after a success; search is lexical meanwhile."""
 
     def __post_init__(self) -> None:
-        self.arena = Arena(self.embedder.dim)
+        if not self.arena.dim:
+            self.arena = Arena(self.embedder.dim)
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Return checked vectors (N, D). Raises `EmbeddingError`."""

@@ -21,6 +21,7 @@ from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
 from memagent.service.routes import (
+    care,
     graph,
     memories,
     operations,
@@ -42,6 +43,7 @@ _NO_TELEMETRY: Final[Any] = dict.fromkeys(
 )
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
+    care.router,
     talk.router,
     snapshots.router,
     trials.router,

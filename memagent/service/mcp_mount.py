@@ -30,7 +30,7 @@ TOOLS_BY_SCOPE: Final[dict[str, frozenset[str]]] = {
     "memory:read": frozenset({"search", "list", "history"}),
     "chat": frozenset({"ask"}),
     "memory:write": frozenset({"add", "undo", "recall", "report"}),
-    "memory:delete": frozenset({"forget"}),
+    "memory:delete": frozenset({"forget", "erase"}),
 }
 """The tools that each scope of a key allows; the same scopes as for the paths that do the
 same.

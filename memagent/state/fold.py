@@ -8,7 +8,6 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,7 +16,7 @@ from functools import lru_cache
 from rpds import HashTrieMap
 
 from memagent.core.errors import SnapshotMismatch
-from memagent.core.records import ItemStats, MemoryItem, Session, Turn
+from memagent.core.records import ItemStats, MemoryItem, Session, Trust, Turn, lowest_trust
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -26,6 +25,7 @@ from memagent.core.snapshot import (
     ItemChange,
     JournalRow,
     MemorySnapshot,
+    Redacted,
     Restored,
     Roots,
     SessionStored,
@@ -40,11 +40,14 @@ from memagent.core.snapshot import (
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
 from memagent.state.experience import NO_EXPERIENCE, Experience
-from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
+from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders, Tables
 from memagent.state.sorted_set import SortedSet
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
+
+
+NO_MARKS: SortedSet[Mark] = SortedSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class BankState:
     """Item id to sequences of the entries that changed it."""
     texts: HashTrieMap[str, str] = HashTrieMap()
     """Folded text of active items to item id, for exact duplicates."""
-    timelines: HashTrieMap[str, tuple[Mark, ...]] = HashTrieMap()
+    timelines: HashTrieMap[str, SortedSet[Mark]] = HashTrieMap()
     """Folded subject to its active items with bounded spans, by start."""
     expiring: HashTrieMap[str, datetime] = HashTrieMap()
     """When those active items expire that ever do, by id."""
@@ -96,6 +99,10 @@ class BankState:
         """Return a stored turn, or None."""
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
+
+    def trust_of(self, turn_ids: Iterable[str]) -> Trust:
+        """Return the lowest trust among stored turns; `Trust.USER` when none is stored."""
+        return lowest_trust(turn.trust for name in turn_ids if (turn := self.turn(name)))
 
     def active(self) -> Iterator[MemoryItem]:
         """Yield the items that are not deleted, in no particular order."""
@@ -156,8 +163,9 @@ def apply(state: BankState, row: JournalRow) -> BankState:
             return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
         case Restored():
             return _after_restore(state, entry, seq)
-        case Erased():
-            return replace(EMPTY_STATE, seq=seq)
+        case Erased() | Redacted():
+            left = EMPTY_STATE if isinstance(entry, Erased) else state
+            return replace(left, seq=seq)
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
@@ -253,7 +261,12 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    after = replace(
+    orders = state.orders.after_changes(
+        state,
+        Tables(items, state.turns, touched, expiring),
+        (change.id for change in entry.changes),
+    )
+    return replace(
         state,
         items=items,
         archive=archive,
@@ -267,17 +280,8 @@ def _with_effects(
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
-        orders=Orders(),
+        orders=orders,
     )
-    return _ordered(state, after, entry)
-
-
-def _ordered(state: BankState, after: BankState, entry: Commit | Restored) -> BankState:
-    """Carry the orders that somebody asked for over an entry."""
-    if not state.orders.asked:
-        return after
-    changed = (change.id for change in entry.changes)
-    return replace(after, orders=state.orders.after_changes(state, after, changed))
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -294,16 +298,15 @@ def mark_of(item: MemoryItem) -> Mark | None:
 
 
 def _placed(
-    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem, *, present: bool
-) -> HashTrieMap[str, tuple[Mark, ...]]:
+    timelines: HashTrieMap[str, SortedSet[Mark]], item: MemoryItem, *, present: bool
+) -> HashTrieMap[str, SortedSet[Mark]]:
     """Put an active item on its timeline, or take it off."""
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None or not item.active:
         return timelines
-    marks = timelines.get(key, ())
-    at = bisect_left(marks, mark)
-    rest = marks[at + 1 :] if marks[at : at + 1] == (mark,) else marks[at:]
-    return timelines.insert(key, (*marks[:at], *((mark,) if present else ()), *rest))
+    marks = timelines.get(key, NO_MARKS)
+    marks = marks.insert(mark) if present else marks.remove(mark)
+    return timelines.insert(key, marks) if len(marks) else timelines.discard(key)
 
 
 def _counted(

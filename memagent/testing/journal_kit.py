@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -37,6 +38,7 @@ from memagent.core.snapshot import (
     GraphDelta,
     ItemChange,
     JournalRow,
+    Redacted,
     Restored,
     SessionStored,
     StatsDelta,
@@ -187,6 +189,7 @@ async def check_journal(make: Callable[[], Journal]) -> None:
     await _has_one_winner_a_sequence(make())
     await _reads_long_logs_in_order(make())
     await _forgets_what_was_erased(make())
+    await _rewrites_what_was_redacted(make())
 
 
 async def _keeps_every_kind(journal: Journal) -> None:
@@ -290,10 +293,10 @@ async def _keeps_scopes_apart(journal: Journal) -> None:
     ]
     for scope in scopes:
         assert await journal.head(scope) == 0, f"{scope!r} sees another scope's rows"
-        await journal.append(scope, Erased(reason=repr(scope)), expect=0)
+        await journal.append(scope, Redacted(reason=repr(scope)), expect=0)
     for scope in scopes:
         (row,) = await read_all(journal, scope)
-        assert row.entry == Erased(reason=repr(scope)), f"{scope!r} reads another scope's rows"
+        assert row.entry == Redacted(reason=repr(scope)), f"{scope!r} reads another scope's rows"
     listed = await journal.scopes()
     assert sorted(map(repr, listed)) == sorted(map(repr, scopes)), (
         "every scope with rows is listed once"
@@ -308,7 +311,7 @@ async def _has_one_winner_a_sequence(journal: Journal) -> None:
 
     async def try_to_append(number: int, expect: int) -> bool:
         try:
-            await journal.append(scope, Erased(reason=str(number)), expect=expect)
+            await journal.append(scope, Redacted(reason=str(number)), expect=expect)
         except VersionConflict:
             return False
         return True
@@ -357,7 +360,9 @@ async def _forgets_what_was_erased(journal: Journal) -> None:
         await journal.append(other, entry, expect=number)
     count = len(every_kind())
     erased = await journal.append(scope, Erased(reason="asked for"), expect=count)
+    assert scope not in await journal.scopes(), "an erased scope is not listed"
     after = await journal.append(scope, StatsDelta(), expect=count + 1)
+    assert scope in await journal.scopes(), "a scope is listed again once it holds something"
     assert await journal.head(scope) == count + 2, "sequences go on after an erasure"
     for seq in (0, count - 1, count):
         assert await read_all(journal, scope, after=seq) == [erased, after], (
@@ -367,3 +372,23 @@ async def _forgets_what_was_erased(journal: Journal) -> None:
     assert [row.entry for row in await read_all(journal, other)] == every_kind(), (
         "erasing one scope leaves the others alone"
     )
+
+
+async def _rewrites_what_was_redacted(journal: Journal) -> None:
+    scope = Scope(user_id="redacted")
+    await journal.append_many(scope, [_turns(number, "secret") for number in range(3)], expect=0)
+    new = {1: Redacted(), 3: _turns(2, "[erased]")}
+    row = await journal.redact(scope, new, expect=3, reason="asked for")
+    assert row.seq == await journal.head(scope) == 4
+    assert isinstance(row.entry, Redacted) and [seq for seq, _ in row.entry.rewritten] == [1, 3]
+    entries = [row.entry for row in await read_all(journal, scope)]
+    assert entries == [Redacted(), _turns(1, "secret"), _turns(2, "[erased]"), row.entry], (
+        "rewritten entries are read instead of the first ones"
+    )
+    again = await journal.redact(scope, {3: Redacted()}, expect=4)
+    assert (await read_all(journal, scope, after=2))[0].entry == Redacted(), "the last one counts"
+    with suppress(VersionConflict):
+        await journal.redact(scope, {2: Redacted()}, expect=4)
+        raise AssertionError("a redaction that built on an older head was written")
+    assert (await read_all(journal, scope, after=1))[0].entry == _turns(1, "secret")
+    assert again.seq == await journal.head(scope) == 5

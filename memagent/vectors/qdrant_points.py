@@ -18,21 +18,20 @@ from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem, Scope, TimeSpan
 from memagent.protocols import IndexRow, Vector
 from memagent.search.scoring import Scored
-from memagent.state.matching import filter_keys, matches
+from memagent.state.matching import LISTED, TRUST, allowed_values, filter_keys, matches
 from memagent.vectors.projection import Applied, row_check
 
 _BATCH: Final = 256
 # Of JSON in one request; a server as it is installed refuses more than 32 MB.
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _NUMBER_BYTES: Final = 24
-_LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 _EVER: Final = 1e18
 
 _KEYWORD: Final = models.PayloadSchemaType.KEYWORD
 INDEXED: Final[dict[str, Any]] = {
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "seq": models.PayloadSchemaType.INTEGER,
-    **dict.fromkeys(("row", "item_id", *_LISTED), _KEYWORD),
+    **dict.fromkeys(("row", "item_id", *LISTED), _KEYWORD),
     **dict.fromkeys(("said", "valid_start", "valid_end"), models.PayloadSchemaType.FLOAT),
 }
 """The payload fields that a collection indexes, with their schemas."""
@@ -173,7 +172,9 @@ def _conditions(where: Filter | None) -> list[models.FieldCondition]:
     """Translate a filter of items into conditions on the payload."""
     if where is None:
         return []
-    listed = {name: getattr(where, name) for name in _LISTED} | {"item_id": where.ids}
+    # points written before items were filed under their trust lack it; `scored` checks it
+    listed = {**allowed_values(where), "item_id": where.ids}
+    listed.pop(TRUST, None)
     ranges: dict[str, models.Range] = {}
     if where.said is not None:
         start, end = where.said.start, where.said.end

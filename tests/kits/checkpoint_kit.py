@@ -9,7 +9,7 @@ from random import Random
 
 from bank_kit import DAY, WORDS, fact, session, source
 
-from memagent.checkpoints.records import FORMS
+from memagent.checkpoints.records import maps_of
 from memagent.core.answers import Hit, Query
 from memagent.core.errors import StoreError
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, Update
@@ -23,6 +23,7 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
+from memagent.core.trials import PREFIX, Trial, TrialStarted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot, undo
@@ -54,13 +55,14 @@ class History:
         self.rng = Random(seed)
         self.sessions = 0
         self.messages = 0
+        self.trials = 0
         self.snapshots: list[MemorySnapshot] = []
 
     async def write(self, bank: MemoryBank, steps: int) -> None:
         """Take so many steps."""
         for _ in range(steps):
             kind = self.rng.choice(
-                "session ops ops ops ops message stats graph undo snapshot restore refresh".split()
+                "session ops ops ops ops message stats graph trial undo snapshot restore refresh".split()
             )
             await getattr(self, f"_{kind}")(bank)
 
@@ -125,6 +127,11 @@ class History:
         ]
         await bank.index(GraphDelta(nodes=(node,), edges=tuple(edges)))
 
+    async def _trial(self, bank: MemoryBank) -> None:
+        self.trials += 1
+        trial = Trial(id=f"{PREFIX}{self.trials}", task=" ".join(self.rng.choices(WORDS, k=3)))
+        await bank.append(lambda _: TrialStarted(trial=trial))
+
     async def _undo(self, bank: MemoryBank) -> None:
         try:
             await undo(bank)
@@ -147,8 +154,9 @@ def same_state(one: BankState, other: BankState) -> None:
     """Fail unless two states hold the same in every map, seen from every side."""
     assert one.digest() == other.digest()
     assert one.seq == other.seq
-    for name in FORMS:
-        a, b = getattr(one, name), getattr(other, name)
+    others = maps_of(other)
+    for name, a in maps_of(one).items():
+        b = others[name]
         assert len(a) == len(b), name
         assert dict(a.items()) == dict(b.items()), name
         assert set(a) == set(b.keys()), name

@@ -248,10 +248,11 @@ def test_choices_log_probabilities_and_length_come_back(
         asked["messages"] = [{"role": "user", "content": "Draw!"}]
         if stream:
             words, ends, spent = ["", "", ""], {}, 0
-            options = {"include_usage": True}
-            for chunk in client.chat.completions.create(
+            options: Any = {"include_usage": True}
+            chunks: Any = client.chat.completions.create(
                 **asked, stream=True, stream_options=options
-            ):
+            )
+            for chunk in chunks:
                 spent = chunk.usage.total_tokens if chunk.usage else 0
                 for choice in chunk.choices:
                     words[choice.index] += choice.delta.content or ""

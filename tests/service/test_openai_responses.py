@@ -131,7 +131,7 @@ def test_a_tool_is_called_and_its_result_answered(
         "weather",
         {"city": "Lisbon"},
     )
-    [tool] = model.requests[-1].options["tools"]
+    [tool] = (model.requests[-1].options or {})["tools"]
     assert tool["function"]["strict"] is True
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
     done = _run(
@@ -212,7 +212,7 @@ def test_structured_output_images_and_length_are_told(client: Any, model: Functi
         model="memagent", input="Where do I live?", text={"format": shape}
     )
     assert json.loads(answer.output_text) == {"city": "Lisbon"}
-    assert model.requests[-1].options["response_format"]["json_schema"]["strict"] is True
+    assert (model.requests[-1].options or {})["response_format"]["json_schema"]["strict"] is True
     image = [
         {"type": "input_text", "text": "Look at this"},
         {"type": "input_image", "image_url": PIXEL, "detail": "low"},
@@ -286,6 +286,11 @@ def test_users_are_apart_and_a_restart_and_an_erasure_are_kept(
                 model="memagent", input="And sail.", previous_response_id=first.id
             )
             assert "I row." in shown(model)
+            third = ours.responses.create(model="memagent", input="And swim.")
+            ours.responses.delete(third.id)
+            with pytest.raises(openai.NotFoundError):
+                ours.responses.retrieve(third.id)
+            assert ours.responses.retrieve(again.id).output_text == again.output_text
             with running.http(running.key("cyd")) as http:
                 [session] = http.get("/v1/sessions").json()["items"]
                 assert session["turns"][0]["text"] == "I ski."

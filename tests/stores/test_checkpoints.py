@@ -9,9 +9,10 @@ from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from bank_kit import DIRECT, WORDS, batch, fact
+from bank_kit import DIRECT, WORDS, batch, fact, session
 from checkpoint_kit import ANA, History, open_hashing, same_memory, same_state, without_checkpoint
 
 from memagent.checkpoints import file as file_format
@@ -23,11 +24,12 @@ from memagent.checkpoints.store import Checkpoints
 from memagent.core.answers import Query
 from memagent.core.errors import StoreError
 from memagent.core.ops import Add
-from memagent.core.records import Scope
+from memagent.core.records import Scope, Session
 from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
+from memagent.state.experience import Experience
 from memagent.state.fold import BankState
 
 
@@ -119,7 +121,8 @@ async def test_nothing_is_decoded_before_it_is_touched(tmp_path: Path) -> None:
     state = await store.bank(ANA).sync()
     assert isinstance(state.items, LayeredMap)
     assert len(state.items) == count
-    assert 0 < len(state.items.base._known) < count / 2  # what was decoded
+    base: Any = state.items.base
+    assert 0 < len(base._known) < count / 2  # what was decoded
     store.close()
 
 
@@ -299,7 +302,7 @@ async def test_one_is_made_in_the_background_and_another_at_the_close(tmp_path: 
     file = checkpoints_of(store).path_of(ANA)
     first = seq_of(file)
     assert 0 < first <= bank.state.seq
-    await bank.store_session(await a_session(history))
+    await bank.store_session(a_session(history))
     await history.write(bank, 6)
     await bank.refresh()
     store.close()
@@ -312,9 +315,7 @@ async def test_one_is_made_in_the_background_and_another_at_the_close(tmp_path: 
     assert file.stat().st_ino == before, "nothing was new"
 
 
-async def a_session(history: History) -> object:
-    from bank_kit import session
-
+def a_session(history: History) -> Session:
     history.sessions += 1
     return session(history.sessions)
 
@@ -449,10 +450,11 @@ async def test_what_an_erasure_cannot_delete_is_not_erased(
 
 def test_every_part_of_a_state_is_written() -> None:
     """A field that comes or goes needs a place in the file, and a new format number."""
-    elsewhere = {"graph", "seq", "item_root", "stats_root", "ordinal_root"}
+    elsewhere = {"graph", "seq", "item_root", "stats_root", "ordinal_root", "experience"}
     derived = {"orders"}
     names = {field.name for field in fields(BankState)}
-    assert names == set(FORMS) | elsewhere | derived
+    assert names | {"trials"} == set(FORMS) | elsewhere | derived
+    assert {field.name for field in fields(Experience)} == {"trials", "root"}
     assert file_format.FORMAT == 1
 
 

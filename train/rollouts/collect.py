@@ -16,12 +16,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from environments.play.gc_pause import rare_collections
 from environments.play.rollout import play, replay_session
 from environments.records import Episode, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError
+from memagent.core.gc_pause import rare_collections
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.protocols import ChatModel
 from train.errors import TrainFault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from train.sampling.small_models import (
     words_of,
 )
 from train.settings.run import RunSettings
+from train.settings.world import open_environment
 
+_READ_EPISODES = 50
+"""Episodes whose words a model from scratch knows."""
 Say = Callable[[str], None]
 """Takes a line of progress."""
 
@@ -92,8 +96,25 @@ def _warmup_plan(settings: RunSettings) -> WarmUpPlan:
 
 
 def _own_tokenizer(settings: RunSettings, shown: Sequence[Demonstration]) -> Any:
+    lines = [*lines_of(shown), *_told(settings)]
     if settings.environment.level == "tiny":
-        return word_tokenizer(
-            [*tiny_vocabulary(), *words_of(lines_of(shown)), *map(str, range(32))]
+        return word_tokenizer([*tiny_vocabulary(), *words_of(lines), *map(str, range(32))])
+    return byte_tokenizer(lines, size=8_000)
+
+
+def _told(settings: RunSettings) -> list[str]:
+    """Return turns, questions and answers of an environment other than the synthetic world.
+
+    The demonstrations do not have its words.
+    """
+    if settings.environment.kind == "synthetic":
+        return []
+    env = open_environment(settings.environment, sessions=settings.stage[0].sessions)
+    return [
+        line
+        for episode in islice(env.episodes("train"), _READ_EPISODES)
+        for line in (
+            *(turn.text for turn in episode.turns),
+            *(text for probe in episode.probes for text in (probe.question, *probe.answers)),
         )
-    return byte_tokenizer(lines_of(shown), size=8_000)
+    ]

@@ -21,7 +21,7 @@ from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
 from train.run.evaluation import Evaluation, evaluate_policy
 from train.sampling.policy import PolicyModel
 from train.settings.options import ROLE_SETS
-from train.settings.run import RunSettings
+from train.settings.run import EnvironmentPart, RunSettings
 from train.settings.world import TrainingWorld
 from train.sync import run_sync
 
@@ -113,13 +113,18 @@ class TrainingTask(TrainingWorld):
 
 
 async def demonstrate(settings: RunSettings) -> list[Demonstration]:
-    """Play the demonstrations of the warm start; [] in an environment without an oracle.
+    """Play the demonstrations of the warm start; [] for LoCoMo, which has no oracle.
 
     They show the roles that are trained or that answer, and the facts unless the oracle
-    takes them down in training too.
+    takes them down in training too. Of another environment's language they show the
+    synthetic world of the same level.
     """
-    if settings.environment.kind != "synthetic":
+    environment = settings.environment
+    if environment.kind == "locomo":
         return []
+    if environment.kind != "synthetic":
+        world = EnvironmentPart(level=environment.level, seed=environment.seed)
+        settings = settings.model_copy(update={"environment": world})
     part = settings.warmup
     task = TrainingTask.of(settings, sessions=part.sessions if part else settings.stage[0].sessions)
     assert isinstance(task.env, Synthetic)

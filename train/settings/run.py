@@ -67,8 +67,12 @@ class ModelPart(Part):
 class EnvironmentPart(Part):
     """The environment of the policy. Fields besides `kind` go to it."""
 
-    kind: Literal["synthetic", "locomo"] = "synthetic"
-    """Generated conversations, or LoCoMo."""
+    kind: Annotated[str, Field(min_length=1)] = "synthetic"
+    """Generated conversations, LoCoMo, or another environment: a name of
+    memagent.environments (`needle`, `sort` ...) or a path `package.module:attribute`.
+    """
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Other environments: their own arguments, as in docs/environments.md."""
     level: Annotated[str, Field(min_length=1)] = "tiny"
     """Synthetic: tiny, standard, rich, or the folder of your own; see docs/worlds.md."""
     path: str | None = None
@@ -327,11 +331,13 @@ def _fields_at(loc: Sequence[Any]) -> list[str]:
 def _contradictions(settings: RunSettings) -> Iterator[str]:
     """Describe what is wrong with settings that are right one by one."""
     env, model = settings.environment, settings.model
+    if env.kind not in ("synthetic", "locomo"):
+        yield from _other_environment(env)
+    elif env.options:
+        yield f"environment.options: {env.kind} has fields of its own and takes none"
     if env.kind == "locomo":
-        if not env.path:
-            yield "environment.path: LoCoMo is not shipped; give the path of your own copy"
-        elif not Path(env.path).exists():
-            yield f"environment.path: there is nothing at {env.path}"
+        yield from _locomo(settings)
+    if env.kind != "synthetic":
         if settings.agent.listening == "oracle":
             yield (
                 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
@@ -340,13 +346,6 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
             yield (
                 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
             )
-        if settings.warmup is not None:
-            yield "warmup: demonstrations come from synthetic worlds only; leave the table out"
-        if model.path is None:
-            yield (
-                "model.path: a model from scratch knows the words of a synthetic world only; "
-                "name a folder or a hub id"
-            )
     path = model.path
     if (
         path is not None
@@ -354,3 +353,33 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         and (path[:1] in ("/", ".", "~") or path.count("/") != 1)
     ):
         yield f"model.path: there is no folder {path}; a hub id has the form owner/name"
+
+
+def _locomo(settings: RunSettings) -> Iterator[str]:
+    """Describe what is wrong with settings for LoCoMo."""
+    env, model = settings.environment, settings.model
+    if not env.path:
+        yield "environment.path: LoCoMo is not shipped; give the path of your own copy"
+    elif not Path(env.path).exists():
+        yield f"environment.path: there is nothing at {env.path}"
+    if settings.warmup is not None:
+        yield "warmup: demonstrations come from synthetic worlds only; leave the table out"
+    if model.path is None:
+        yield (
+            "model.path: a model from scratch knows the words of a synthetic world only; "
+            "name a folder or a hub id"
+        )
+
+
+def _other_environment(env: EnvironmentPart) -> Iterator[str]:
+    """Describe what is wrong with the part of an environment that is opened by name."""
+    try:
+        load("environments", env.kind)
+    except ConfigError as error:
+        yield f"environment.kind: {error}"
+    for name in ("turns", "facts", "overwrite", "interference", "distractors", "friends", "only"):
+        if getattr(env, name) is not None:
+            yield f"environment.{name}: of synthetic only; {env.kind} takes [environment.options]"
+    for name in ("probes", "asks"):
+        if getattr(env, name):
+            yield f"environment.{name}: of synthetic only; {env.kind} takes [environment.options]"

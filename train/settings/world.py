@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import islice
-from typing import Self
+from typing import Self, cast
 
 from environments.base import Environment
 from environments.datasets.locomo import LoCoMo
@@ -17,7 +19,8 @@ from memagent.build import open_store
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
-from train.settings.run import RunSettings
+from memagent.plugins import load
+from train.settings.run import EnvironmentPart, RunSettings
 
 
 class _SilentModel:
@@ -47,24 +50,7 @@ class TrainingWorld:
 
         Raises `ConfigError`, `EnvironmentFault`.
         """
-        part = settings.environment
-        if part.kind == "locomo":
-            env: Environment = LoCoMo(part.path or "", split_by=part.split_by or "memory_r2")
-        else:
-            env = synthetic(
-                part.level,
-                sessions=sessions,
-                seed=part.seed,
-                episodes=part.episodes,
-                turns=part.turns,
-                facts=part.facts,
-                overwrite=part.overwrite,
-                interference=part.interference,
-                distractors=part.distractors,
-                friends=part.friends,
-                only=part.only,
-                probes=part.probes,
-            )
+        env = open_environment(settings.environment, sessions=sessions)
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
             Scope(user_id="train"),
@@ -92,3 +78,48 @@ class TrainingWorld:
         if episode.id not in self.truths:
             self.truths[episode.id] = env.truth(episode)
         return self.truths[episode.id]
+
+
+def open_environment(part: EnvironmentPart, *, sessions: int) -> Environment:
+    """Open the environment of the settings at a number of sessions.
+
+    Raises `ConfigError`, `EnvironmentFault`.
+    """
+    if part.kind == "locomo":
+        return LoCoMo(part.path or "", split_by=part.split_by or "memory_r2")
+    if part.kind == "synthetic":
+        return synthetic(
+            part.level,
+            sessions=sessions,
+            seed=part.seed,
+            episodes=part.episodes,
+            turns=part.turns,
+            facts=part.facts,
+            overwrite=part.overwrite,
+            interference=part.interference,
+            distractors=part.distractors,
+            friends=part.friends,
+            only=part.only,
+            probes=part.probes,
+        )
+    return _named_environment(part, sessions)
+
+
+def _named_environment(part: EnvironmentPart, sessions: int) -> Environment:
+    """Open any environment with what it takes of the settings, and its own options."""
+    make = cast("Callable[..., Environment]", load("environments", part.kind))
+    takes = signature(make).parameters.values()
+    names = {parameter.name for parameter in takes}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes):
+        names |= {"level", "seed", "episodes"}
+    shared = {
+        "level": part.level,
+        "seed": part.seed,
+        "episodes": part.episodes,
+        "sessions": sessions,
+    } | ({"path": part.path} if part.path else {})
+    values = {name: value for name, value in shared.items() if name in names} | part.options
+    try:
+        return make(**values)
+    except TypeError as error:
+        raise ConfigError(f"environment.options: {error}") from None

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from memagent.core.answers import Hit
-from memagent.core.records import Event, Fact, Granularity, TimeSpan, Turn
+from memagent.core.records import Event, Fact, Granularity, TimeSpan, Trust, Turn
 from memagent.designs.prompting import quoted
 from memagent.timex.resolve import format_span
 
@@ -69,7 +69,8 @@ def hit_line(hit: Hit, *, version: bool = False) -> str:
     """Write a memory or an event.
 
     The line gives its id (with `version` also its version), dates, speaker, source
-    turns, the path by which a walk reached it, and its text.
+    turns, the path by which a walk reached it, how far it is trusted where that is less
+    than a user's words, and its text.
     """
     record = hit.item or hit.event
     by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
@@ -80,7 +81,10 @@ def hit_line(hit: Hit, *, version: bool = False) -> str:
         about=about if about != by else None,
         turns=hit.source_turn_ids,
         valid=record.valid if record else None,
-        path=path_text(hit),
+        more=(
+            f"reached {path}" if (path := path_text(hit)) else "",
+            f"trust {hit.trust.value}" if hit.trust.rank > Trust.USER.rank else "",
+        ),
     )
     name = f"{quoted(hit.id)} v{hit.item.version}" if version and hit.item else quoted(hit.id)
     return f"[{name}] {notes}{quoted(hit.text)}"
@@ -110,7 +114,7 @@ def _notes(
     valid: TimeSpan | None,
     about: str | None = None,
     turns: Iterable[str] = (),
-    path: str = "",
+    more: Iterable[str] = (),
 ) -> str:
     turn_ids = ", ".join(map(quoted, list(turns)[-_MAX_TURN_IDS:]))
     notes = (
@@ -119,7 +123,7 @@ def _notes(
         f"about {quoted(about)}" if about else "",
         f"turns {turn_ids}" if turn_ids else "",
         f"time {format_span(valid)}" if valid else "",
-        f"reached {path}" if path else "",
+        *more,
     )
     known = "; ".join(note for note in notes if note)
     return f"({known}) " if known else ""

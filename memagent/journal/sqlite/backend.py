@@ -14,13 +14,15 @@ import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
 from memagent.core.errors import InputError, StoreError
-from memagent.journal.backend import DriverCursor, Tip
+from memagent.journal.backend import DriverCursor, Tip, corrupt
+from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
 from memagent.journal.sqlite.engine import Synchronous
@@ -29,6 +31,12 @@ from memagent.journal.statements import SQLITE, Statements
 
 _MAX_HEADS: Final = 65_536
 _PRUNED_AT_ONCE: Final = 1_000
+_CHAIN_AT: Final = (
+    "SELECT journal.chain FROM journal JOIN scopes ON scopes.id = journal.scope_id "
+    "WHERE scopes.digest = ? AND journal.seq = ?"
+)
+ENDS: Final = "SELECT digest, head, chain FROM scopes WHERE head > 0"
+"""The ends of all logs: (digest of the scope, sequence, chain hash)."""
 _PRUNE: Final = (
     "DELETE FROM idempotency WHERE (scope_id, key) IN "
     f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
@@ -48,6 +56,14 @@ class SqliteBackend:
     sql: Statements = field(default=SQLITE, compare=False, repr=False)
     page_rows = 512
     driver_error: type[Exception] = field(default=sqlite3.Error, compare=False, repr=False)
+    tips: Path | None = field(default=None, compare=False)
+    """The file of the ends of logs; None is beside the database."""
+    key: bytes | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def book(self) -> TipBook:
+        """The ends of logs as they were last noted."""
+        return TipBook(self.tips or self.path.with_name(f"{self.path.name}.tips"), self.key)
 
     @property
     def name(self) -> str:
@@ -117,6 +133,33 @@ class SqliteBackend:
         """
         connection.execute("VACUUM")
         return True
+
+    def opened(self, connection: Any) -> None:
+        """Refuse a file that ends before what was noted when it was last written to.
+
+        With a `synchronous` that lets a power cut take the last commits, nothing is
+        refused; `memagent doctor` still tells.
+        """
+        last = self.book.last()
+        if last is not None and self.synchronous in ("FULL", "EXTRA"):
+            row = connection.execute(_CHAIN_AT, (last.digest, last.seq)).fetchone()
+            if row is None or bytes(row[0]) != last.chain:
+                raise corrupt(
+                    self.path,
+                    f"the last rows that were acknowledged are missing; {self.book.path} notes "
+                    f"row {last.seq} of a log that ends before it or was changed (to go on "
+                    "with what is there, run  memagent doctor --seal)",
+                )
+        ends = connection.execute(ENDS) if not self.book.path.exists() else ()
+        self.book.open(Noted(*end) for end in ends)
+
+    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
+        """Note the ends of logs beside the store."""
+        self.book.note(tips)
+
+    def closed(self) -> None:
+        """Close the file of the ends."""
+        self.book.close()
 
     def prune_responses(self, before_us: int) -> int:
         """Delete a thousand rows at a time, so that the writer never waits long."""

@@ -13,13 +13,23 @@ child has to open it anew.
 from __future__ import annotations
 
 import os
+from contextlib import closing
+from pathlib import Path
 
 from memagent.core.errors import ConfigError, StoreError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.file_lock import FileLock
+from memagent.journal.proof.audit import compare_tips
+from memagent.journal.proof.tips import NO_SEAL, Noted, Seal
 from memagent.journal.rows import system_clock
-from memagent.journal.sqlite.backend import SqliteBackend
-from memagent.journal.sqlite.engine import Synchronous, create_file, create_folder, database_path
+from memagent.journal.sqlite.backend import ENDS, SqliteBackend
+from memagent.journal.sqlite.engine import (
+    Synchronous,
+    connect_for_reading,
+    create_file,
+    create_folder,
+    database_path,
+)
 from memagent.protocols import Clock
 
 
@@ -30,7 +40,8 @@ class SqlJournal(DatabaseJournal):
 
     `read_only` opens need no lock and always succeed; they see what the writer commits.
     `lock_timeout_s` is how long to wait for another process to give the store up.
-    `synchronous="FULL"` makes an acknowledged append survive a power cut.
+    `synchronous="FULL"` makes an acknowledged append survive a power cut. `seal` says
+    where the ends of logs are noted, and with which key.
 
     Opening raises `StoreLocked` (another process writes), `StoreReadOnly` (the place
     cannot be written), `StoreCorrupt` (damaged, or not a memagent store),
@@ -45,6 +56,7 @@ class SqlJournal(DatabaseJournal):
         synchronous: Synchronous = "FULL",
         lock_timeout_s: float = 0.0,
         clock: Clock = system_clock,
+        seal: Seal = NO_SEAL,
     ) -> None:
         # The database file.
         path = self.path = database_path(url_or_path)
@@ -65,7 +77,10 @@ class SqlJournal(DatabaseJournal):
             return held
 
         super().__init__(
-            SqliteBackend(path, synchronous), read_only=read_only, clock=clock, lock=lock
+            SqliteBackend(path, synchronous, tips=seal.tips, key=seal.key),
+            read_only=read_only,
+            clock=clock,
+            lock=lock,
         )
         known = self._opened_as
         if isinstance(known, SqliteBackend) and known.synchronous != synchronous:
@@ -74,3 +89,35 @@ class SqlJournal(DatabaseJournal):
                 f"{path} is open in this process with synchronous={known.synchronous!r}, not "
                 f"{synchronous!r}; use the same"
             )
+
+    def compare_tips(self) -> list[str]:
+        """Return where the store and the noted ends of its logs disagree; blocks.
+
+        [] where nothing was noted, unless a key is set: then a missing file is told.
+        """
+        self._check()
+        backend = self._backend
+        assert isinstance(backend, SqliteBackend)
+        book = backend.book
+        if not book.path.exists():
+            lost = f"{book.path} is missing, though the store has a key"
+            return [lost] if backend.key is not None else []
+        return self._reader.ask(lambda connection: compare_tips(connection, book))
+
+
+def seal_store(path: Path, seal: Seal) -> int:
+    """Note the ends of all logs anew, as the store has them now; return how many.
+
+    Takes the store as it is: use it to begin with a key, or after a loss that cannot be
+    mended. Raises `StoreLocked` while another process writes.
+    """
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    lock.acquire()
+    try:
+        backend = SqliteBackend(path, tips=seal.tips, key=seal.key)
+        with closing(connect_for_reading(path)) as connection:
+            ends = [Noted(*end) for end in connection.execute(ENDS)]
+        backend.book.rewrite(ends)
+        return len(ends)
+    finally:
+        lock.release()

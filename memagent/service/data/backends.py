@@ -82,6 +82,15 @@ class SqliteTables:
         """Return False: there is no connection to lose."""
         return False
 
+    def scrub(self) -> None:
+        """Rebuild the file, and empty the write-ahead log, which keeps older pages."""
+        if self._path is None:
+            return
+        with self._lock, self.engine.connect() as db:
+            driver: Any = db.connection.driver_connection
+            driver.execute("VACUUM")
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def scrub_responses(self) -> None:
         """Do nothing: responses are not stored here."""
 
@@ -124,6 +133,16 @@ class PostgresTables:
     def worth_another_try(self, exc: DBAPIError) -> bool:
         """Tell whether the connection died, or another transaction was in the way."""
         return isinstance(exc.orig, Exception) and self._backend.worth_another_try(exc.orig)
+
+    def scrub(self) -> None:
+        """Vacuum the tables that name users and sessions."""
+        with self.engine.connect() as db:
+            driver: Any = db.connection.driver_connection
+            try:
+                driver.execute("VACUUM (FULL) service_jobs")
+                driver.execute("VACUUM (FULL) service_snapshots")
+            except self._backend.driver_error as exc:
+                raise self.error(exc, "scrubbing") from exc
 
     def scrub_responses(self) -> None:
         """Vacuum the table of responses, as the journal does with its payloads."""

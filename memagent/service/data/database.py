@@ -89,6 +89,11 @@ class ServiceDatabase:
 
         return bytes.fromhex(self.run(work))
 
+    def scrub(self) -> None:
+        """Take deleted rows out of the files, the write-ahead log included."""
+        with self._translated("scrubbing"):
+            self._backend.scrub()
+
     def scrub_responses(self) -> None:
         """Free the space of deleted responses."""
         with self._translated("scrubbing"):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
@@ -94,6 +94,21 @@ class IdempotentJournal:
         if pending is not None and record is not None:
             pending.recorded = True
         return rows
+
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
+    ) -> JournalRow:
+        """Replace earlier entries; no response is stored with it."""
+        return await self.inner.redact(scope, rewritten, expect=expect, reason=reason)
+
+    @property
+    def scrub_due(self) -> bool:
+        """Whether erased bytes may still lie in files."""
+        return self.inner.scrub_due
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Search the files of the journal."""
+        return self.inner.search_files(needles)
 
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Return the rows after a sequence."""

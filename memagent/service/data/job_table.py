@@ -144,6 +144,17 @@ class JobTable:
         )
         return self._database.run(lambda db: db.execute(old).rowcount)
 
+    def forget_session(self, scope: Scope, session_id: str) -> None:
+        """Delete the jobs that name a session of a memory."""
+        mine = jobs.delete().where(
+            jobs.c.scope == scope.model_dump_json(), jobs.c.session_id == session_id
+        )
+        self._database.run(lambda db: db.execute(mine))
+
+    def scrub(self) -> None:
+        """Take deleted rows out of the service's files."""
+        self._database.scrub()
+
     def forget_user(self, user_id: str, *, before: datetime, keep_job: str) -> None:
         """Delete the snapshots and jobs that a user had before a moment, but for one job."""
 

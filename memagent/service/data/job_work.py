@@ -136,6 +136,13 @@ class JobWork:
             return False
         return await asyncio.to_thread(self._table.has_earlier, job.id)
 
+    async def forget(self, scope: Scope, *, session_id: str | None = None) -> None:
+        """Drop stored responses of a memory's user, and the jobs that name a session."""
+        await self._responses.forget(scope.user_id)
+        if session_id is not None:
+            await asyncio.to_thread(self._table.forget_session, scope, session_id)
+        await asyncio.to_thread(self._table.scrub)
+
     # -- data rights -------------------------------------------------------------------
 
     async def _for_each(
@@ -175,6 +182,7 @@ class JobWork:
         else:
             await self._for_each(lambda other: other.user_id == user_id, erase)
             await asyncio.to_thread(self._table.forget_user, user_id, before=began, keep_job=job.id)
+            await asyncio.to_thread(self._table.scrub)
         await self._responses.forget(user_id)
         inner = self._journal.inner
         return {

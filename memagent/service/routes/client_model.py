@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from memagent.client.faults import ServiceError
 from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse, Role, Usage
@@ -145,7 +145,8 @@ def _plain(text: str) -> str:
 
 def _address(part: dict[str, Any]) -> str:
     """Return the address that a part names, "" for none."""
-    value: Any = part.get(str(part.get("type")))
+    value: object = part.get(str(part.get("type")))
     if isinstance(value, dict):
-        value = value.get("url") or value.get("file_data")
+        fields = cast("dict[str, object]", value)
+        value = fields.get("url") or fields.get("file_data")
     return value if isinstance(value, str) else ""

@@ -18,7 +18,7 @@ from memagent.client.faults import problem_of
 from memagent.core.answers import Answer, Question, Reply, ReplyDelta
 from memagent.core.errors import MemAgentError
 from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec
-from memagent.core.records import DEFAULT_THREAD
+from memagent.core.records import DEFAULT_THREAD, Trust
 from memagent.graphs.chat_run import ChatOptions, chat_context, last_reply, start_state, stream_chat
 from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, add_to_thread, store_message
@@ -38,6 +38,7 @@ class Said:
     speaker: str = "user"
     thread: str = DEFAULT_THREAD
     system: str | None = None
+    min_trust: Trust | None = None
     earlier: Sequence[Spoken] = ()
     """Messages before it that the thread does not hold yet."""
     sampling: Sampling | None = None
@@ -75,6 +76,7 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
             "thread": said.thread,
             "speaker": said.speaker,
             "system": said.system,
+            "min_trust": said.min_trust,
             "remember": False,
         }
         context = replace(

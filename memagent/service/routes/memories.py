@@ -28,12 +28,13 @@ from memagent.client.wire import (
 from memagent.core.answers import AsOf, Filter, Hit
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.recipes import Recipe
-from memagent.core.records import Id, MemoryItem, Moment, content_id
+from memagent.core.records import Id, MemoryItem, Moment, Trust, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import ranked
+from memagent.memory.options import trusting
 from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
@@ -116,6 +117,14 @@ def filter_query(
     )
 
 
+def trusted_query(
+    where: Annotated[Filter, Depends(filter_query)],
+    min_trust: Annotated[Trust | None, Query(description="Nothing that is trusted less.")] = None,
+) -> Filter:
+    """Return the filter that the query names, with its bound on trust."""
+    return trusting(where, min_trust)
+
+
 @router.post(
     "/v1/memories", status_code=201, responses=openapi_responses(MemoryItem, 201, "The memory")
 )
@@ -170,7 +179,7 @@ class _Page:
 async def list_memories(
     call: Reader,
     as_of: Annotated[AsOf, Depends(as_of_query)],
-    where: Annotated[Filter, Depends(filter_query)],
+    where: Annotated[Filter, Depends(trusted_query)],
     page: Annotated[_Page, Depends()],
     include_deleted: bool = False,
 ) -> Response:

@@ -151,7 +151,13 @@ async def chat(body: ChatRequest, call: Talker) -> Response:
     The reply comes as server-sent events, word by word, where the Accept header asks
     for them. Messages of one `thread` belong together.
     """
-    said = Said(text=body.text, speaker=body.speaker, thread=body.thread, system=body.system)
+    said = Said(
+        text=body.text,
+        speaker=body.speaker,
+        thread=body.thread,
+        system=body.system,
+        min_trust=body.min_trust,
+    )
     if exchange.wants_stream(call):
         return exchange.event_stream(exchange.reply_events(call, said))
     replies: list[Reply] = []

@@ -19,8 +19,8 @@ from starlette.responses import HTMLResponse
 from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.recipes import RECIPES, recipe_of
-from memagent.core.records import Session, Trust, Turn
-from memagent.memory.threads import thread_turns
+from memagent.core.records import Session, Turn
+from memagent.memory.threads import is_reply, thread_turns
 from memagent.service.routes import exchange
 from memagent.service.ui.explaining import explain_hits, verdict_words
 from memagent.service.ui.frame import failure, page, page_router
@@ -145,7 +145,7 @@ def exchanges(turns: Sequence[Turn]) -> list[Exchange]:
     """Return the turns of a thread as messages with their replies, oldest first."""
     pairs: list[Exchange] = []
     for turn in turns:
-        if turn.trust is not Trust.ASSISTANT:
+        if not is_reply(turn):
             pairs.append(Exchange(turn, None))
         elif pairs and pairs[-1].reply is None:
             pairs[-1] = Exchange(pairs[-1].message, turn)

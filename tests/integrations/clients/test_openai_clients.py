@@ -58,7 +58,7 @@ def opened(ground: Ground) -> openai.OpenAI:
 
 
 def chat(ground: Ground, user: str, *messages: Any, **more: Any) -> Any:
-    listed = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
+    listed: Any = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
     with opened(ground) as client:
         return client.chat.completions.create(model="memagent", messages=listed, user=user, **more)
 
@@ -358,8 +358,9 @@ def _(ground: Ground, user: str) -> None:
 def _(ground: Ground, user: str) -> None:
     with opened(ground) as client:
         told = client.responses.create(model="memagent", input="too fast", user=user, stream=True)
-        events = list(told)
-    assert events[-1].type == "response.failed" and "quota" in events[-1].response.error.message
+        last = list(told)[-1]
+    assert last.type == "response.failed" and last.response.error is not None
+    assert "quota" in last.response.error.message
 
 
 # -- ChatOpenAI ------------------------------------------------------------------------
@@ -367,9 +368,10 @@ def _(ground: Ground, user: str) -> None:
 
 def chat_openai(ground: Ground, user: str, **more: Any) -> Any:
     from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
 
     return ChatOpenAI(
-        model="memagent", base_url=ground.base_url, api_key="any", max_retries=0,
+        model="memagent", base_url=ground.base_url, api_key=SecretStr("any"), max_retries=0,
         model_kwargs={"user": user}, **more,
     )  # fmt: skip
 

@@ -33,6 +33,8 @@ SHIPPED = {
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
     "plan": (Role.PLANNER, {"asked", "question"}),
+    "observe": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),
+    "condense": (Role.MANAGER, {"log"}),
     "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
     "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
     "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),

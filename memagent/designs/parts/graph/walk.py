@@ -100,7 +100,10 @@ class GraphWalkRetriever:
                 score=1.0 + 1.0 / rank,
                 event=event,
                 why=Relevance(
-                    arms={"walk": 1.0 / rank}, ranks={"walk": rank}, via=walk.via[event.id]
+                    arms={"walk": 1.0 / rank},
+                    ranks={"walk": rank},
+                    via=walk.via[event.id],
+                    trust=ctx.bank.state.trust_of(event.source_turn_ids),
                 ),
             )
             for rank, event in enumerate(walk.kept, 1)

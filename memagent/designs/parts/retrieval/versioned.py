@@ -18,6 +18,7 @@ from memagent.core.records import MemoryItem, NodeKind, Relation
 from memagent.designs.base import Retriever, SlotContext
 from memagent.designs.prompting import Prompt, prompts_of
 from memagent.memory.question import Period, read_question
+from memagent.state.fold import BankState
 from memagent.state.matching import matches
 from memagent.state.versions import Wording, wordings
 
@@ -56,7 +57,7 @@ class VersionedRetriever:
             ]
             fitting = fitting[: self.more + len(hits) - len(known)]
             known.update(wording.node_id for wording in fitting)
-            added = [_hit(wording, newer=hit) for wording in fitting]
+            added = [_hit(wording, newer=hit, state=ctx.bank.state) for wording in fitting]
             outdated = view.span and statement and not statement[0].held_in(view.span)
             older_first = outdated or view.period is Period.THEN
             merged += [*added, hit] if older_first else [hit, *added]
@@ -71,13 +72,17 @@ def _matches(wording: Wording, question: Question) -> bool:
     )
 
 
-def _hit(wording: Wording, *, newer: Hit) -> Hit:
+def _hit(wording: Wording, *, newer: Hit, state: BankState) -> Hit:
     item = wording.record if isinstance(wording.record, MemoryItem) else None
+    reason = {
+        "via": ((newer.id, Relation.SUPERSEDES, True),),
+        "trust": state.trust_of(wording.record.source_turn_ids) if item is None else None,
+    }
     return Hit(
         id=wording.node_id,
         kind=NodeKind.ITEM if item is not None else NodeKind.EVENT,
         score=newer.score,
         item=item,
         event=None if isinstance(wording.record, MemoryItem) else wording.record,
-        why=newer.why.model_copy(update={"via": ((newer.id, Relation.SUPERSEDES, True),)}),
+        why=newer.why.model_copy(update=reason),
     )

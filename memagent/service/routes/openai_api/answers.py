@@ -33,8 +33,10 @@ class MemoryUse(BaseModel):
     @classmethod
     def of(cls, reply: Reply, *, memory: bool) -> MemoryUse:
         """Return what a reply rests on."""
-        place = {"thread": reply.thread, "turn_ids": reply.turn_ids} if memory else {}
-        return cls(**place, verdict=reply.verdict, citations=reply.citations)
+        use = cls(verdict=reply.verdict, citations=reply.citations)
+        if memory:
+            use.thread, use.turn_ids = reply.thread, reply.turn_ids
+        return use
 
 
 class ChatCompletion(BaseModel):

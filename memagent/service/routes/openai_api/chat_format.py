@@ -226,8 +226,9 @@ class ChatCompletionRequest(BaseModel):
         refuse_unknown(self.model_extra or {})
         named = {tool.function.name for tool in self.tools or ()}
         if isinstance(choice := self.tool_choice, dict):
-            function = choice.get("function")
-            name = function.get("name") if isinstance(function, dict) else None
+            function: object = choice.get("function")
+            fields = cast("dict[str, object]", function if isinstance(function, dict) else {})
+            name = fields.get("name")
             if choice.get("type") != "function" or name not in named:
                 raise unsupported("tool_choice", "names no function of `tools`")
         elif choice == "required" and not named:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
@@ -61,7 +61,7 @@ class ItemList(BaseModel):
     has_more: bool
 
 
-class Deleted(BaseModel):
+class DeletedResponse(BaseModel):
     """The receipt for a deleted response."""
 
     id: str
@@ -138,19 +138,20 @@ async def list_input_items(
         raise unsupported("after", "names no item of the response")
     page = items[start : start + limit]
     ids = [item["id"] for item in page] or [None]
-    return record(
-        ItemList(data=page, first_id=ids[0], last_id=ids[-1], has_more=start + limit < len(items))
-    )
+    more = start + limit < len(items)
+    listed = ItemList(data=page, first_id=ids[0], last_id=ids[-1], has_more=more)
+    return _json(listed.model_dump(mode="json"))
 
 
 @router.delete(
-    "/v1/responses/{response_id}", responses=openapi_responses(Deleted, description="Deleted")
+    "/v1/responses/{response_id}",
+    responses=openapi_responses(DeletedResponse, description="Deleted"),
 )
 async def delete_response(response_id: str, call: Talker) -> Response:
     """Delete a stored response; what was said stays remembered."""
     await _find(call, response_id)
     await call.service.requests.drop(call.scope, _key_of(response_id))
-    return record(Deleted(id=response_id))
+    return record(DeletedResponse(id=response_id))
 
 
 @dataclass
@@ -197,7 +198,8 @@ async def _exchanged(body: ResponseRequest, call: Call, thread: str | None) -> E
             after = replace(after, known=1)
     chat = body.as_chat([*context, *items])
     said = await said_of(chat, call, thread, after)
-    key = call.journal_key if call.key is not None else secrets.token_hex(16)
+    repeatable = call.key is not None and not body.stream
+    key = call.journal_key if repeatable else secrets.token_hex(16)
     begun = ResponseObject.begun(body, key, stored=stored)
     exchanged = Exchanged(said=said, begun=begun, items=items, context=context)
     exchanged.said = replace(said, deliver=exchanged.deliver)
@@ -270,10 +272,17 @@ async def _pending(call: Call, exchanged: Exchanged) -> PendingResponse | None:
 async def _find(call: Call, response_id: str) -> Item:
     """Return a stored response with what is stored beside it. Raises `ServiceError`."""
     stored = await call.service.requests.find(call.scope, _key_of(response_id))
-    body: Any = json.loads(stored.body) if stored is not None and stored.body else {}
-    if not isinstance(body, dict) or body.get("object") != "response" or not body["store"]:
+    body = _response_in(stored.body) if stored is not None else None
+    if body is None or not body["store"]:
         raise _not_there(response_id)
     return body
+
+
+def _response_in(text: str | bytes) -> Item | None:
+    """Read a response with what is stored beside it; None for anything else."""
+    value: Any = json.loads(text) if text else None
+    body = cast("Item", value) if isinstance(value, dict) else {}
+    return body if body.get("object") == "response" else None
 
 
 def _key_of(response_id: str) -> str:
@@ -286,8 +295,8 @@ def _not_there(name: str) -> ServiceError:
 
 def _shown(response: Response) -> Response:
     """Return a response without what is stored beside it."""
-    body = json.loads(bytes(response.body))
-    if not isinstance(body, dict) or body.get("object") != "response":
+    body = _response_in(bytes(response.body))
+    if body is None:
         return response
     shown = _json({name: value for name, value in body.items() if name not in _OWN})
     if replayed := response.headers.get("Idempotent-Replayed"):

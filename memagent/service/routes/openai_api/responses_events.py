@@ -49,7 +49,7 @@ async def response_events(
                     for event in () if speaking else _opened(begun.key):
                         yield written(event)
                     speaking = True
-                    delta = {"delta": piece.text, "logprobs": []}
+                    delta: Item = {"delta": piece.text, "logprobs": []}
                     yield written(("response.output_text.delta", _place(begun.key) | delta))
     except MemAgentError as exc:
         error = openai_error(problem_of(exc))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -153,7 +153,8 @@ def messages_of(items: Sequence[Item]) -> list[Item]:
 def _chat_content(content: Any) -> Any:
     if not isinstance(content, list):
         return content
-    return [_chat_part(part) if isinstance(part, dict) else part for part in content]
+    parts = cast("list[Any]", content)
+    return [_chat_part(cast("Item", part)) if isinstance(part, dict) else part for part in parts]
 
 
 def _chat_part(part: Item) -> Item:
@@ -184,9 +185,10 @@ def _chat_choice(choice: str | Item | None) -> str | Item | None:
 
 
 def _chat_text(text: Item) -> Item:
-    shape = text.get("format") or {"type": "text"}
+    given: object = text.get("format")
+    shape = cast("Item", given) if isinstance(given, dict) else {"type": given or "text"}
     more = _only("text", {k: v for k, v in text.items() if k != "format"}, {"verbosity": ""})
-    if not isinstance(shape, dict) or shape.get("type") != "json_schema":
+    if shape.get("type") != "json_schema":
         return {**more, "response_format": shape}
     named = {k: v for k, v in shape.items() if k != "type"}
     return {**more, "response_format": {"type": "json_schema", "json_schema": named}}
@@ -254,7 +256,8 @@ class ResponseObject(BaseModel):
         """Return the response with its answer."""
         finish = responses[0].finish if responses else FinishReason.STOP
         reason = _INCOMPLETE.get(finish)
-        logprobs = (responses[0].logprobs or {}).get("content", []) if responses else []
+        first = (responses[0].logprobs or {}) if responses else {}
+        logprobs: list[Any] = first.get("content", [])
         words = [message_item(self.key, reply.text, logprobs)]
         calls = [call_item(self.key, at, call) for at, call in enumerate(reply.tool_calls)]
         return self.model_copy(

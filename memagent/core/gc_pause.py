@@ -1,9 +1,9 @@
-"""The garbage collector during rollouts: seldom, and not over what was there before.
+"""The garbage collector during rollouts and replays: seldom, not over what was there before.
 
 A thousand live memories are a million objects, none of which is garbage, and the
 collector walks them again and again: with Python's own thresholds that is about an
-eighth of a rollout's time. Reference counts free nearly all of what rollouts drop; the
-collector is only for cycles.
+eighth of a rollout's or a replay's time. Reference counts free nearly all of what is
+dropped meanwhile; the collector is only for cycles.
 """
 
 from __future__ import annotations

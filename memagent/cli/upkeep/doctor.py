@@ -7,6 +7,7 @@ because people call the doctor when something is broken.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import re
@@ -18,16 +19,17 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
 from rich.console import Group, RenderableType
+from typer import Option
 
 import memagent
-from memagent.cli.frame import Options, emit, message_of
+from memagent.cli.frame import Options, emit, message_of, tell
 from memagent.cli.stores import counts_of, opened, read_settings, settings_file, store_path
 from memagent.cli.terminal import line, pairs, plain, table
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import MemAgentError, StoreError
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -71,12 +73,20 @@ class Examination:
         return Group(*parts, *([] if self.problems else [plain("all is well", "green")]))
 
 
-async def doctor(options: Options) -> int:
+async def doctor(
+    options: Options,
+    seal: Annotated[
+        bool,
+        Option("--seal", help="First take the store as it is: note anew where its logs end."),
+    ] = False,
+) -> int:
     """Look for problems in the installation, the settings and the store.
 
     Exits with 1 if there is one.
     """
     report = Examination()
+    if seal:
+        _seal(options)
     _examine_installation(report)
     try:
         await _examine_settings_and_store(report, options)
@@ -103,6 +113,20 @@ async def _examine_settings_and_store(report: Examination, options: Options) -> 
         _examine_server(report, store)
         _examine_embedder(report, store)
         await _examine_users(report, store)
+
+
+def _seal(options: Options) -> None:
+    from memagent.config import SqliteSettings
+    from memagent.journal.sqlite.journal import seal_store
+    from memagent.open_store import seal_of
+
+    settings = read_settings(options)
+    path, store = store_path(options, settings), settings.store
+    if not isinstance(path, Path) or not path.exists():
+        raise StoreError("--seal needs a SQLite store that exists")
+    chosen = store if isinstance(store, SqliteSettings) else SqliteSettings()
+    count = seal_store(path, seal_of(chosen))
+    tell(f"noted where {count} logs end")
 
 
 # -- installation ----------------------------------------------------------------------
@@ -296,7 +320,10 @@ def _embedder_label(embedder_id: str, dim: int) -> str:
 
 async def _examine_users(report: Examination, store: Store) -> None:
     from memagent.journal.database import DatabaseJournal
+    from memagent.journal.sqlite.journal import SqlJournal
 
+    if isinstance(store.journal, SqlJournal):
+        report.problems += await asyncio.to_thread(store.journal.compare_tips)
     for scope in await store.journal.scopes():
         faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
         label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)

@@ -2,7 +2,7 @@
 
 Finds any change to a row, a row taken out or put in, and a log cut short (the tip is
 kept apart). Someone who may rewrite the whole database can also recompute every hash;
-against that, keep the tip's chain hash somewhere else.
+against that, `compare_tips` compares it with the ends noted elsewhere (`tips`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 
+from memagent.journal.proof.redactions import Redactions
+from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import (
     ERASED,
+    NAMELESS,
     ScopeKey,
     first_chain,
+    nameless,
     next_chain,
     payload_digest,
     scope_digest,
@@ -47,12 +51,13 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
         return strays
     tip = tips[0]
     problems: list[str] = []
-    if len(tips) > 1 or tip.digest != digest or (tip.user_id, tip.agent_id, tip.run_id) != scope:
+    known = (tip.user_id, tip.agent_id, tip.run_id)
+    if len(tips) > 1 or tip.digest != digest or known not in (scope, nameless(scope)):
         problems.append(
             "seq 0: the scope's row does not name it "
             f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
         )
-    auditor = _Auditor(connection, tip.id, first_chain(digest))
+    auditor = _Auditor(connection, tip.id, digest)
     problems += auditor.run()
     if tip.head != auditor.seq:
         problems.append(
@@ -90,10 +95,11 @@ class _Auditor:
     `seq`, `chain` and `recorded_us` are those of the last header seen.
     """
 
-    def __init__(self, connection: Connection, scope_id: int, chain: bytes) -> None:
+    def __init__(self, connection: Connection, scope_id: int, digest: str) -> None:
         self._connection = connection
         self._scope_id = scope_id
-        self.seq, self.chain, self.recorded_us = 0, chain, 0
+        self._redactions = Redactions(connection, digest)
+        self.seq, self.chain, self.recorded_us = 0, first_chain(digest), 0
         last = select(func.coalesce(func.max(journal.c.seq), 0)).where(
             journal.c.scope_id == scope_id, journal.c.kind == ERASED
         )
@@ -153,7 +159,7 @@ class _Auditor:
             problems.append("its payload is missing")
         elif row.body is not None and erased:
             problems.append("its payload should have been erased")
-        elif row.body is not None and not _fits(row):
+        elif row.body is not None and not self._fits(row):
             problems.append("its payload is not the one that was written")
         return problems
 
@@ -174,9 +180,47 @@ class _Auditor:
             return False
         return chain == row.chain
 
+    def _fits(self, row: Row[Any]) -> bool:
+        try:
+            own = payload_digest(row.salt, row.body)
+        except TypeError:
+            return False
+        return own == row.payload_digest or own == self._redactions.digest(row.seq)
 
-def _fits(row: Row[Any]) -> bool:
-    try:
-        return payload_digest(row.salt, row.body) == row.payload_digest
-    except TypeError:
-        return False
+
+def compare_tips(connection: Connection, book: TipBook) -> list[str]:
+    """Return where a store and the noted ends of its logs disagree; at most 20 lines.
+
+    A log may have grown since its end was noted; it may not be shorter, missing, or have
+    another chain hash at that place.
+    """
+    noted, bad = book.read()
+    problems = [f"{bad} records of {book.path} are damaged or not signed by the key"] if bad else []
+    for end in noted.values():
+        problems += _compared(connection, end)
+        if len(problems) >= _MOST_REPORTED:
+            break
+    if book.keyed:
+        known = {digest for (digest,) in connection.execute(select(scopes.c.digest))}
+        problems += [
+            f"a log that was never noted appeared (scope {digest[:12]})"
+            for digest in sorted(known - noted.keys())
+        ]
+    return problems[:_MOST_REPORTED]
+
+
+def _compared(connection: Connection, end: Noted) -> list[str]:
+    at = (journal.c.scope_id == scopes.c.id) & (journal.c.seq == end.seq)
+    row = connection.execute(
+        select(scopes.c.user_id, scopes.c.head, journal.c.chain)
+        .select_from(scopes.outerjoin(journal, at))
+        .where(scopes.c.digest == end.digest)
+    ).first()
+    if row is None:
+        return [f"a whole log of {end.seq} rows is missing (scope {end.digest[:12]})"]
+    who = repr(row.user_id) if row.user_id[:1] != NAMELESS else f"scope {end.digest[:12]}"
+    if row.head < end.seq:
+        return [f"the log of {who} ends at {row.head}; {end.seq} rows were written"]
+    if row.chain is None or bytes(row.chain) != end.chain:
+        return [f"the log of {who} was written anew: row {end.seq} has another chain"]
+    return []

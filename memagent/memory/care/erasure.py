@@ -1,0 +1,141 @@
+"""Erasing one memory or one session, beyond recovery, with a receipt that was checked.
+
+The journal's entries are rewritten in place without the words; their headers and the
+chain stay, so the audit still proves the order of things. Before and after, every file
+of the store is searched for the erased texts and for the bytes of their vectors, so a
+receipt says what was there and what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from memagent.core.crash_points import reach
+from memagent.core.errors import MemoryNotFound
+from memagent.core.reports import ErasureReceipt, Place
+from memagent.core.snapshot import Entry, JournalRow
+from memagent.memory.bank import MemoryBank
+from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten
+from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
+
+_Choice = Callable[[BankState, Sequence[JournalRow]], Erasure]
+_SHORTEST_NEEDLE = 8
+_LONGEST_NEEDLE = 200
+_MOST_NEEDLES = 2_000
+
+
+async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False) -> ErasureReceipt:
+    """Erase a memory with its history, and the words of the turns it rests on.
+
+    `keep_turns` leaves those, though the same may be read in them. Raises
+    `MemoryNotFound`, and `StoreError` in a fork.
+    """
+    state = await bank.sync()
+    if item_id not in state.items:
+        raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
+
+    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
+        return of_item(state, rows, item_id, turns=not keep_turns)
+
+    return await _erased(bank, chosen, what="memory", name=item_id)
+
+
+async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
+    """Erase a session: its turns, and every memory and event that rests on one of them.
+
+    Raises `MemoryNotFound`, and `StoreError` in a fork.
+    """
+    state = await bank.sync()
+    if session_id not in state.sessions:
+        raise MemoryNotFound(f"no session {session_id!r} for user {bank.scope.user_id!r}")
+
+    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
+        return of_session(state, rows, session_id)
+
+    return await _erased(bank, chosen, what="session", name=session_id)
+
+
+async def _erased(
+    bank: MemoryBank, chosen: _Choice, *, what: Literal["memory", "session"], name: str
+) -> ErasureReceipt:
+    await bank.refresh()
+    erasure, changes = Erasure(), dict[int, Entry]()
+
+    def make(state: BankState, rows: Sequence[JournalRow]) -> Mapping[int, Entry]:
+        nonlocal erasure, changes
+        erasure = chosen(state, rows)
+        changes = rewritten(rows, erasure)
+        _replayed(rows, changes)
+        return changes
+
+    first = chosen(bank.state, [row async for row in bank.rows()])
+    needles = _needles(bank, first)
+    before = await asyncio.to_thread(bank.search_files, needles)
+    reach("redact.planned")
+    row = await bank.redact(make, reason=what)
+    reach("redact.written")
+    await bank.settle()
+    after = await asyncio.to_thread(bank.search_files, needles)
+    state = bank.state
+    return ErasureReceipt(
+        what=what,
+        name_digest=hashlib.sha256(name.encode()).hexdigest(),
+        items=len(erasure.items),
+        turns=len(erasure.turns),
+        nodes=len(erasure.nodes),
+        rewritten=len(changes),
+        needles=len(needles),
+        places=tuple(
+            Place(
+                name=place,
+                size_bytes=size,
+                found_before=before.get(place, (0, 0))[1],
+                found_after=count,
+            )
+            for place, (size, count) in sorted(after.items())
+        ),
+        left_in=tuple(sorted(item.id for item in state.items.values() if erasure.names(item.text))),
+        scrubbed=not bank.scrub_due,
+        at=row.recorded_at,
+    )
+
+
+def _replayed(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> None:
+    """Replay the rewritten journal once, so that nothing is written that cannot be read."""
+    state = EMPTY_STATE
+    for row in rows:
+        state = apply(state, row.model_copy(update={"entry": changes.get(row.seq, row.entry)}))
+
+
+def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
+    """Return the bytes to search for: texts as they are and as JSON, and vectors."""
+    state = bank.state
+    texts = {version.text for name in erasure.items for version in state.versions(name)}
+    texts |= {turn.said for name in erasure.turns if (turn := state.turn(name)) is not None}
+    others = _staying(state, erasure)
+    needles: set[bytes] = set()
+    for text in texts:
+        if any(folded(text) in other for other in others):
+            continue
+        for form in (text, json.dumps(text, ensure_ascii=False)[1:-1]):
+            needle = form.encode()[:_LONGEST_NEEDLE]
+            if len(needle) >= _SHORTEST_NEEDLE:
+                needles.add(needle)
+    needles |= set(bank.vector_bytes(erasure.items))
+    return sorted(needles)[:_MOST_NEEDLES]
+
+
+def _staying(state: BankState, erasure: Erasure) -> list[str]:
+    """Return the texts that are not erased, folded: what they say stays in the files."""
+    items = (item.text for item in state.items.values() if item.id not in erasure.items)
+    turns = (
+        turn.said
+        for session in state.sessions.values()
+        for turn in session.turns
+        if turn.id not in erasure.turns
+    )
+    return [folded(text) for text in (*items, *turns)]

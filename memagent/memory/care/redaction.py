@@ -1,0 +1,327 @@
+"""Journal entries without the words of some memories, turns and sessions.
+
+Pure. What is erased is a set of names (`Erasure`); `redacted` gives an entry without
+them, the same object where it names none. A memory goes with all its versions, the ops
+that made them, its node and the edges at it. A turn keeps its place, speaker and date,
+since other memories may cite it; its words go. The surprise: models repeat texts in
+reasons and in refused ops, so a commit that loses anything loses those altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memagent.core.ops import Noop
+from memagent.core.records import Event, EventEdge, Session, Turn
+from memagent.core.snapshot import (
+    AppliedOp,
+    Commit,
+    Entry,
+    GraphDelta,
+    JournalRow,
+    Redacted,
+    Restored,
+    SessionStored,
+    StatsChanges,
+    StatsDelta,
+    TrialChanges,
+    TurnsAdded,
+)
+from memagent.core.trials import Trial, TrialEnded, TrialStarted
+from memagent.state.fold import BankState, folded
+
+ERASED_WORDS = "[erased]"
+_SHORTEST = 6
+"""Texts shorter than this occur by chance, and are not looked for in other texts."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The names of what is erased."""
+
+    items: frozenset[str] = frozenset()
+    turns: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    """The erased texts, folded."""
+
+    def names(self, text: str) -> bool:
+        """Tell whether a text holds an erased one."""
+        plain = folded(text)
+        return any(
+            erased in plain if len(erased) >= _SHORTEST else erased == plain
+            for erased in self.texts
+        )
+
+
+def of_item(state: BankState, rows: Sequence[JournalRow], item_id: str, *, turns: bool) -> Erasure:
+    """Return the erasure of one memory, with the words of the turns it rests on if asked."""
+    versions = state.versions(item_id)
+    cited = {name for version in versions for name in version.source_turn_ids}
+    own = frozenset(name for name in cited if turns and name in state.turns)
+    return _completed(state, rows, Erasure(items=frozenset({item_id}), turns=own))
+
+
+def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) -> Erasure:
+    """Return the erasure of a session and of every memory that rests on it."""
+    session = state.sessions.get(session_id)
+    turns = frozenset(turn.id for turn in session.turns) if session is not None else frozenset()
+    items = {
+        item.id
+        for item in state.items.values()
+        if any(
+            version.session_id == session_id or not turns.isdisjoint(version.source_turn_ids)
+            for version in state.versions(item.id)
+        )
+    }
+    for row in rows:
+        if isinstance(row.entry, Commit) and row.entry.source.session_id == session_id:
+            items |= {change.id for change in row.entry.changes}
+    erasure = Erasure(items=frozenset(items), turns=turns, sessions=frozenset({session_id}))
+    return _completed(state, rows, erasure)
+
+
+def rewritten(rows: Iterable[JournalRow], erasure: Erasure) -> dict[int, Entry]:
+    """Return the entries that change, by sequence."""
+    changed = ((row.seq, row.entry, redacted(row.entry, erasure)) for row in rows)
+    return {seq: new for seq, old, new in changed if new is not old}
+
+
+def _completed(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -> Erasure:
+    """Add the erased texts and the nodes that go along."""
+    texts = {version.text for name in erasure.items for version in state.versions(name)}
+    texts |= {turn.said for name in erasure.turns if (turn := state.turn(name))}
+    plain = frozenset(filter(None, map(folded, texts)))
+    with_texts = Erasure(erasure.items, erasure.turns, erasure.sessions, texts=plain)
+    nodes = _erased_nodes(rows, with_texts)
+    return Erasure(erasure.items, erasure.turns, erasure.sessions, nodes, plain)
+
+
+def _erased_nodes(rows: Iterable[JournalRow], erasure: Erasure) -> frozenset[str]:
+    """Return the nodes that stand for what is erased, and those that nothing else holds."""
+    gone: set[str] = set(erasure.items)
+    edges: list[EventEdge] = []
+    known: dict[str, Event] = {}
+    for delta in _deltas(rows):
+        for node in delta.nodes:
+            known[node.id] = node
+            owner = node.id.partition("@")[0]
+            rests = not erasure.turns.isdisjoint(node.source_turn_ids)
+            if owner in erasure.items or rests or node.session_id in erasure.sessions:
+                gone.add(node.id)
+        edges += delta.edges
+    held: set[str] = set()
+    lost: set[str] = set()
+    for edge in edges:
+        ends = {edge.source, edge.target}
+        if ends & gone or not erasure.turns.isdisjoint(edge.evidence_turn_ids):
+            lost |= ends
+        else:
+            held |= ends
+    return frozenset(gone | (lost & known.keys()) - held)
+
+
+def _deltas(rows: Iterable[JournalRow]) -> Iterable[GraphDelta]:
+    for row in rows:
+        if isinstance(row.entry, GraphDelta):
+            yield row.entry
+        elif isinstance(row.entry, Commit | Restored):
+            yield row.entry.graph
+
+
+def redacted(entry: Entry, erasure: Erasure) -> Entry:
+    """Return an entry without what is erased; the same object if it names nothing of it."""
+    match entry:
+        case SessionStored():
+            if entry.session.id in erasure.sessions:
+                return Redacted()
+            session = _session(entry.session, erasure)
+            return entry if session is entry.session else SessionStored(session=session)
+        case TurnsAdded():
+            if entry.session_id in erasure.sessions:
+                return Redacted()
+            turns = _turns(entry.turns, erasure)
+            return entry if turns == entry.turns else entry.model_copy(update={"turns": turns})
+        case Commit():
+            return _commit(entry, erasure)
+        case GraphDelta():
+            return _or_same(entry, _graph(entry, erasure))
+        case StatsDelta():
+            stats = _stats(entry.updates, erasure)
+            return _or_same(entry, entry.model_copy(update={"updates": stats}))
+        case TrialStarted() | TrialEnded():
+            return _trial_entry(entry, erasure)
+        case Restored():
+            return _or_same(entry, _restored(entry, erasure))
+        case _:
+            return entry
+
+
+def _or_same(old: Entry, new: Entry) -> Entry:
+    return old if new == old else new
+
+
+def _session(session: Session, erasure: Erasure) -> Session:
+    turns = _turns(session.turns, erasure)
+    return session if turns == session.turns else session.model_copy(update={"turns": turns})
+
+
+def _turns(turns: tuple[Turn, ...], erasure: Erasure) -> tuple[Turn, ...]:
+    words = {"text": ERASED_WORDS, "image_caption": None}
+    return tuple(
+        turn.model_copy(update=words) if turn.id in erasure.turns else turn for turn in turns
+    )
+
+
+def _commit(commit: Commit, erasure: Erasure) -> Entry:
+    if commit.source.session_id in erasure.sessions:
+        return Redacted()
+    kept = tuple(applied for applied in commit.ops if not _op_goes(applied, erasure))
+    changes = tuple(change for change in commit.changes if change.id not in erasure.items)
+    new = commit.model_copy(
+        update={
+            "ops": kept,
+            "changes": changes,
+            "graph": _graph(commit.graph, erasure),
+            "stats": _stats(commit.stats, erasure),
+            "trials": _trials(commit.trials, erasure),
+            "ordinals": _ordinals(commit.ordinals, erasure),
+            "rejected": tuple(
+                refused
+                for refused in commit.rejected
+                if not erasure.names(f"{refused.detail}\n{refused.raw}")
+                and (refused.op is None or not erasure.names(refused.op.model_dump_json()))
+                and getattr(refused.op, "id", None) not in erasure.items
+            ),
+        }
+    )
+    if new == commit and erasure.turns.isdisjoint(commit.source.turn_ids):
+        return commit
+    silent = tuple(
+        applied.model_copy(update={"op": applied.op.model_copy(update={"reason": ""})})
+        for applied in new.ops
+    )
+    return new.model_copy(update={"ops": silent, "rejected": ()})
+
+
+def _op_goes(applied: AppliedOp, erasure: Erasure) -> bool:
+    op = applied.op
+    if applied.item_id in erasure.items or getattr(op, "id", None) in erasure.items:
+        return True
+    if applied.item_id in erasure.nodes:
+        return True
+    return isinstance(op, Noop) and op.fact is not None and erasure.names(op.fact.text)
+
+
+def _graph(delta: GraphDelta, erasure: Erasure) -> GraphDelta:
+    nodes = tuple(node for node in delta.nodes if node.id not in erasure.nodes)
+    edges = tuple(edge for edge in delta.edges if not _edge_goes(edge, erasure))
+    changed = len(nodes) < len(delta.nodes) or len(edges) < len(delta.edges)
+    ours = delta.session_id in erasure.sessions
+    if not changed and not ours and not delta.removed_nodes and not delta.removed_edges:
+        return delta
+    return delta.model_copy(
+        update={
+            "nodes": nodes,
+            "edges": edges,
+            "removed_nodes": tuple(
+                name for name in delta.removed_nodes if name not in erasure.nodes
+            ),
+            "removed_edges": tuple(
+                key
+                for key in delta.removed_edges
+                if key[0] not in erasure.nodes and key[1] not in erasure.nodes
+            ),
+            "session_id": None if ours else delta.session_id,
+            "rejected": () if changed or ours else delta.rejected,
+        }
+    )
+
+
+def _edge_goes(edge: EventEdge, erasure: Erasure) -> bool:
+    return (
+        edge.source in erasure.nodes
+        or edge.target in erasure.nodes
+        or not erasure.turns.isdisjoint(edge.evidence_turn_ids)
+    )
+
+
+def _ordinals(
+    ordinals: tuple[tuple[str, int], ...], erasure: Erasure
+) -> tuple[tuple[str, int], ...]:
+    """Return the id counter without turns of an erased session, whose names go too."""
+    if not erasure.sessions:
+        return ordinals
+    return tuple(
+        (key, count) for key, count in ordinals if erasure.turns.isdisjoint(key.split("\x1f"))
+    )
+
+
+def _stats(stats: StatsChanges, erasure: Erasure) -> StatsChanges:
+    return tuple(pair for pair in stats if pair[0] not in erasure.items)
+
+
+def _trials(trials: TrialChanges, erasure: Erasure) -> TrialChanges:
+    return tuple(
+        (name, None if trial is None else _trial(trial, erasure))
+        for name, trial in trials
+        if name not in erasure.sessions
+    )
+
+
+def _trial_entry(entry: TrialStarted | TrialEnded, erasure: Erasure) -> Entry:
+    if entry.trial.id in erasure.sessions:
+        return Redacted()
+    update: dict[str, object] = {"trial": _trial(entry.trial, erasure)}
+    if isinstance(entry, TrialEnded):
+        update["stats"] = _stats(entry.stats, erasure)
+    return _or_same(entry, entry.model_copy(update=update))
+
+
+def _trial(trial: Trial, erasure: Erasure) -> Trial:
+    """Return a trial without the words of erased turns, and without erased memories."""
+    texts = [turn.text for turn in _turns(trial.session().turns, erasure)]
+    said = iter(texts)
+    task = next(said)
+    steps = tuple(
+        step.model_copy(
+            update={
+                "action": next(said),
+                "observation": next(said) if step.observation else "",
+                "used": tuple(name for name in step.used if name not in erasure.items),
+            }
+        )
+        for step in trial.steps
+    )
+    outcome = trial.outcome
+    if outcome is not None and ERASED_WORDS in texts:
+        outcome = outcome.model_copy(update={"detail": ""})
+    return trial.model_copy(
+        update={
+            "task": task,
+            "steps": steps,
+            "outcome": outcome,
+            "shown": tuple(use for use in trial.shown if use.id not in erasure.items),
+            "credit": tuple(use for use in trial.credit if use.id not in erasure.items),
+        }
+    )
+
+
+def _restored(entry: Restored, erasure: Erasure) -> Restored:
+    return entry.model_copy(
+        update={
+            "changes": tuple(change for change in entry.changes if change.id not in erasure.items),
+            "graph": _graph(entry.graph, erasure),
+            "ordinals": _ordinals(entry.ordinals, erasure),
+            "stats": _stats(entry.stats, erasure),
+            "trials": _trials(entry.trials, erasure),
+            "done": tuple(pair for pair in entry.done if pair[0] not in erasure.sessions),
+            "sessions": tuple(
+                _session(session, erasure)
+                for session in entry.sessions
+                if session.id not in erasure.sessions
+            ),
+        }
+    )

@@ -1,0 +1,60 @@
+"""The fields of OpenAI's format that a client's request brings, on the wire to a provider."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from litellm_marks import LITELLM_MARKS
+
+from memagent.core.errors import RequestRefused
+from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role
+from memagent.llm.litellm_model import LiteLLMModel
+from memagent.testing.server import Reply, ScriptedServer
+
+pytestmark = LITELLM_MARKS
+SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def complete(
+    request: ModelRequest, server: ScriptedServer, name: str = "openai/test-model"
+) -> ModelResponse:
+    async def story() -> ModelResponse:
+        model = LiteLLMModel(name, api_base=server.url, api_key="not-a-key")
+        try:
+            return await model.complete(request)
+        finally:
+            await model.aclose()
+
+    return asyncio.run(story())
+
+
+def test_options_go_as_they_are_and_what_the_provider_cannot_do_is_refused() -> None:
+    options = {"logit_bias": {"7": 1.0}, "presence_penalty": 0.5}
+    hello = (Message(role="user", content="hello"),)
+    asked = ModelRequest(role=Role.ANSWERER, messages=hello, schema=SCHEMA, options=options)
+    with ScriptedServer(["yes"]) as server:
+        complete(asked, server)
+    assert {name: server.requests[0].get(name) for name in options} == options
+    with ScriptedServer([Reply.failing(400, error="invalid response_format")]) as server:
+        with pytest.raises(RequestRefused, match="response_format"):
+            complete(asked, server)
+        assert len(server.requests) == 1, "the schema is not left out in silence"
+    with ScriptedServer(["yes"]) as server:
+        with pytest.raises(RequestRefused, match="logit_bias"):
+            complete(asked, server, "ollama_chat/small")
+        assert server.requests == ()
+
+
+def test_images_go_beside_the_words_and_are_never_fetched_to_count_tokens() -> None:
+    part = {"type": "image_url", "image_url": {"url": "http://images.invalid/a.png"}}
+    looked = ModelRequest(
+        role=Role.ANSWERER, messages=(Message(role="user", content="Look", parts=(part,)),)
+    )
+    with ScriptedServer([Reply(text="A cat.", with_usage=False)] * 2) as server:
+        whole = complete(looked, server)
+        assert whole.usage.prompt_tokens > 0
+        assert server.requests[0]["messages"] == [
+            {"role": "user", "content": [{"type": "text", "text": "Look"}, part]}
+        ]

@@ -1,0 +1,103 @@
+"""Backups under writes, and putting them back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from memagent.core.errors import InputError, StoreError, StoreLocked
+from memagent.core.records import Scope, Session, Turn
+from memagent.core.snapshot import SessionStored
+from memagent.journal.proof.tips import NO_SEAL, Seal
+from memagent.journal.sqlite.copies import backup_store, restore_store, verify_store
+from memagent.journal.sqlite.journal import SqlJournal
+from memagent.testing.journal_kit import read_all
+
+ANN = Scope(user_id="ann")
+KEYED = Seal(key=b"a secret of the operator")
+
+
+def said(number: int) -> SessionStored:
+    turn = Turn(id=f"t{number}", speaker="A", text=f"number {number}")
+    return SessionStored(session=Session(id=f"s{number}", turns=(turn,)))
+
+
+async def write(journal: SqlJournal, rows: int) -> None:
+    head = await journal.head(ANN)
+    for number in range(head, head + rows):
+        await journal.append(ANN, said(number), expect=number)
+
+
+def rows_of(path: Path) -> int:
+    with SqlJournal(path, read_only=True) as journal:
+        return len(asyncio.run(read_all(journal, ANN)))
+
+
+@pytest.mark.parametrize("seal", [NO_SEAL, KEYED], ids=["plain", "keyed"])
+def test_a_backup_is_whole_and_newer_than_what_was_acknowledged(tmp_path: Path, seal: Seal) -> None:
+    path, stop = tmp_path / "m.db", threading.Event()
+    acknowledged = 0
+
+    def work() -> None:
+        nonlocal acknowledged
+        with SqlJournal(path, seal=seal, synchronous="OFF") as journal:
+            while not stop.is_set():
+                asyncio.run(write(journal, 5))
+                acknowledged += 5
+
+    writer = threading.Thread(target=work)
+    writer.start()
+    try:
+        while acknowledged < 20:
+            pass
+        before = [acknowledged]
+        reports = []
+        for number in range(4):
+            reports.append(backup_store(path, tmp_path / f"copy{number}.db", seal=seal))
+            before.append(acknowledged)
+    finally:
+        stop.set()
+        writer.join()
+    for known, report in zip(before, reports, strict=False):
+        assert report.problems == () and report.rows >= known
+    assert rows_of(tmp_path / "copy3.db") == reports[3].rows
+    with SqlJournal(tmp_path / "copy3.db", seal=seal) as journal:
+        asyncio.run(write(journal, 3))
+
+
+def test_a_backup_takes_the_place_of_a_store(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "copy.db"
+    with SqlJournal(path) as journal:
+        asyncio.run(write(journal, 5))
+        backup_store(path, copy)
+        asyncio.run(write(journal, 5))
+        with pytest.raises(StoreLocked):
+            restore_store(copy, path, force=True)
+    with pytest.raises(InputError, match="--force"):
+        restore_store(copy, path)
+    assert restore_store(copy, path, force=True).rows == 5
+    with SqlJournal(path) as journal:
+        assert journal.compare_tips() == []
+        asyncio.run(write(journal, 1))
+    assert rows_of(path) == 6
+    with pytest.raises(InputError, match="already"):
+        backup_store(path, copy)
+
+
+@pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
+def test_a_damaged_backup_is_not_restored(tmp_path: Path, at: float) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "copy.db"
+    with SqlJournal(path) as journal:
+        asyncio.run(write(journal, 60))
+    backup_store(path, copy)
+    data = copy.read_bytes()
+    place = data.index(b"number ", int(len(data) * at))
+    copy.write_bytes(data[:place] + b"Xumber " + data[place + 7 :])
+    assert verify_store(copy).problems
+    path.unlink()
+    with pytest.raises(StoreError, match="damaged"):
+        restore_store(copy, path)
+    assert not path.exists()

@@ -1,0 +1,102 @@
+"""One session is erased to the byte: twenty markers and their vectors, killed in between."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_child import CrashServer
+from erasure_workloads import KEPT, MARKERS, SCOPE, fill, needles, open_memory
+
+from memagent.journal.proof.file_search import count_in_files, files_of
+from memagent.journal.sqlite.journal import SqlJournal
+
+POINTS = (
+    "redact.planned",
+    "transaction.begun",
+    "headers.written",
+    "heads.written",
+    "commit.before",
+    "commit.after",
+    "erase.committed",
+    "erase.scrubbed",
+    "redact.written",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with CrashServer("erasure_workloads") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
+    """A store as a crash leaves it: with a write-ahead log, and all needles in its files."""
+    folder = tmp_path_factory.mktemp("filled")
+    with SqlJournal(folder / "m.db", synchronous="OFF") as journal:
+        memory = open_memory(journal)
+        asyncio.run(fill(memory, journal))
+        sought = needles(memory)
+        copy = folder / "copy"
+        copy.mkdir()
+        for file in files_of(folder / "m.db"):
+            shutil.copy(file, copy)
+    (copy / "m.db.lock").unlink()
+    return copy, sought
+
+
+def found(path: Path, sought: list[bytes]) -> int:
+    return sum(count for _, count in count_in_files(files_of(path), sought).values())
+
+
+def test_the_search_finds_every_marker_and_vector(filled: tuple[Path, list[bytes]]) -> None:
+    folder, sought = filled
+    assert len(MARKERS) == 20 and len(sought) >= 20 + 3
+    for needle in sought:
+        assert found(folder / "m.db", [needle]), f"{needle!r} is not found before the erasure"
+
+
+async def test_the_receipt_tells_what_was_there_and_is_not(
+    filled: tuple[Path, list[bytes]], tmp_path: Path
+) -> None:
+    folder, sought = filled
+    shutil.copytree(folder, tmp_path / "s")
+    path = tmp_path / "s" / "m.db"
+    with SqlJournal(path) as journal:
+        memory = open_memory(journal)
+        receipt = await memory.erase_session("session-gone")
+        assert receipt.gone and (receipt.items, receipt.turns) == (3, 3)
+        assert sum(place.found_before for place in receipt.places) >= 6
+        assert {place.name for place in receipt.places} >= {"m.db", "m.db-wal"}
+        assert found(path, sought) == 0
+        assert found(path, [KEPT.format(0).encode()])
+        assert journal.verify(SCOPE) == []
+        assert len(await memory.get_all()) == 3
+    assert found(path, sought) == 0
+    with SqlJournal(path, read_only=True) as journal:
+        assert len(await open_memory(journal).get_all()) == 3
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_kill_in_between_leaves_it_whole_or_gone(
+    filled: tuple[Path, list[bytes]], tmp_path: Path, server: CrashServer, point: str
+) -> None:
+    folder, sought = filled
+    shutil.copytree(folder, tmp_path / "s")
+    path = tmp_path / "s" / "m.db"
+    death = server.run("erasure_workloads:erase_session", point=point, path=str(path))
+    assert death.killed, death.trace
+    with SqlJournal(path) as journal:
+        memory = open_memory(journal)
+        assert journal.verify(SCOPE) == []
+        names = {session.id for session in await memory.sessions()}
+        if "session-gone" in names:
+            assert len(await memory.get_all()) == 6
+            assert (await memory.erase_session("session-gone")).gone
+        assert not journal.scrub_due
+        assert found(path, sought) == 0
+        assert len(await memory.get_all()) == 3

@@ -4,6 +4,7 @@ For each framework, uv or pip resolves it alone and beside memagent's requiremen
 dry run from nothing. It fails where the newest version does not go with memagent's.
 
 python scripts/co_installation.py                     # prints the table
+python scripts/co_installation.py --quick             # less of it, in a third of the time
 python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
 python scripts/co_installation.py crewai openai-agents
 """
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "integrations" / "co-installation.md"
@@ -36,6 +40,8 @@ FRAMEWORKS = (
     "strands-agents",
     "litellm[proxy]",
     "verifiers",
+    "openenv-core",
+    "trl",
 )
 HEADER = """# Beside other frameworks
 
@@ -58,24 +64,46 @@ def requirements(extras: Sequence[str]) -> list[str]:
     return [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
 
 
-def resolved(wanted: Sequence[str], resolver: Sequence[str]) -> dict[str, str]:
+def resolved(
+    wanted: Sequence[str], resolver: Sequence[str], *, seconds: float | None = None
+) -> dict[str, str]:
     """Return the versions that would be installed, by name; empty where there are none."""
     text = "\n".join(wanted)
     if Path(resolver[0]).name == "uv":
         options = ["pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
-        done = _run([*resolver, *options, "--python-version", PYTHON], text)
+        done = _run([*resolver, *options, "--python-version", PYTHON], text, seconds)
         pins = (line.partition("==") for line in done.splitlines() if "==" in line)
         return {name.partition("[")[0].lower(): rest.split()[0] for name, _, rest in pins}
     options = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    rows = json.loads(_run([*resolver, *options, *wanted]) or '{"install": []}')["install"]
+    found = _run([*resolver, *options, *wanted], "", seconds)
+    rows = json.loads(found or '{"install": []}')["install"]
     return {row["metadata"]["name"].lower(): row["metadata"]["version"] for row in rows}
 
 
-def _run(command: Sequence[str], text: str = "") -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+def reachable(resolver: Sequence[str]) -> bool:
+    """Tell whether the package index answers within a minute."""
+    try:
+        return bool(resolved(["packaging"], resolver, seconds=60))
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _run(command: Sequence[str], text: str, seconds: float | None) -> str:
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, check=False, timeout=seconds
+    )
     if done.returncode:
         print(done.stderr.strip()[-300:], file=sys.stderr)
     return done.stdout if done.returncode == 0 else ""
+
+
+def quick_row(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
+    """Return a framework's versions alone and beside memagent, and whether the first goes."""
+    name = framework.partition("[")[0]
+    ours = requirements(EXTRAS)
+    alone = resolved([framework], resolver).get(name, "none")
+    beside = resolved([f"{framework}=={alone}", *ours], resolver)
+    return f"| {framework} | {alone} | {beside.get(name, 'none')} |", name in beside
 
 
 def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
@@ -97,13 +125,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS)
     parser.add_argument("--write", action="store_true", help="write the page")
-    pip = shutil.which("uv") or f"{sys.executable} -m pip"
+    parser.add_argument("--quick", action="store_true", help="only whether the newest goes")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin none after so many")
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    pip = shutil.which("uv", path=beside) or f"{sys.executable} -m pip"
     parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
     chosen = parser.parse_args()
+    resolver, began = chosen.resolver.split(), monotonic()
+    if not reachable(resolver):
+        print("skipped: the package index cannot be reached")
+        return 0
     text = HEADER.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS), python=PYTHON)
     kept = True
     for framework in chosen.frameworks:
-        line, good = row_of(framework, chosen.resolver.split())
+        if monotonic() - began > chosen.seconds:
+            print(f"| {framework} | not checked: out of time | |")
+            continue
+        line, good = (quick_row if chosen.quick else row_of)(framework, resolver)
         kept = kept and good
         text += f"{line}\n"
         print(line, flush=True)

@@ -11,6 +11,7 @@ python scripts/framework_tests.py crewai mcp-1    # some
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,13 @@ def main() -> int:
         packages, tests = ENVIRONMENTS[name]
         python = environment(name, packages, chosen.folder)
         print(f"== {name}", flush=True)
-        done = subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT, check=False)
+        tools = os.pathsep.join((str(python.parent), os.environ.get("PATH", "")))
+        done = subprocess.run(
+            [python, "-m", "pytest", "-q", *tests],
+            cwd=ROOT,
+            env={**os.environ, "PATH": tools},
+            check=False,
+        )
         failed += [name] if done.returncode else []
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     return 1 if failed else 0

@@ -17,6 +17,7 @@ from service_kit import serving
 from memagent.testing import FunctionModel
 from memagent.testing.server import Reply, ScriptedServer
 
+WITHOUT_LINES = ("index", "before-and-after", "checks", "co-installation", "langgraph-store-tests")
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
 BLOCK = re.compile(r"^```(python|js) requires=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NODE = ROOT / "clients" / "typescript"
@@ -46,7 +47,7 @@ def found_by_node(name: str) -> bool:
 def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     if not blocks:
-        assert page.stem in ("index", "co-installation", "checks", "langgraph-store-tests")
+        assert page.stem in WITHOUT_LINES
         return
     [(language, needs, code)] = blocks
     there = found if language == "python" else found_by_node

@@ -24,8 +24,8 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
-from memagent.journal.file_search import count_in_files, files_of
 from memagent.journal.open_writers import OPEN_WRITERS
+from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     StoredResponse,

@@ -22,7 +22,7 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
-from memagent.journal.redactions import Redactions
+from memagent.journal.proof.redactions import Redactions
 from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,

@@ -1,0 +1,1 @@
+"""The commands for the upkeep of a memory and of a store."""

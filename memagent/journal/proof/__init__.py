@@ -1,0 +1,1 @@
+"""The proof of what a journal says: noted ends, rewritten payloads, and a search of its files."""

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
 from memagent.core.records import Scope
-from memagent.core.snapshot import Entry, JournalRow, Redacted
+from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
-from memagent.journal.proof.file_search import count_in_files, files_of
+from memagent.journal.proof.rewriting import RewritableJournal
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     StoredResponse,
@@ -46,7 +45,7 @@ _EMBEDDER_KEY: Final = "embedder"
 _MAX_DIGEST_CHARS: Final = 128
 
 
-class DatabaseJournal:
+class DatabaseJournal(RewritableJournal):
     """A `Journal` over a backend.
 
     Thread-safe; journals of the same database share a writer within a process.
@@ -147,31 +146,6 @@ class DatabaseJournal:
                 zip(entries, appended.recorded_us, strict=True), appended.first_seq
             )
         ]
-
-    async def redact(
-        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
-    ) -> JournalRow:
-        """Replace earlier entries durably, and append a `Redacted` that names them.
-
-        The headers and their chain stay; the new entry, itself in the chain, vouches for
-        the new payloads. Responses of the scope and every cached vector go too, as with
-        an `Erased`, and it is acknowledged when the old bytes are gone from the files, or
-        else `scrub_due` tells. Raises as `append_many`.
-        """
-        self._check()
-        if self._writer is None:
-            raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
-        now = dates_of((Redacted(),), None, self._clock)[0]
-        payloads = {seq: prepare_entry(entry, now) for seq, entry in sorted(rewritten.items())}
-        digests = tuple((seq, payload.digest.hex()) for seq, payload in payloads.items())
-        entry = Redacted(rewritten=digests, reason=reason)
-        request = AppendRequest(
-            scope_key(scope), (prepare_entry(entry, now),), expect, rewrites=payloads
-        )
-        with self.erasing(scope):
-            appended = await self._writer.append(request)
-        recorded_at = from_microseconds(appended.recorded_us[0])
-        return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
 
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, a page at a time, without erased ones.
@@ -294,23 +268,6 @@ class DatabaseJournal:
         from memagent.journal.embedding_cache import SqlEmbeddingCache
 
         return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
-
-    @property
-    def scrub_due(self) -> bool:
-        """Whether erased bytes may still lie in the files.
-
-        The disk or a long reader was in the way.
-        """
-        return self._writer is not None and self._writer.committer.scrub_due
-
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Return (size in bytes, number of needles in it) of each file of a SQLite store.
-
-        {} for a server. Another process reads the files: closing one here would drop
-        SQLite's locks on it. Blocks.
-        """
-        path: Path | None = getattr(self, "path", None)
-        return {} if path is None else count_in_files(files_of(path), needles)
 
     def close(self) -> None:
         """Wait for what has been handed in, then close.

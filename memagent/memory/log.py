@@ -9,13 +9,12 @@ again against the state that they are really applied to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from random import random
 from typing import Final
 
-from rpds import HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.crash_points import reach
@@ -38,6 +37,7 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.events.rules import checked_delta
+from memagent.memory.care.rewriting import NOTHING, RewritableLog
 from memagent.memory.chunking import session_entry
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
@@ -53,7 +53,6 @@ up to 32 times.
 """
 _REST: Final = 256
 """Entries from which on the garbage collector rests while they are replayed."""
-NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
 def system_clock() -> datetime:
@@ -61,7 +60,7 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-class MemoryLog:
+class MemoryLog(RewritableLog):
     """A scope's state, kept level with its journal; a private log without one."""
 
     __slots__ = (
@@ -256,78 +255,6 @@ class MemoryLog:
                 return row
         return None
 
-    async def redact(
-        self,
-        make: Callable[[BankState, Sequence[JournalRow]], Mapping[int, Entry]],
-        *,
-        reason: str,
-    ) -> JournalRow:
-        """Rewrite earlier entries, as `make` says for the present state and all rows.
-
-        `make` is called again when another writer was first. Raises `StoreError` in a
-        fork, which shares what came before it.
-        """
-        self._check_writable()
-        if self._base.seq:
-            raise StoreError("this is a fork; erase in the memory that it was made from")
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
-            for _ in range(_ATTEMPTS):
-                state = await self.sync()
-                rows = [row async for row in self.rows()]
-                rewritten = make(state, rows)
-                try:
-                    row = await self._rewrite(rewritten, state.seq, reason)
-                except VersionConflict:
-                    continue
-                self._begin_again()
-                await self.sync()
-                return row
-        raise StoreError("other writers were first each time; try again")
-
-    async def _rewrite(self, rewritten: Mapping[int, Entry], seq: int, reason: str) -> JournalRow:
-        if self._journal is not None:
-            return await self._journal.redact(self.scope, rewritten, expect=seq, reason=reason)
-        entry = Redacted(rewritten=tuple((seq, "") for seq in sorted(rewritten)), reason=reason)
-        row = JournalRow(seq=seq + 1, recorded_at=self._clock(), entry=entry)
-        old = [
-            known.model_copy(update={"entry": rewritten.get(known.seq, known.entry)})
-            for known in reversed(list(self._log))
-        ]
-        self._log = PersistentList([row, *reversed(old)])
-        return row
-
-    @property
-    def scrub_due(self) -> bool:
-        """Whether erased bytes may still lie in files of the journal."""
-        return self._journal is not None and self._journal.scrub_due
-
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Search the files of the journal; see `Journal.search_files`."""
-        return self._journal.search_files(needles) if self._journal is not None else {}
-
-    async def replay(self, rows: Sequence[JournalRow]) -> None:
-        """Append rows of an export with their dates, all or nothing.
-
-        Raises `VersionConflict` when another writer was first.
-        """
-        self._check_writable()
-        state = await self.sync()
-        entries, dates = [row.entry for row in rows], [row.recorded_at for row in rows]
-        if self._journal is not None:
-            written = await self._journal.append_many(
-                self.scope, entries, expect=state.seq, recorded_at=dates
-            )
-        else:
-            written = [
-                row.model_copy(update={"seq": state.seq + i}) for i, row in enumerate(rows, 1)
-            ]
-            for row in written:
-                self._log = self._log.push_front(row)
-        for row in written:
-            self._advance(row)
-
     async def _write(self, entry: Entry, seq: int) -> JournalRow:
         if self._journal is not None:
             return await self._journal.append(self.scope, entry, expect=seq)
@@ -354,15 +281,6 @@ class MemoryLog:
                     self._begin_again()
                     return
                 self._advance(row)
-
-    def _behind(self) -> bool:
-        return next(iter(self._log)).seq > self._state.seq
-
-    def _begin_again(self) -> None:
-        """Drop everything read so far, because words in it were erased."""
-        self._state = self._base
-        self._pending = NOTHING
-        self._forget()
 
     async def _begin(self) -> None:
         """Start from something better than the empty state; for subclasses."""

@@ -37,8 +37,8 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.events.rules import checked_delta
-from memagent.memory.care.rewriting import NOTHING, RewritableLog
 from memagent.memory.chunking import session_entry
+from memagent.memory.redacting.rewriting import NOTHING, RewritableLog
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
 from memagent.state.effects import plan_commit

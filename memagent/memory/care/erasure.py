@@ -19,7 +19,7 @@ from memagent.core.errors import MemoryNotFound
 from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten
+from memagent.memory.redacting.redaction import Erasure, of_item, of_session, rewritten
 from memagent.search.arena import NO_ROW
 from memagent.search.projection import index_texts
 from memagent.state.fold import EMPTY_STATE, BankState, apply, folded

@@ -1,0 +1,1 @@
+"""Journal entries without erased words, and the writing of them."""

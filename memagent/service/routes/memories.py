@@ -184,9 +184,9 @@ async def list_memories(
     include_deleted: bool = False,
 ) -> Response:
     """List what is remembered, oldest said first; with `after`, from behind a memory on."""
-    terms = content_id(
-        "t", *(repr(sorted(part)) for part in where.model_dump(exclude={"valid", "said"}).values())
-    )
+    spans = {"valid", "said", "min_trust"}
+    parts = [repr(sorted(part)) for part in where.model_dump(exclude=spans).values()]
+    terms = content_id("t", *parts, str(where.min_trust))
     terms += f"{include_deleted}{as_of.model_dump_json()}"
     request = PageRequest("memories", page.cursor, page.limit, terms)
     place = after_of(call, request) or page.after

@@ -30,7 +30,7 @@ _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one map are written and read."""
+    """The way in which the values of one map are written and read."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[memoryview], Any]
@@ -77,6 +77,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "turns": Form(_encode_place, _decode_place),
     "threads": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "stats": record_form(ItemStats),
+    "trials": record_form(Trial),
     "ordinals": Form(lambda count: b"%d" % count, lambda raw: int(bytes(raw))),
     "done": Form(
         lambda chunks: _dump(sorted(chunks)), lambda raw: frozenset(json.loads(bytes(raw)))
@@ -88,15 +89,13 @@ FORMS: Final[Mapping[str, Form]] = {
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),
     ),
-    "trials": record_form(Trial),
 }
 """The maps of a state that are tables of their own, by name; the graph is apart."""
 
 
 def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
     """Return the maps of a state by their names in `FORMS`."""
-    apart: dict[str, Mapping[str, Any]] = {"trials": state.experience.trials}
-    return {name: apart[name] if name in apart else getattr(state, name) for name in FORMS}
+    return {name: getattr(state, name) for name in FORMS}
 
 
 def put_map(

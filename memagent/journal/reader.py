@@ -271,7 +271,7 @@ class JournalReader:
 
     def verify(self, scope: ScopeKey) -> list[str]:
         """Return what is wrong with the scope's log; see `audit_scope`."""
-        from memagent.journal.audit import audit_scope
+        from memagent.journal.proof.audit import audit_scope
 
         if not self.ready():
             return []

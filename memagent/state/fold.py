@@ -30,6 +30,7 @@ from memagent.core.snapshot import (
     Roots,
     SessionStored,
     StatsDelta,
+    TrialChanges,
     TurnsAdded,
     add_hash,
     item_hash,
@@ -39,9 +40,9 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
-from memagent.state.experience import NO_EXPERIENCE, Experience
 from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders, Tables
 from memagent.state.sorted_set import SortedSet
+from memagent.state.trials import trials_after
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
@@ -65,7 +66,8 @@ class BankState:
     """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
-    experience: Experience = NO_EXPERIENCE
+    trials: HashTrieMap[str, Trial] = HashTrieMap()
+    """Trials by id, open and ended."""
     ordinals: HashTrieMap[str, int] = HashTrieMap()
     """The id counter: how many items were ever made from each set of source turns."""
     done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
@@ -82,6 +84,7 @@ class BankState:
     item_root: int = 0
     stats_root: int = 0
     ordinal_root: int = 0
+    trial_root: int = 0
     orders: Orders = field(default_factory=Orders, compare=False, repr=False)
     """Orders of the items that somebody asked for; derived from the rest."""
 
@@ -92,7 +95,7 @@ class BankState:
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
-            trials=self.experience.root,
+            trials=self.trial_root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -324,15 +327,13 @@ def _counted(
     return ordinals, root
 
 
-def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) -> BankState:
+def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
     """Assign trials, and store the session of each that has ended."""
-    changes = tuple(changes)
     for trial_id, trial in changes:
         if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
             state = _with_session(state, trial.session())
-    if not changes:
-        return state
-    return replace(state, experience=state.experience.with_trials(changes))
+    trials, root = trials_after(state.trials, state.trial_root, changes)
+    return replace(state, trials=trials, trial_root=root) if changes else state
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
@@ -360,7 +361,7 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
         graph=state.graph,
         stats=state.stats,
         ordinals=state.ordinals,
-        trials=state.experience.trials,
+        trials=state.trials,
         done=state.done,
         seq=state.seq,
         live=live,

@@ -105,7 +105,9 @@ def test_no_name_value_or_form_of_a_test_split_is_trained_on(
     drawn = {invented(rng) for _ in range(2_000)}
     drawn |= {word.lower() for _ in range(2_000) for word in value_like(rng, "word Word").split()}
     assert drawn.isdisjoint(banned)
-    own = {form for groups in generic_forms().values() for forms in groups.values() for form in forms}
+    own = {
+        form for groups in generic_forms().values() for forms in groups.values() for form in forms
+    }
     german = german_grammar()
     own |= {form for relation in german.relations for group in FORMS[relation.kind]
             for form in getattr(relation, group)}  # fmt: skip

@@ -111,7 +111,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class TurnReading:
-    """What a turn states; `context` is the probability that it states nothing."""
+    """The statements of a turn; `context` is the probability that it has none."""
 
     clauses: tuple[Clause, ...]
     context: float

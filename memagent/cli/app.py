@@ -17,10 +17,6 @@ from typer import Option
 
 from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
 from memagent.cli.chat import chat
-<<<<<<< HEAD
-from memagent.cli.doctor import doctor
-=======
->>>>>>> main
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
 from memagent.cli.lookup import ask, list_, search, show, stats, trials
@@ -29,10 +25,7 @@ from memagent.cli.setup import init, reembed, trust
 from memagent.cli.transfer import export, graph, import_, import_mem0
 from memagent.cli.upkeep.care import erase, quarantine, touched
 from memagent.cli.upkeep.copies import backup, restore
-<<<<<<< HEAD
-=======
 from memagent.cli.upkeep.doctor import doctor
->>>>>>> main
 
 app = typer.Typer(
     name="memagent",

@@ -158,11 +158,7 @@ class Hit(Record):
 
     @property
     def trust(self) -> Trust:
-<<<<<<< HEAD
-        """The trust of its words; `user` where nothing says otherwise."""
-=======
         """The trust in its words; `user` where nothing says otherwise."""
->>>>>>> main
         return self.item.trust if self.item is not None else self.why.trust or Trust.USER
 
     @property

@@ -130,11 +130,7 @@ class Place(Record):
 
 
 class ErasureReceipt(Record):
-<<<<<<< HEAD
-    """The proof of an erasure: the words taken out, and the places searched afterwards.
-=======
     """The words that an erasure took out, and the places searched for them afterwards.
->>>>>>> main
 
     Names are given as digests, since they may tell something themselves.
     """

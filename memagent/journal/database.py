@@ -24,11 +24,7 @@ from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
-<<<<<<< HEAD
 from memagent.journal.proof.rewriting import RewritableJournal
-=======
-from memagent.journal.proof.file_search import count_in_files, files_of
->>>>>>> main
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     StoredResponse,

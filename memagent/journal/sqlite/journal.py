@@ -19,10 +19,7 @@ from pathlib import Path
 from memagent.core.errors import ConfigError, StoreError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.file_lock import FileLock
-<<<<<<< HEAD
-=======
 from memagent.journal.proof.audit import compare_tips
->>>>>>> main
 from memagent.journal.proof.tips import NO_SEAL, Noted, Seal
 from memagent.journal.rows import system_clock
 from memagent.journal.sqlite.backend import ENDS, SqliteBackend

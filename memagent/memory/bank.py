@@ -8,7 +8,7 @@ writes to a log of its own, so a thousand rollouts may start from one bank.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -228,11 +228,6 @@ class MemoryBank(MemoryLog):
             return state.seq if self._journal is None else await self._journal.head(self.scope)
 
         return Level(state.seq, state.items, row, head)
-
-    def vector_bytes(self, ids: Iterable[str]) -> list[bytes]:
-        """Return the vectors of items as they are cached: little-endian float32."""
-        items = filter(None, map(self._state.items.get, ids))
-        return self._projector.vector_bytes(self._state, items)
 
     def projection(self) -> Projection:
         """Return state and search view, and the items that the view lags behind with."""

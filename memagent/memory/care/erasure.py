@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from memagent.core.crash_points import reach
@@ -20,6 +20,8 @@ from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten
+from memagent.search.arena import NO_ROW
+from memagent.search.projection import index_texts
 from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
 
 _Choice = Callable[[BankState, Sequence[JournalRow]], Erasure]
@@ -125,8 +127,16 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
             needle = form.encode()[:_LONGEST_NEEDLE]
             if len(needle) >= _SHORTEST_NEEDLE:
                 needles.add(needle)
-    needles |= set(bank.vector_bytes(erasure.items))
+    needles |= set(vector_bytes(bank, erasure.items))
     return sorted(needles)[:_MOST_NEEDLES]
+
+
+def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
+    """Return the vectors of memories as they are cached: little-endian float32."""
+    state, arena = bank.state, bank.view.arena
+    items = (item for name in ids if (item := state.items.get(name)) is not None)
+    rows = (arena.row(index_texts(state, item)[0]) for item in items)
+    return [arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]
 
 
 def _staying(state: BankState, erasure: Erasure) -> list[str]:

@@ -28,6 +28,7 @@ from memagent.core.snapshot import Commit, GraphDelta
 from memagent.embed.cached import CachedEmbedder
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.erasure import vector_bytes
 from memagent.memory.facade import Memory
 from memagent.protocols import Matrix
 
@@ -114,7 +115,7 @@ def needles(memory: Memory) -> list[bytes]:
     """The markers, and the vectors of the memories that hold them."""
     items = memory.bank.state.items
     doomed = [item.id for item in items.values() if "MARKgone" in item.text]
-    return [*(mark.encode() for mark in MARKERS), *memory.bank.vector_bytes(doomed)]
+    return [*(mark.encode() for mark in MARKERS), *vector_bytes(memory.bank, doomed)]
 
 
 def erase_session(say: Callable[[str], None], *, path: str) -> None:

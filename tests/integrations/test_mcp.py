@@ -49,7 +49,7 @@ async def subprocess(path: Path, *options: str) -> AsyncGenerator[Tools]:
 async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
     async with in_process() as tools:
         assert sorted(await tools.names()) == sorted(
-            [*READING, "add", "forget", "undo", "recall", "report"]
+            [*READING, "add", "forget", "undo", "erase", "recall", "report"]
         )
         tea = await tools("add", text="Ana drinks green tea", subject="Ana")
         await tools("add", text="Rex is allergic to chicken")

@@ -29,7 +29,7 @@ mcp = pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 import httpx2  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
-ALL = ["search", "ask", "list", "history", "add", "forget", "undo", "recall", "report"]
+ALL = ["search", "ask", "list", "history", "add", "forget", "undo", "erase", "recall", "report"]
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -169,7 +169,7 @@ async def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_
             ["memory:read", "memory:write"],
             ["search", "list", "history", "add", "undo", "recall", "report"],
         ),
-        (["memory:read", "memory:delete"], ["search", "list", "history", "forget"]),
+        (["memory:read", "memory:delete"], ["search", "list", "history", "forget", "erase"]),
         (["chat"], ["ask"]),
     ],
 )

@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 
 
 class MemoryReply(Action):
-    """What the model says to the call that waits."""
+    """The model's reply to the call that waits."""
 
     text: str
 

@@ -23,17 +23,15 @@ from memagent.core.trials import Outcome, Trial, TrialStep, uses_of
 from memagent.designs.base import Lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.memory.trials import (
+from memagent.memory.trials.lessons import (
     TakenLesson,
-    TrialReport,
-    end_trial,
-    get_trial,
     least_useful,
     refuse_lesson,
-    start_trial,
     take_lesson,
     tidy_up,
 )
+from memagent.memory.trials.reporting import TrialReport, end_trial, get_trial, start_trial
+from memagent.state.trials import untaught
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext
@@ -43,7 +41,7 @@ Accept = Callable[[Memory, Memory], bool | Awaitable[bool]]
 
 
 class Recall(Record):
-    """What memory has for a task, with the receipt to report on."""
+    """The memories for a task, with the trial to report on."""
 
     trial: Trial
     hits: tuple[Hit, ...] = ()
@@ -170,9 +168,7 @@ async def learn(trial: Trial, context: AgentContext, accept: Accept | None = Non
         commit = await refuse_lesson(bank, trial.id, lesson)
     else:
         commit = await take_lesson(bank, trial.id, lesson, limits=limits)
-    return Learned(
-        trial=bank.state.experience.trials[trial.id], lesson=commit, usage=slot.trail.usage
-    )
+    return Learned(trial=bank.state.trials[trial.id], lesson=commit, usage=slot.trail.usage)
 
 
 async def _accepted(
@@ -190,7 +186,7 @@ async def learn_pending(context: AgentContext) -> list[Learned]:
     if context.design.learner is None:
         return []
     state = await context.bank.sync()
-    pending = [trial for trial in state.experience.untaught() if not trial.gated]
+    pending = [trial for trial in untaught(state.trials) if not trial.gated]
     pending.sort(key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
     return [await learn(trial, context) for trial in pending]
 

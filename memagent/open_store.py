@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
     from memagent.journal.database import DatabaseJournal
     from memagent.journal.postgres.journal import PostgresJournal
+    from memagent.journal.proof.tips import Seal
     from memagent.journal.sqlite.journal import SqlJournal
-    from memagent.journal.tips import Seal
 
 
 def default_path() -> Path:
@@ -216,8 +216,8 @@ def open_sqlite(
 
     None is the default path.
     """
+    from memagent.journal.proof.tips import NO_SEAL
     from memagent.journal.sqlite.journal import SqlJournal
-    from memagent.journal.tips import NO_SEAL
 
     return SqlJournal(
         (path or default_path()).expanduser(),
@@ -230,7 +230,7 @@ def open_sqlite(
 
 def seal_of(database: SqliteSettings) -> Seal:
     """Return where a store's ends are noted, and the key. Raises `ConfigError`."""
-    from memagent.journal.tips import Seal, read_key
+    from memagent.journal.proof.tips import Seal, read_key
 
     key = read_key(database.key_file) if database.key_file is not None else None
     return Seal(database.tips, key)

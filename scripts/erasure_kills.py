@@ -34,7 +34,7 @@ def main() -> int:
     from crash_child import CrashServer
     from erasure_workloads import fill, needles, open_memory
 
-    from memagent.journal.file_search import files_of
+    from memagent.journal.proof.file_search import files_of
     from memagent.journal.sqlite.journal import SqlJournal
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -76,7 +76,7 @@ async def _finished(path: Path, sought: list[bytes], counts: Counter[str]) -> in
     """Return how many needles are left after the store was opened and the erasure finished."""
     from erasure_workloads import SCOPE, open_memory
 
-    from memagent.journal.file_search import count_in_files, files_of
+    from memagent.journal.proof.file_search import count_in_files, files_of
     from memagent.journal.sqlite.journal import SqlJournal
 
     with SqlJournal(path) as journal:

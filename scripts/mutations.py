@@ -26,8 +26,8 @@ from memagent.core.errors import MemAgentError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
 from memagent.embed.hashing import HashEmbedder
+from memagent.journal.proof.tips import Seal
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.journal.tips import Seal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_bank, import_bank
 

@@ -46,7 +46,7 @@ def right_facts(memory: MemorySnapshot, truth: Truth) -> Counts:
 
 
 class _Statements:
-    """What a memory states, active and past."""
+    """The statements of a memory, active and past."""
 
     def __init__(self, memory: MemorySnapshot) -> None:
         items = list(memory.items.values())

@@ -2,7 +2,7 @@
 
 What `read_checkpoint` returns is what a replay up to that sequence gives: the same
 digest, the same items, turns and graph, the same search. It is checked in three ways:
-every byte against its checksum (by the file), the digest of the four roots against the
+every byte against its checksum (by the file), the digest of the roots against the
 manifest's, and a random sample of records and documents against what this memagent
 makes of them, so that a checkpoint of other rules is noticed. Anything amiss raises
 `CheckpointUnusable`, and the journal is replayed.
@@ -31,7 +31,6 @@ from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
 from memagent.search.segments import OWN
 from memagent.search.weights import ITEM_RULES
-from memagent.state.experience import Experience
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
@@ -112,8 +111,13 @@ def _check_size(writer: SectionWriter, most_bytes: int) -> None:
 
 
 def _roots(state: BankState) -> tuple[int, ...]:
-    maps = (state.item_root, state.graph.root, state.stats_root, state.ordinal_root)
-    return *maps, state.experience.root
+    return (
+        state.item_root,
+        state.graph.root,
+        state.stats_root,
+        state.ordinal_root,
+        state.trial_root,
+    )
 
 
 def _sample(state: BankState) -> dict[str, list[tuple[str, str]]]:
@@ -168,15 +172,14 @@ def read_checkpoint(file: CheckpointFile, origin: Origin) -> Projection:
 
 def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
     items, graph, stats, ordinals, trials = (int(root, 16) for root in facts["roots"])
-    maps = {name: read_map(file, name, form) for name, form in FORMS.items()}
     state = BankState(
-        experience=Experience(maps.pop("trials"), trials),
-        **maps,
+        **{name: read_map(file, name, form) for name, form in FORMS.items()},
         graph=read_graph(file, graph),
         seq=int(facts["seq"]),
         item_root=items,
         stats_root=stats,
         ordinal_root=ordinals,
+        trial_root=trials,
     )
     if state.digest() != facts["digest"]:
         raise CheckpointUnusable("its roots do not give its digest")

@@ -21,7 +21,8 @@ from memagent.checkpoints.layered import LayeredMap, layers_of
 from memagent.checkpoints.tables import Pause, RecordTable, encoded, paced, put_records
 from memagent.core.records import ItemStats, MemoryItem, Record, Session
 from memagent.core.trials import Trial
-from memagent.state.fold import BankState
+from memagent.state.fold import BankState, Mark
+from memagent.state.sorted_set import SortedSet
 
 R = TypeVar("R", bound=Record)
 _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
@@ -29,7 +30,7 @@ _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of one map are written and read."""
+    """The way in which the values of one map are written and read."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[memoryview], Any]
@@ -65,8 +66,8 @@ def _decode_place(raw: memoryview) -> tuple[str, int]:
     return session_id, int(position)
 
 
-def _decode_marks(raw: memoryview) -> tuple[tuple[float, float, str], ...]:
-    return tuple((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
+def _decode_marks(raw: memoryview) -> SortedSet[Mark]:
+    return SortedSet((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -76,26 +77,25 @@ FORMS: Final[Mapping[str, Form]] = {
     "turns": Form(_encode_place, _decode_place),
     "threads": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "stats": record_form(ItemStats),
+    "trials": record_form(Trial),
     "ordinals": Form(lambda count: b"%d" % count, lambda raw: int(bytes(raw))),
     "done": Form(
         lambda chunks: _dump(sorted(chunks)), lambda raw: frozenset(json.loads(bytes(raw)))
     ),
     "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "texts": Form(encoded, _text),
-    "timelines": Form(_dump, _decode_marks),
+    "timelines": Form(lambda marks: _dump(list(marks)), _decode_marks),
     "expiring": Form(
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),
     ),
-    "trials": record_form(Trial),
 }
 """The maps of a state that are tables of their own, by name; the graph is apart."""
 
 
 def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
     """Return the maps of a state by their names in `FORMS`."""
-    apart: dict[str, Mapping[str, Any]] = {"trials": state.experience.trials}
-    return {name: apart[name] if name in apart else getattr(state, name) for name in FORMS}
+    return {name: getattr(state, name) for name in FORMS}
 
 
 def put_map(

@@ -15,17 +15,17 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
-from memagent.cli.care import erase, quarantine, touched
 from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
 from memagent.cli.chat import chat
-from memagent.cli.copies import backup, restore
-from memagent.cli.doctor import doctor
 from memagent.cli.frame import Body, CommandGroup, add_command
 from memagent.cli.ingest import ingest
 from memagent.cli.lookup import ask, list_, search, show, stats, trials
 from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
 from memagent.cli.setup import init, reembed, trust
 from memagent.cli.transfer import export, graph, import_, import_mem0
+from memagent.cli.upkeep.care import erase, quarantine, touched
+from memagent.cli.upkeep.copies import backup, restore
+from memagent.cli.upkeep.doctor import doctor
 
 app = typer.Typer(
     name="memagent",

@@ -323,7 +323,7 @@ class NewTrial(Record):
 
 
 class TrialOutcome(Record):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     reward: Reward
     success: bool | None = None
@@ -350,7 +350,7 @@ class TidyRequest(Record):
 
 
 class Tidied(Record):
-    """What tidying changed; None for nothing."""
+    """The changes of tidying; None for nothing."""
 
     commit: Commit | None = None
 

@@ -158,7 +158,7 @@ class Hit(Record):
 
     @property
     def trust(self) -> Trust:
-        """How far its words are trusted; `user` where nothing says otherwise."""
+        """The trust in its words; `user` where nothing says otherwise."""
         return self.item.trust if self.item is not None else self.why.trust or Trust.USER
 
     @property

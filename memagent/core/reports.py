@@ -130,7 +130,7 @@ class Place(Record):
 
 
 class ErasureReceipt(Record):
-    """What an erasure took out, and which places were searched for it afterwards.
+    """The words that an erasure took out, and the places searched for them afterwards.
 
     Names are given as digests, since they may tell something themselves.
     """

@@ -191,7 +191,7 @@ class Answerer(Protocol):
 
 
 class Lesson(Record):
-    """What a design wants to keep of a trial: ops on any active item, and counts.
+    """The ops and counts that a design wants to keep of a trial.
 
     Ops cite turns of the trial's session (`Trial.session`); counts write no version.
     """

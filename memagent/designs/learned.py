@@ -1,6 +1,6 @@
 """A learned memory without a language model: a small network that copies, points and decides.
 
-The network (`memagent.designs.parts.learned`, about 250,000 weights in numpy) marks the
+The network (`memagent.designs.parts.learned`, about 280,000 weights in numpy) marks the
 statements in a turn and compares each with the memories about it: new, known, or in a
 memory's place. Facts are stretches of their turns, word for word; a turn that the
 network is unsure of is kept whole. It was trained on generated dialogues with random

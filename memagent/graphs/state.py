@@ -245,7 +245,7 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True)
 class NodeRuntime:
-    """What a node reads of LangGraph's `Runtime`, which stands in its place there."""
+    """The part of LangGraph's `Runtime` that nodes read; there it stands in its place."""
 
     context: AgentContext
     stream_writer: Callable[[Any], None] = lambda _: None

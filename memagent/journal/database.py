@@ -11,88 +11,32 @@ for a SQLite file, `PostgresJournal` for a server.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
-from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly
+from memagent.core.errors import InputError, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
-from memagent.journal.backend import Backend
-from memagent.journal.file_lock import FileLock
-from memagent.journal.file_search import count_in_files, files_of
-from memagent.journal.open_writers import OPEN_WRITERS
-from memagent.journal.reader import JournalReader
+from memagent.journal.open_database import OpenDatabase
 from memagent.journal.rows import (
     StoredResponse,
     dates_of,
     from_microseconds,
     prepare_entry,
-    scope_digest,
     scope_key,
-    to_microseconds,
 )
 from memagent.journal.transaction import AppendRequest
-from memagent.protocols import Clock, EmbeddingCache
 
 T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
-_EMBEDDER_KEY: Final = "embedder"
+_FIRST_ROWS: Final = 8
 _MAX_DIGEST_CHARS: Final = 128
 
 
-class DatabaseJournal:
-    """A `Journal` over a backend.
-
-    Thread-safe; journals of the same database share a writer within a process.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        *,
-        read_only: bool,
-        clock: Clock,
-        lock: Callable[[], FileLock] | None = None,
-    ) -> None:
-        self._backend = backend
-        # The place of the journal, for messages; never with a password.
-        self.place = backend.name
-        self.read_only = read_only
-        self._clock = clock
-        # Entered around an erasure by whoever keeps copies of a scope outside of the journal.
-        self.erasing: Callable[[Scope], AbstractContextManager[object]] = lambda _: nullcontext()
-        self._pid = os.getpid()
-        self._closed = False
-        self._reader = JournalReader(backend)
-        self._writer, self._opened_as = None, backend
-        try:
-            if not read_only:
-                self._writer, self._opened_as = OPEN_WRITERS.acquire(backend, lock=lock)
-            self._reader.ready()
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.place!r}{', read_only=True' if self.read_only else ''})"
-        )
+class DatabaseJournal(OpenDatabase):
+    """A `Journal` over a backend."""
 
     async def append(
         self,
@@ -175,13 +119,16 @@ class DatabaseJournal:
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, a page at a time, without erased ones.
 
-        The last page goes up to what is committed when it is read. Raises
-        `StoreCorrupt` for a row that is missing or cannot be read.
+        The first page is small: who looks for one row stops there. The last page goes
+        up to what is committed when it is read. Erased rows are left out.
+        Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()
         key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        most: int | None = _FIRST_ROWS
         while not complete:
-            page = await asyncio.to_thread(self._reader.page, key, seq)
+            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
+            most = None
             for row in page.rows:
                 yield row
             seq, complete = page.last_seq, page.complete
@@ -203,139 +150,6 @@ class DatabaseJournal:
         key = scope_key(scope)
         head = None if self._writer is None else self._writer.committer.head(key)
         return self._reader.head(key) if head is None else head
-
-    async def scopes(self) -> list[Scope]:
-        """Return every scope that holds something, in order of key; erased ones are nameless."""
-        self._check()
-        return await asyncio.to_thread(self._reader.scopes)
-
-    def verify(self, scope: Scope) -> list[str]:
-        """Return what is wrong with the scope's log, the first bad sequence first; [] is well.
-
-        Blocks.
-        """
-        self._check()
-        return self._reader.verify(scope_key(scope))
-
-    def chain_at(self, scope: Scope, seq: int) -> bytes | None:
-        """Return a row's chain hash; None where there is none or an erasure came later. Blocks."""
-        self._check()
-        return self._reader.chain_at(scope_key(scope), seq)
-
-    def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """Return the first response to the request with this idempotency key.
-
-        None when the scope has not seen the key.
-        """
-        self._check()
-        return self._reader.response(scope_key(scope), key)
-
-    def drop_response(self, scope: Scope, key: str) -> bool:
-        """Delete the response of an idempotency key; return whether it was there. Blocks."""
-        self._check()
-        digest = scope_digest(scope_key(scope))
-        return _deleted(self._backend, lambda: self._backend.drop_response(digest, key))
-
-    def prune_responses(self, *, before: datetime) -> int:
-        """Delete first responses older than a moment; return their number. Blocks."""
-        self._check()
-        limit_us = to_microseconds(before)
-        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us))
-
-    def claimed_embedder(self) -> tuple[str, int] | None:
-        """Return (id, width) of the embedder that this store's vectors come from.
-
-        None when no embedder was claimed yet.
-        """
-        self._check()
-        value = (
-            self._writer.pending.meta(_EMBEDDER_KEY) if self._writer is not None else None
-        ) or self._reader.meta(_EMBEDDER_KEY)
-        if value is None:
-            return None
-        dim, _, embedder_id = value.partition(" ")
-        return embedder_id, int(dim)
-
-    def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Claim the store's vectors for an embedder.
-
-        The first claim stays unless `force` is set (after embedding anew) or nothing is
-        stored yet.
-
-        Raises `ConfigError` naming both embedders and the way out when another one was
-        claimed.
-        """
-        known = self.claimed_embedder()
-        if known == (embedder_id, dim):
-            return
-        if known is not None and not force and self._reader.scopes():
-            raise ConfigError(
-                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} "
-                f"dimensions), but {embedder_id!r} ({dim} dimensions) "
-                "is configured; their vectors cannot be compared. Configure the first one "
-                "again, or embed the memory anew:  "
-                "memagent reembed"
-            )
-        if self._writer is not None:
-            self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")
-
-    @property
-    def backend(self) -> Backend:
-        """The database, for what else is kept in it."""
-        return self._backend
-
-    @property
-    def cache(self) -> EmbeddingCache:
-        """The embedding cache in the same database; usable until the journal is closed."""
-        from memagent.journal.embedding_cache import SqlEmbeddingCache
-
-        return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
-
-    @property
-    def scrub_due(self) -> bool:
-        """Whether erased bytes may still lie in the files.
-
-        The disk or a long reader was in the way.
-        """
-        return self._writer is not None and self._writer.committer.scrub_due
-
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Return (size in bytes, number of needles in it) of each file of a SQLite store.
-
-        {} for a server. Another process reads the files: closing one here would drop
-        SQLite's locks on it. Blocks.
-        """
-        path: Path | None = getattr(self, "path", None)
-        return {} if path is None else count_in_files(files_of(path), needles)
-
-    def close(self) -> None:
-        """Wait for what has been handed in, then close.
-
-        The last user of the store frees its lock. Closing again is harmless.
-        """
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
-        self._reader.close()
-        if self._writer is not None:
-            OPEN_WRITERS.release(self._backend)
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open it anew in the "
-                "child process"
-            )
-        if self._closed:
-            raise StoreError(f"the journal at {self.place} is closed")
-
-
-def _deleted(backend: Backend, delete: Callable[[], T]) -> T:
-    """Return what a deletion of responses returns; translate its errors."""
-    try:
-        return delete()
-    except backend.driver_error as exc:
-        raise backend.error(exc, "deleting responses in") from exc
 
 
 def _response(

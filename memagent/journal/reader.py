@@ -22,7 +22,7 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
-from memagent.journal.redactions import Redactions
+from memagent.journal.proof.redactions import Redactions
 from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,
@@ -120,15 +120,15 @@ class JournalReader:
         except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
             raise self._backend.error(exc, "reading") from exc
 
-    def page(self, scope: ScopeKey, after: int) -> Page:
-        """Read the rows after a sequence, at most a page of them.
+    def page(self, scope: ScopeKey, after: int, *, rows: int | None = None) -> Page:
+        """Read the rows after a sequence, at most `rows` or else a page of them.
 
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         if not self.ready():
             return Page((), after, complete=True)
-        digest, most = scope_digest(scope), self._backend.page_rows
-        rows: list[tuple[int, int, bytes]] = []
+        digest, most = scope_digest(scope), rows or self._backend.page_rows
+        read: list[tuple[int, int, bytes]] = []
         last_seq, size_bytes, complete = after, 0, True
         chain = first_chain(digest) if after == 0 else None
         with self._connected(digest) as connection:
@@ -153,20 +153,20 @@ class JournalReader:
                     raise corrupt(self._place, f"row {last_seq + 1} of scope {scope} is missing")
                 row = (seq, recorded_us, body, *proof)
                 chain = self._checked(scope, chain, row, redactions.digest)
-                rows.append((seq, recorded_us, body))
+                read.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
                 if size_bytes >= _PAGE_BYTES:
                     break
             else:
-                complete = len(rows) < most
+                complete = len(read) < most
                 if complete and last_seq != head:
                     raise corrupt(
                         self._place,
                         f"the log of scope {scope} ends at row {last_seq}, its tip says {head}",
                     )
             result.close()
-        return Page(tuple(self._row(scope, *row) for row in rows), last_seq, complete)
+        return Page(tuple(self._row(scope, *row) for row in read), last_seq, complete)
 
     def _checked(
         self,
@@ -271,7 +271,7 @@ class JournalReader:
 
     def verify(self, scope: ScopeKey) -> list[str]:
         """Return what is wrong with the scope's log; see `audit_scope`."""
-        from memagent.journal.audit import audit_scope
+        from memagent.journal.proof.audit import audit_scope
 
         if not self.ready():
             return []

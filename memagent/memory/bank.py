@@ -21,7 +21,8 @@ from memagent.core.answers import Filter, Hit, Query
 from memagent.core.crash_points import reach
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
-from memagent.memory.log import NOTHING, MemoryLog, system_clock
+from memagent.memory.log import MemoryLog
+from memagent.memory.log_reader import NOTHING, system_clock
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
@@ -233,12 +234,9 @@ class MemoryBank(MemoryLog):
 
     def vector_bytes(self, ids: Iterable[str]) -> list[bytes]:
         """Return the vectors of items as they are cached: little-endian float32."""
-        state, projector = self._state, self._projector
+        state = self._state
         items = (item for name in ids if (item := state.items.get(name)) is not None)
-        rows = (projector.row_of(state, item) for item in items)
-        return [
-            projector.arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW
-        ]
+        return self._projector.vector_bytes(state, items)
 
     def projection(self) -> Projection:
         """Return state and search view, and the items that the view lags behind with."""

@@ -29,7 +29,6 @@ from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.hits import SearchHits
-from memagent.memory.listing import Listing
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -38,6 +37,7 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.listing import Listing
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:

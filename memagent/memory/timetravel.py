@@ -236,8 +236,7 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
         ),
         stats=tuple((key, target.stats.get(key)) for key in _differing(state.stats, target.stats)),
         trials=tuple(
-            (key, target.experience.trials.get(key))
-            for key in _differing(state.experience.trials, target.experience.trials)
+            (key, target.trials.get(key)) for key in _differing(state.trials, target.trials)
         ),
         done=tuple(
             (key, tuple(sorted(target.done.get(key, ()))))

@@ -129,6 +129,11 @@ class Projector:
         """Return the arena row of an item's own text, `NO_ROW` without a vector."""
         return self.arena.row(index_texts(state, item)[0])
 
+    def vector_bytes(self, state: BankState, items: Iterable[MemoryItem]) -> list[bytes]:
+        """Return the vectors of items as they are cached: little-endian float32."""
+        rows = [row for item in items if (row := self.row_of(state, item)) != NO_ROW]
+        return [self.arena.matrix[row].astype("<f4").tobytes() for row in rows]
+
     def _doc(self, item: MemoryItem, texts: tuple[str, str]) -> Doc:
         doc = make_doc(item, texts, (tokenize(texts[0]), tokenize(texts[1])), self.arena)
         if NO_ROW in doc.rows:

@@ -11,10 +11,10 @@ BEFORE (to the nearest earlier and later item of the same subject).
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, Rejected, RejectReason, Update
 from memagent.core.records import (
@@ -30,7 +30,8 @@ from memagent.core.records import (
 )
 from memagent.core.snapshot import AppliedOp, Commit, GraphDelta, ItemChange
 from memagent.state.adjacency import event_version, item_node, version_node_id
-from memagent.state.fold import BankState, Mark, folded, mark_of, timeline_key
+from memagent.state.fold import NO_MARKS, BankState, Mark, folded, mark_of, timeline_key
+from memagent.state.sorted_set import SortedSet
 
 _NAME = re.compile(r"(?<![\w'’.-])[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*){0,2}")
 _SENTENCE_END = frozenset('.!?:;"“”\n')
@@ -234,7 +235,7 @@ class _Links:
         self._nodes: dict[str, Event] = {}
         self._edges: dict[tuple[str, str, str], EventEdge] = {}
         self._removed: dict[tuple[str, str, str], None] = {}
-        self._timelines: dict[str, list[Mark]] = {}
+        self._timelines: dict[str, SortedSet[Mark]] = {}
 
     def delta(self) -> GraphDelta:
         """Return the change of the graph."""
@@ -312,23 +313,23 @@ class _Links:
                 self._link(item.id, node_id, Relation.MENTIONS, item.source_turn_ids)
 
     def _place_in_time(self, item: MemoryItem) -> None:
-        mark, marks = mark_of(item), self._timeline(item)
-        if mark is None or marks is None:
+        key, mark = timeline_key(item), mark_of(item)
+        if key is None or mark is None:
             return
+        marks = self._timeline(key)
         before, after = _neighbours(marks, mark)
         if before is not None:
             self._link(before, item.id, Relation.BEFORE, item.source_turn_ids)
         if after is not None:
             self._link(item.id, after, Relation.BEFORE, item.source_turn_ids)
-        insort(marks, mark)
+        self._timelines[key] = marks.insert(mark)
 
     def _forget_times(self, old: MemoryItem) -> None:
         """Take an item's old version off its timeline and close the gap it leaves."""
-        mark, marks = mark_of(old), self._timeline(old)
-        if mark is None or marks is None or not old.active:
+        key, mark = timeline_key(old), mark_of(old)
+        if key is None or mark is None or not old.active:
             return
-        if mark in marks:
-            marks.remove(mark)
+        marks = self._timelines[key] = self._timeline(key).remove(mark)
         for _, edge, _ in self._state.graph.edges_of(old.id):
             if edge.relation is Relation.BEFORE:
                 self._unlink(edge)
@@ -336,11 +337,9 @@ class _Links:
         if before is not None and after is not None:
             self._link(before, after, Relation.BEFORE)
 
-    def _timeline(self, item: MemoryItem) -> list[Mark] | None:
-        key = timeline_key(item)
-        if key is not None and key not in self._timelines:
-            self._timelines[key] = list(self._state.timelines.get(key, ()))
-        return None if key is None else self._timelines[key]
+    def _timeline(self, key: str) -> SortedSet[Mark]:
+        known = self._timelines.get(key)
+        return self._state.timelines.get(key, NO_MARKS) if known is None else known
 
     def _restate(self, noop: Noop) -> None:
         fact, item = noop.fact, self._draft.item(noop.id or "")
@@ -361,10 +360,10 @@ class _Links:
         self._link(node_id, item.id, Relation.SAME_AS, fact.source_turn_ids)
 
 
-def _neighbours(marks: list[Mark], mark: Mark) -> tuple[str | None, str | None]:
+def _neighbours(marks: SortedSet[Mark], mark: Mark) -> tuple[str | None, str | None]:
     """Return the nearest item that ends before the mark starts, and the nearest after it."""
-    at = bisect_left(marks, mark)
-    earlier, later = reversed(marks[max(0, at - _LOOK_AROUND) : at]), marks[at : at + _LOOK_AROUND]
+    earlier = islice(marks.before(mark), _LOOK_AROUND)
+    later = islice(marks.since(mark), _LOOK_AROUND)
     return (
         next((item_id for _, end, item_id in earlier if end <= mark[0]), None),
         next((item_id for start, _, item_id in later if start >= mark[1]), None),

@@ -8,7 +8,6 @@ difference to its predecessor, and keeping one is keeping a snapshot.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +30,7 @@ from memagent.core.snapshot import (
     Roots,
     SessionStored,
     StatsDelta,
+    TrialChanges,
     TurnsAdded,
     add_hash,
     item_hash,
@@ -40,12 +40,15 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
-from memagent.state.experience import NO_EXPERIENCE, Experience
-from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders
+from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders, Tables
 from memagent.state.sorted_set import SortedSet
+from memagent.state.trials import trials_after
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
+
+
+NO_MARKS: SortedSet[Mark] = SortedSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class BankState:
     """Thread to the ids of its sessions, oldest first."""
     graph: GraphState = GraphState()
     stats: HashTrieMap[str, ItemStats] = HashTrieMap()
-    experience: Experience = NO_EXPERIENCE
+    trials: HashTrieMap[str, Trial] = HashTrieMap()
+    """Trials by id, open and ended."""
     ordinals: HashTrieMap[str, int] = HashTrieMap()
     """The id counter: how many items were ever made from each set of source turns."""
     done: HashTrieMap[str, frozenset[int]] = HashTrieMap()
@@ -72,7 +76,7 @@ class BankState:
     """Item id to sequences of the entries that changed it."""
     texts: HashTrieMap[str, str] = HashTrieMap()
     """Folded text of active items to item id, for exact duplicates."""
-    timelines: HashTrieMap[str, tuple[Mark, ...]] = HashTrieMap()
+    timelines: HashTrieMap[str, SortedSet[Mark]] = HashTrieMap()
     """Folded subject to its active items with bounded spans, by start."""
     expiring: HashTrieMap[str, datetime] = HashTrieMap()
     """When those active items expire that ever do, by id."""
@@ -80,6 +84,7 @@ class BankState:
     item_root: int = 0
     stats_root: int = 0
     ordinal_root: int = 0
+    trial_root: int = 0
     orders: Orders = field(default_factory=Orders, compare=False, repr=False)
     """Orders of the items that somebody asked for; derived from the rest."""
 
@@ -90,7 +95,7 @@ class BankState:
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
-            trials=self.experience.root,
+            trials=self.trial_root,
         ).digest()
 
     def turn(self, turn_id: str) -> Turn | None:
@@ -259,7 +264,12 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    after = replace(
+    orders = state.orders.after_changes(
+        state,
+        Tables(items, state.turns, touched, expiring),
+        (change.id for change in entry.changes),
+    )
+    return replace(
         state,
         items=items,
         archive=archive,
@@ -273,17 +283,8 @@ def _with_effects(
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
-        orders=Orders(),
+        orders=orders,
     )
-    return _ordered(state, after, entry)
-
-
-def _ordered(state: BankState, after: BankState, entry: Commit | Restored) -> BankState:
-    """Carry the orders that somebody asked for over an entry."""
-    if not state.orders.asked:
-        return after
-    changed = (change.id for change in entry.changes)
-    return replace(after, orders=state.orders.after_changes(state, after, changed))
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -300,16 +301,15 @@ def mark_of(item: MemoryItem) -> Mark | None:
 
 
 def _placed(
-    timelines: HashTrieMap[str, tuple[Mark, ...]], item: MemoryItem, *, present: bool
-) -> HashTrieMap[str, tuple[Mark, ...]]:
+    timelines: HashTrieMap[str, SortedSet[Mark]], item: MemoryItem, *, present: bool
+) -> HashTrieMap[str, SortedSet[Mark]]:
     """Put an active item on its timeline, or take it off."""
     key, mark = timeline_key(item), mark_of(item)
     if key is None or mark is None or not item.active:
         return timelines
-    marks = timelines.get(key, ())
-    at = bisect_left(marks, mark)
-    rest = marks[at + 1 :] if marks[at : at + 1] == (mark,) else marks[at:]
-    return timelines.insert(key, (*marks[:at], *((mark,) if present else ()), *rest))
+    marks = timelines.get(key, NO_MARKS)
+    marks = marks.insert(mark) if present else marks.remove(mark)
+    return timelines.insert(key, marks) if len(marks) else timelines.discard(key)
 
 
 def _counted(
@@ -327,15 +327,13 @@ def _counted(
     return ordinals, root
 
 
-def _with_trials(state: BankState, changes: Iterable[tuple[str, Trial | None]]) -> BankState:
+def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
     """Assign trials, and store the session of each that has ended."""
-    changes = tuple(changes)
     for trial_id, trial in changes:
         if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
             state = _with_session(state, trial.session())
-    if not changes:
-        return state
-    return replace(state, experience=state.experience.with_trials(changes))
+    trials, root = trials_after(state.trials, state.trial_root, changes)
+    return replace(state, trials=trials, trial_root=root) if changes else state
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
@@ -363,7 +361,7 @@ def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
         graph=state.graph,
         stats=state.stats,
         ordinals=state.ordinals,
-        trials=state.experience.trials,
+        trials=state.trials,
         done=state.done,
         seq=state.seq,
         live=live,

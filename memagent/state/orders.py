@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from memagent.core.records import MemoryItem
 from memagent.state.sorted_set import SortedSet
@@ -48,6 +48,15 @@ class ItemTables(Protocol):
         ...
 
 
+class Tables(NamedTuple):
+    """The tables of a state in the making."""
+
+    items: Mapping[str, MemoryItem]
+    turns: Mapping[str, tuple[str, int]]
+    touched: Mapping[str, Sequence[int]]
+    expiring: Mapping[str, datetime]
+
+
 class Orders:
     """The orders of one state, as far as somebody asked for them."""
 
@@ -61,8 +70,8 @@ class Orders:
         """Turns that items rest on and that are not stored."""
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody asked for any of them."""
+    def derived(self) -> bool:
+        """Whether any of them was derived, since somebody asked for it."""
         return not (self._age is self._change is self._expiry is None)
 
     def by_age(self, tables: ItemTables) -> SortedSet[AgeKey]:
@@ -107,6 +116,9 @@ class Orders:
         self, before: ItemTables, after: ItemTables, item_ids: Iterable[str]
     ) -> Orders:
         """Return the orders of a state in which these items changed."""
+        orders = Orders()
+        if not self.derived:
+            return orders
         age, change, expiry = self._age, self._change, self._expiry
         unplaced = self._unplaced
         for item_id in dict.fromkeys(item_ids):
@@ -123,7 +135,6 @@ class Orders:
                 expiry = expiry if ends is None else expiry.insert((ends, item_id))
             if new is not None:
                 unplaced |= _unplaced(after, (new,))
-        orders = Orders()
         orders._age, orders._change, orders._expiry = age, change, expiry
         orders._unplaced = unplaced
         return orders

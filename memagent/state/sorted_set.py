@@ -42,6 +42,15 @@ class SortedSet(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         return _all(self._root)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SortedSet) and tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"SortedSet({list(self)!r})"
+
     def __contains__(self, key: object) -> bool:
         return next(self.since(key), None) == key  # pyright: ignore[reportArgumentType]
 

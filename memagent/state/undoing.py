@@ -73,9 +73,9 @@ def _inverse_trials(state: BankState, before: BankState, commit: Commit) -> Tria
     """Return the trials as before, with the raw steps, and with lessons still known as taken."""
     changes: list[tuple[str, Trial | None]] = []
     for trial_id, _ in commit.trials:
-        old = before.experience.trials.get(trial_id)
+        old = before.trials.get(trial_id)
         if old is not None:
-            now = state.experience.trials.get(trial_id, old)
+            now = state.trials.get(trial_id, old)
             taught = old.outcome is not None and (now.taught or old.taught)
             old = old.model_copy(update={"steps": now.steps, "taught": taught})
         changes.append((trial_id, old))

@@ -41,14 +41,14 @@ def store(folder: Path) -> Path:
 
 
 def loaded_by(*commands: Sequence[str]) -> set[str]:
-    """Top-level modules loaded by a fresh process that runs the commands one after the other."""
+    """Modules loaded by a fresh process that runs the commands one after the other."""
     code = (
         "import json, sys\n"
         "from memagent.cli.app import app\n"
         "sink, sys.stdout = sys.stdout, open('out.txt', 'w')\n"
         "codes = [app(command, standalone_mode=False) for command in json.loads(sys.argv[1])]\n"
         "assert not any(codes), codes\n"
-        "json.dump(sorted({name.partition('.')[0] for name in sys.modules}), sink)\n"
+        "json.dump(sorted(sys.modules), sink)\n"
     )
     command = [sys.executable, "-W", "error", "-c", code, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -87,6 +87,20 @@ def test_looking_and_changing_load_no_graph_and_no_model(store: Path) -> None:
         ["import", "all.jsonl", "--user", "two"],
     )
     assert loaded & {"langgraph", "langchain_core", "litellm", "dateparser", "torch"} == set()
+
+
+def test_a_question_loads_what_it_needs_alone(store: Path) -> None:
+    loaded = loaded_by(["list"], ["search", "cat"], ["ask", "What does Ana have?"])
+    libraries = {
+        *("langgraph", "langchain_core", "langsmith", "litellm", "dateparser", "networkx"),
+        *("fastapi", "alembic", "tenacity", "pydantic_settings", "sqlalchemy.orm"),
+        "sqlalchemy.dialects.postgresql",
+    }
+    own = {
+        *("memagent.pages", "memagent.service", "memagent.memory.graph_export"),
+        *("memagent.memory.transfer", "memagent.graphs.chat", "memagent.graphs.ingest"),
+    }
+    assert loaded & (libraries | own) == set()
 
 
 # -- end to end ------------------------------------------------------------------------

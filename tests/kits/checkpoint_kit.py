@@ -12,7 +12,7 @@ from bank_kit import DAY, WORDS, fact, session, source
 from memagent.checkpoints.records import maps_of
 from memagent.core.answers import Hit, Query
 from memagent.core.errors import StoreError
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, Update
+from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.recipes import RECIPES
 from memagent.core.records import (
     Event,
@@ -23,10 +23,13 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
-from memagent.core.trials import PREFIX, Trial, TrialStarted
+from memagent.core.trials import Outcome, TrialStep
+from memagent.designs.feedback import RunningValue
 from memagent.memory.bank import MemoryBank
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot, undo
+from memagent.memory.trials.lessons import TakenLesson, take_lesson
+from memagent.memory.trials.reporting import TrialReport, end_trial, start_trial
 from memagent.open_store import OpenStore
 from memagent.state.fold import BankState
 
@@ -55,7 +58,6 @@ class History:
         self.rng = Random(seed)
         self.sessions = 0
         self.messages = 0
-        self.trials = 0
         self.snapshots: list[MemorySnapshot] = []
 
     async def write(self, bank: MemoryBank, steps: int) -> None:
@@ -115,6 +117,24 @@ class History:
             stats = ItemStats(q_value=self.rng.random(), uses=self.rng.randint(0, 9))
             await bank.learn([(self.rng.choice(known), stats)])
 
+    async def _trial(self, bank: MemoryBank) -> None:
+        """Start a trial, and mostly end it and take a lesson with a count and an ADD."""
+        items = [item for item in (await bank.sync()).active() if not item.expired(standing())]
+        items.sort(key=lambda item: item.id)
+        shown = self.rng.sample(items, min(2, len(items)))
+        trial = await start_trial(bank, " ".join(self.rng.choices(WORDS, k=2)), shown)
+        ending = self.rng.randint(0, 3)
+        if ending:
+            step = TrialStep(action="look", observation=" ".join(self.rng.choices(WORDS, k=2)))
+            outcome = Outcome(reward=self.rng.choice([-1.0, 0.0, 1.0]))
+            told = TrialReport(trial=trial, outcome=outcome, steps=(step,))
+            await end_trial(bank, told, RunningValue())
+        if ending > 1:
+            told_fact = fact(f"lesson {self.rng.random()}", turn=f"{trial.id}:0")
+            counts = tuple((item.id, "seen", 1.0) for item in shown)
+            lesson = TakenLesson(ops=(Add(fact=told_fact),), counts=counts)
+            await take_lesson(bank, trial.id, lesson, limits=OpLimits())
+
     async def _graph(self, bank: MemoryBank) -> None:
         known = sorted((await bank.sync()).graph.nodes)
         name = f"evt_{self.rng.randint(0, 20)}"
@@ -126,11 +146,6 @@ class History:
             if others
         ]
         await bank.index(GraphDelta(nodes=(node,), edges=tuple(edges)))
-
-    async def _trial(self, bank: MemoryBank) -> None:
-        self.trials += 1
-        trial = Trial(id=f"{PREFIX}{self.trials}", task=" ".join(self.rng.choices(WORDS, k=3)))
-        await bank.append(lambda _: TrialStarted(trial=trial))
 
     async def _undo(self, bank: MemoryBank) -> None:
         try:

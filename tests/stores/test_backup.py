@@ -11,9 +11,9 @@ import pytest
 from memagent.core.errors import InputError, StoreError, StoreLocked
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import SessionStored
+from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.sqlite.copies import backup_store, restore_store, verify_store
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.journal.tips import NO_SEAL, Seal
 from memagent.testing.journal_kit import read_all
 
 ANN = Scope(user_id="ann")

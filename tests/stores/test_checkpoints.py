@@ -29,7 +29,6 @@ from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
-from memagent.state.experience import Experience
 from memagent.state.fold import BankState
 
 
@@ -450,11 +449,10 @@ async def test_what_an_erasure_cannot_delete_is_not_erased(
 
 def test_every_part_of_a_state_is_written() -> None:
     """A field that comes or goes needs a place in the file, and a new format number."""
-    elsewhere = {"graph", "seq", "item_root", "stats_root", "ordinal_root", "experience"}
+    elsewhere = {"graph", "seq", "item_root", "stats_root", "ordinal_root", "trial_root"}
     derived = {"orders"}
     names = {field.name for field in fields(BankState)}
-    assert names | {"trials"} == set(FORMS) | elsewhere | derived
-    assert {field.name for field in fields(Experience)} == {"trials", "root"}
+    assert names == set(FORMS) | elsewhere | derived
     assert file_format.FORMAT == 1
 
 

@@ -13,9 +13,9 @@ import pytest
 from memagent.core.errors import ConfigError, StoreCorrupt
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
+from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import first_chain, next_chain, scope_digest
 from memagent.journal.sqlite.journal import SqlJournal, seal_store
-from memagent.journal.tips import NO_SEAL, Seal
 from memagent.testing.journal_kit import read_all
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
@@ -242,7 +242,7 @@ def test_erasures_and_older_stores_are_no_losses(tmp_path: Path) -> None:
 def test_a_record_that_was_cut_off_and_a_long_file_do_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memagent.journal.tips._LONG_BYTES", 1_000)
+    monkeypatch.setattr("memagent.journal.proof.tips._LONG_BYTES", 1_000)
     path = tmp_path / "j.db"
     made(path, 40)
     notes = path.with_name("j.db.tips")

@@ -11,7 +11,7 @@ import pytest
 from crash_child import CrashServer
 from erasure_workloads import KEPT, MARKERS, SCOPE, fill, needles, open_memory
 
-from memagent.journal.file_search import count_in_files, files_of
+from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.sqlite.journal import SqlJournal
 
 POINTS = (

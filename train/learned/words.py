@@ -30,7 +30,7 @@ PEOPLE: Final = 80
 """Names of an episode's grammar; the training half of them is used."""
 
 
-def test_words() -> frozenset[str]:
+def held_out_words() -> frozenset[str]:
     """Return every word, in lower case, of the names and values that a test split may use."""
     found: set[str] = set()
     for level in LEVELS:
@@ -44,7 +44,7 @@ def test_words() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _vocabulary() -> tuple[str, ...]:
-    banned = test_words()
+    banned = held_out_words()
     pieces = (TABLE_FOLDER / "vocab.txt").read_text("utf-8").split("\n")
     return tuple(piece for piece in pieces if _PLAIN.fullmatch(piece) and piece not in banned)
 
@@ -56,13 +56,13 @@ def invented(rng: random.Random) -> str:
             rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS)
             for _ in range(rng.choice((1, 2, 2, 3)))
         )
-        if len(word) >= 3 and word not in _test_words():
+        if len(word) >= 3 and word not in _unseen_words():
             return word
 
 
 @lru_cache(maxsize=1)
-def _test_words() -> frozenset[str]:
-    return test_words()
+def _unseen_words() -> frozenset[str]:
+    return held_out_words()
 
 
 def value_like(rng: random.Random, pattern: str, *, real: float = 0.35) -> str:

@@ -71,7 +71,7 @@ class CaseRetriever:
         wide = question.model_copy(update={"k": max(self.pool, question.k)})
         hits = await KindRetriever(kinds=self.kinds)(wide, ctx)
         state = ctx.bank.state
-        scorer = CaseScorer(tuple(state.experience.trials.values()), state.items)
+        scorer = CaseScorer(tuple(state.trials.values()), state.items)
         scores = await scorer.score(question.text, [hit.text for hit in hits])
         order = sorted(range(len(hits)), key=lambda at: (-scores[at], at))
         return [hits[at] for at in order[: question.k]]

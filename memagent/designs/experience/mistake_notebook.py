@@ -33,7 +33,7 @@ class MistakeLearner(OnePrompt):
 
     async def __call__(self, trial: Trial, ctx: SlotContext, /) -> Lesson:
         """Return an ADD for a new subject and an UPDATE for a known one."""
-        trials = ctx.bank.state.experience.trials.values()
+        trials = ctx.bank.state.trials.values()
         failed = [each for each in trials if each.outcome and not each.outcome.good]
         failed.sort(key=lambda each: (each.at.timestamp() if each.at else 0.0, each.id))
         if trial not in failed or len(failed) % self.batch:

@@ -166,8 +166,9 @@ def report_node(
     async def report(
         live: AsyncAgent, state: Mapping[str, Any], _: RunnableConfig
     ) -> dict[str, Any]:
-        begun, given = state.get(trial_key), state.get(outcome_key)
-        fields = given if isinstance(given, Mapping) else {"reward": given}
+        begun: object = state.get(trial_key)
+        given: object = state.get(outcome_key)
+        fields: object = given if isinstance(given, dict) else {"reward": given}  # pyright: ignore[reportUnknownVariableType]
         try:
             trial_id = Recall.model_validate(begun).id
             outcome = TrialOutcome.model_validate(fields)

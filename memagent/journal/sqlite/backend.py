@@ -22,12 +22,12 @@ from sqlalchemy import Connection, Engine
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import DriverCursor, Tip, corrupt
+from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
 from memagent.journal.sqlite.engine import Synchronous
 from memagent.journal.sqlite.fork_gate import FORK_GATE
 from memagent.journal.statements import SQLITE, Statements
-from memagent.journal.tips import Noted, TipBook
 
 _MAX_HEADS: Final = 65_536
 _PRUNED_AT_ONCE: Final = 1_000

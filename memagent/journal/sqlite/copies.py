@@ -18,10 +18,10 @@ from typing import Final
 from memagent.core.errors import InputError, StoreError
 from memagent.core.records import Record, Text
 from memagent.journal.file_lock import FileLock
+from memagent.journal.proof.tips import NO_SEAL, Noted, Seal, TipBook
 from memagent.journal.sqlite.backend import ENDS
 from memagent.journal.sqlite.engine import connect_for_reading, store_error
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.journal.tips import NO_SEAL, Noted, Seal, TipBook
 
 _BESIDE: Final = ("-wal", "-shm")
 _PIECE: Final = 1 << 20

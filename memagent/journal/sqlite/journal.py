@@ -17,9 +17,10 @@ from contextlib import closing
 from pathlib import Path
 
 from memagent.core.errors import ConfigError, StoreError
-from memagent.journal.audit import compare_tips
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.file_lock import FileLock
+from memagent.journal.proof.audit import compare_tips
+from memagent.journal.proof.tips import NO_SEAL, Noted, Seal
 from memagent.journal.rows import system_clock
 from memagent.journal.sqlite.backend import ENDS, SqliteBackend
 from memagent.journal.sqlite.engine import (
@@ -29,7 +30,6 @@ from memagent.journal.sqlite.engine import (
     create_folder,
     database_path,
 )
-from memagent.journal.tips import NO_SEAL, Noted, Seal
 from memagent.protocols import Clock
 
 

@@ -19,7 +19,7 @@ from memagent.core.answers import Question
 from memagent.core.records import Id
 from memagent.core.trials import Trial
 from memagent.experience import Learned, Recall
-from memagent.memory.trials import get_trial, newest_trials
+from memagent.memory.trials.reporting import get_trial, newest_trials
 from memagent.service.access import Call
 from memagent.service.routes.memories import Deleter, Reader, Writer
 from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
 from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.records import MemoryItem, content_id
-from memagent.memory.listing import Listing
 from memagent.service.routes.responses import PageRequest, after_of, gone, page_from
 from memagent.service.ui.explaining import score_share
 from memagent.service.ui.frame import (
@@ -27,6 +26,7 @@ from memagent.service.ui.frame import (
     when,
 )
 from memagent.service.ui.session_auth import Form, Reader, Viewer
+from memagent.state.listing import Listing
 
 router = page_router()
 _PAGE: Final = 50

@@ -24,7 +24,7 @@ from memagent.core.recipes import RECIPES
 from memagent.core.records import content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.memory.chunking import split_session
-from memagent.memory.trials import newest_trials
+from memagent.memory.trials.reporting import newest_trials
 from memagent.pages.journal_words import (
     EntryView,
     describe_entry,

@@ -41,7 +41,7 @@ from memagent.protocols import Matrix
 
 PRELOADED = (
     "memagent.designs.verbatim memagent.embed.cached memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
-    "memagent.graphs.state memagent.journal.sqlite.journal memagent.journal.embedding_cache memagent.journal.audit "
+    "memagent.graphs.state memagent.journal.sqlite.journal memagent.journal.embedding_cache memagent.journal.proof.audit "
     "memagent.journal.postgres.journal "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"
 )

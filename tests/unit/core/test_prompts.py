@@ -35,13 +35,13 @@ SHIPPED = {
     "plan": (Role.PLANNER, {"asked", "question"}),
     "observe": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),
     "condense": (Role.MANAGER, {"log"}),
+    "refine": (Role.MANAGER, {"trials", "memories"}),
+    "reflect": (Role.MANAGER, {"trials", "memories"}),
+    "note_mistakes": (Role.MANAGER, {"trials", "memories"}),
     "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
     "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
     "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),
     "select_events": (Role.PLANNER, {"question", "subgoals", "events"}),
-    "refine": (Role.MANAGER, {"trials", "memories"}),
-    "reflect": (Role.MANAGER, {"trials", "memories"}),
-    "note_mistakes": (Role.MANAGER, {"trials", "memories"}),
     "explore": (Role.EXPLORER, {"turns", "neighbours", "subgoals", "kept", "event", "question"}),
 }
 FOLDER = files("memagent.designs") / "prompts"

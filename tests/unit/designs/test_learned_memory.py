@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memagent import Agent
-from memagent.cli.doctor import Examination, _examine_weights
+from memagent.cli.upkeep.doctor import Examination, _examine_weights
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session, Turn
 from memagent.designs.parts.learned import network
@@ -57,12 +57,12 @@ def test_several_statements_of_a_turn_become_facts_of_their_own_and_small_talk_n
     with Agent(design="learned", path=":memory:") as agent:
         heard(
             agent,
-            [("Zarina", "My sister is called Ovella. Also, I work as a glass cutter."),
+            [("Zarina", "My sister is called Ovella. I moved to Vestrin last week."),
              ("Tim", "Haha, you never get bored.")],
         )  # fmt: skip
         texts = active(agent)
-        assert any("Ovella" in text and "glass" not in text for text in texts)
-        assert any("glass cutter" in text and "Ovella" not in text for text in texts)
+        assert any("Ovella" in text and "Vestrin" not in text for text in texts)
+        assert any("Vestrin" in text and "Ovella" not in text for text in texts)
         assert not any("bored" in text for text in texts)
 
 
@@ -118,11 +118,13 @@ def test_every_memory_of_odd_turns_is_made_of_words_that_were_said() -> None:
     with Agent(design="learned", path=":memory:") as agent:
         texts = [text for text in odd_turns(60) if text]
         heard(agent, [("Zarina", text) for text in texts])
-        said = {f"D1:{place}": text for place, text in enumerate(texts, start=1)}
+        said = {
+            f"D1:{place}": text.replace("\x00", "\ufffd")
+            for place, text in enumerate(texts, start=1)
+        }
         for item in agent.snapshot().items.values():
             sources = " ".join(said[turn] for turn in item.source_turn_ids)
-            known = {word.text for word in words_of(sources)}
-            missing = [word.text for word in words_of(item.text) if word.text not in known]
+            missing = [word.text for word in words_of(item.text) if word.text not in sources]
             assert not missing, (item.text, sources)
 
 

@@ -16,8 +16,8 @@ from memagent.core.records import Fact, MemoryItem, Session, SourceRef, Turn
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.memory.listing import Listing
 from memagent.state.fold import BankState
+from memagent.state.listing import Listing
 from memagent.state.orders import age_key, change_key
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -86,11 +86,11 @@ async def test_the_orders_are_those_of_a_sort_whatever_happens(seed: int) -> Non
 async def test_a_memory_that_nobody_lists_keeps_no_orders() -> None:
     made = memory()
     await made.add("one")
-    assert not made.bank.state.orders.asked
+    assert not made.bank.state.orders.derived
     await made.get_all()
     await made.add("two")
-    assert made.bank.state.orders.asked
-    assert not (await memory().bank.sync()).orders.asked
+    assert made.bank.state.orders.derived
+    assert not (await memory().bank.sync()).orders.derived
 
 
 @pytest.mark.parametrize("where", [None, Filter(kinds=frozenset({"note"}))])

@@ -13,13 +13,20 @@ from learning_kit import CountingLearner, agent_of, learning_design
 
 from memagent.async_agent import AsyncAgent
 from memagent.core import crash_points
-from memagent.core.errors import InputError, MemoryNotFound, ModelError, StoreError
+from memagent.core.errors import (
+    InputError,
+    MemoryNotFound,
+    ModelError,
+    StoreError,
+    StoreReadOnly,
+)
 from memagent.core.ops import Delete, RejectReason, Update
 from memagent.core.records import ItemStats, Trust
 from memagent.core.snapshot import Commit
 from memagent.core.trials import HARMFUL, HELPFUL, TrialEnded, TrialStep
 from memagent.designs.base import Lesson, SlotContext
 from memagent.designs.feedback import RunningValue
+from memagent.embed.hashing import HashEmbedder
 from memagent.memory.facade import Memory
 from memagent.memory.transfer import import_bank
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
@@ -176,7 +183,7 @@ async def test_replay_snapshot_export_import_and_erasure(tmp_path: Path) -> None
         replayed = EMPTY_STATE
         async for row in agent.bank.rows():
             replayed = apply(replayed, row)
-        assert replayed.digest() == state.digest() and replayed.experience == state.experience
+        assert replayed.digest() == state.digest() and dict(replayed.trials) == dict(state.trials)
         snapshot = await agent.memory.snapshot()
         assert rebuilt(replace(snapshot, live=None)).digest() == state.digest()
         await agent.memory.export(tmp_path / "x.jsonl")
@@ -188,10 +195,10 @@ async def test_replay_snapshot_export_import_and_erasure(tmp_path: Path) -> None
             await import_bank(other.bank, tmp_path / "x.jsonl")
             assert other.bank.state.digest() == state.digest()
             assert other.bank.state.stats[key] == state.stats[key]
-            assert other.bank.state.experience == state.experience
+            assert dict(other.bank.state.trials) == dict(state.trials)
         await agent.memory.restore(await agent.memory.snapshot())
         await agent.memory.reset(user_id="default")
-        assert not len(agent.bank.state.experience.trials) and not len(agent.bank.state.stats)
+        assert not len(agent.bank.state.trials) and not len(agent.bank.state.stats)
     raw = b"".join(file.read_bytes() for file in tmp_path.glob("m.db*"))
     for word in (b"turn the key", b"look twice", b"open the lab door", b"helpful"):
         assert word not in raw
@@ -326,3 +333,94 @@ def test_kill_nine_around_report_and_lesson_applies_each_once(tmp_path: Path, fa
             )
 
     assert asyncio.run(finish())[:3] == (1, 1, 3)
+
+
+async def test_the_recipe_useful_lifts_what_helped_and_lowers_what_failed() -> None:
+    agent = agent_of()
+    texts = [f"The lab door number {number} opens with key {number}." for number in range(4)]
+    items = await agent.memory.add_many(texts)
+    plain = [hit.id for hit in await agent.search("open the lab door")]
+    last, first = plain[-1], plain[0]
+    for number in range(6):
+        recall = await agent.recall(f"door {number}")
+        await agent.report(recall, 1.0, credit={last: 1.0, first: -1.0})
+    hits = await agent.search("open the lab door", recipe="useful")
+    assert (hits[0].id, hits[-1].id) == (last, first)
+    assert hits[0].why.factors["utility"] == pytest.approx(2 - 0.7**6)
+    assert hits[-1].why.factors["utility"] == pytest.approx(0.7**6)
+    assert [hit.id for hit in await agent.search("open the lab door")] == plain
+    assert {item.id for item in items} == {hit.id for hit in hits}
+
+
+async def test_tidy_keeps_a_budget_by_what_earned_and_can_be_undone() -> None:
+    agent = agent_of()
+    items = await agent.memory.add_many([f"Fact number {number} of six." for number in range(6)])
+    good = items[3].id
+    await agent.report(await agent.recall("a task"), 1.0, credit={good: 1.0})
+    digest = agent.bank.state.digest()
+    assert await agent.tidy() is None and agent.bank.state.digest() == digest
+    commit = await agent.tidy(1)
+    assert commit is not None and len(commit.changes) == 5
+    assert [item.id for item in await agent.memory.get_all()] == [good]
+    await agent.memory.undo(commit.id)
+    assert agent.bank.state.digest() == digest
+
+
+async def test_a_lesson_may_file_an_item_anew_but_sets_no_reserved_key() -> None:
+    agent = agent_of()
+    recall = await agent.recall("a first task")
+    learner = CountingLearner()
+    agent = replace(agent, design=learning_design(learner))
+    await agent.report(recall, 1.0)
+    (lesson,) = await agent.memory.get_all()
+    recall = await agent.recall("a second task")
+    cited = (f"{recall.id}:0",)
+    update = Update(id=lesson.id, text=lesson.text, source_turn_ids=cited)
+    learner.ops = (
+        update.model_copy(update={"kind": "rule", "tags": ("door",), "metadata": {"n": 1}}),
+    )
+    await agent.report(recall, 1.0)
+    after = await agent.memory.get(lesson.id)
+    assert (after.kind, after.tags, after.metadata) == ("rule", ("door",), {"n": 1})
+    third = await agent.recall("a third task")
+    learner.ops = (update.model_copy(update={"metadata": {"_secret": 1}}),)
+    refused = (await agent.report(third, 1.0)).lesson
+    assert refused is not None
+    assert [bad.reason for bad in refused.rejected] == [RejectReason.SYSTEM_METADATA]
+
+
+async def test_an_evaluation_on_forks_knows_no_order_and_learns_nothing() -> None:
+    """Each task of a test starts from the same memory, so its order cannot help."""
+    agent = agent_of(learning_design(CountingLearner()))
+    await prepared(agent)
+    tasks = [f"open door {number} of the lab" for number in range(5)]
+
+    async def evaluated(order: list[str], *, learning: bool) -> dict[str, list[str]]:
+        snapshot, shown = agent.snapshot(), dict[str, list[str]]()
+        player = agent.at(snapshot)
+        for task in order:
+            player = player if learning else agent.at(snapshot)
+            recall = await player.recall(task, k=2)
+            shown[task] = [hit.text for hit in recall.hits]
+            await player.report(recall, 1.0)
+        return shown
+
+    digest = agent.bank.state.digest()
+    orders = (tasks, tasks[::-1])
+    first, second = [await evaluated(order, learning=False) for order in orders]
+    assert first == second and agent.bank.state.digest() == digest
+    first, second = [await evaluated(order, learning=True) for order in orders]
+    assert first != second, "the control: learning on the way depends on the order"
+
+
+async def test_a_reader_can_neither_begin_nor_report(tmp_path: Path) -> None:
+    async with agent_of(path=tmp_path / "m.db") as agent:
+        await prepared(agent)
+        recall = await agent.recall("open the lab door")
+    reader = AsyncAgent(path=tmp_path / "m.db", embedder=HashEmbedder(dim=64), read_only=True)
+    async with reader:
+        with pytest.raises(StoreReadOnly):
+            await reader.recall("open the lab door")
+        with pytest.raises(StoreReadOnly):
+            await reader.report(recall, 1.0)
+        assert await reader.resume() == []

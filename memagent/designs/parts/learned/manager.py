@@ -16,7 +16,7 @@ from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan, Trust
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.learned.extractor import STATEMENT, read_chunk
-from memagent.designs.parts.learned.pairs import Choice, Side, choose, same_as
+from memagent.designs.parts.learned.pairs import SHORT, Choice, Side, choose, same_as
 from memagent.designs.parts.learned.reading import Clause, shipped_reader
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
@@ -69,7 +69,7 @@ class _Draft:
         fact = entry.fact
         if repeat := self._repeat(entry):
             self.ops.append(repeat)
-        elif fact.kind != STATEMENT:
+        elif fact.kind != STATEMENT and self._read_in_turn(fact)[0] is None:
             self.ops.append(self._whole(fact))
         else:
             self._statement(entry)
@@ -85,12 +85,15 @@ class _Draft:
         return None
 
     def _whole(self, fact: Fact) -> MemoryOp:
-        context = self.readings.get((fact.source_turn_ids[-1], fact.text), (None, 0.0))[1]
+        context = self._read_in_turn(fact)[1]
         if context >= CONTEXT:
             return Noop(fact=fact, reason=f"context: states nothing (p={context:.2f})")
         if rule := self._context(fact):
             return Noop(fact=fact, reason=f"{rule} (rule; context p={context:.2f})")
         return self._addition(fact, f"kept whole: context p={context:.2f}, no sure statement")
+
+    def _read_in_turn(self, fact: Fact) -> tuple[Clause | None, float]:
+        return self.readings.get((fact.source_turn_ids[-1], fact.text), (None, 0.0))
 
     def _context(self, fact: Fact) -> str:
         """Return the rule by which a text is context; "" for none."""
@@ -99,17 +102,17 @@ class _Draft:
 
     def _statement(self, entry: Related) -> None:
         fact = entry.fact
-        clause = self.readings.get((fact.source_turn_ids[-1], fact.text), (None, 0.0))[0]
-        clause = clause or _read(fact)
+        clause = self._read_in_turn(fact)[0] or _read(fact)
         said = f"keep {clause.keep:.2f}, {clause.act} {clause.act_p:.2f}"
-        if clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE:
+        untrue = clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE
+        if untrue and len(clause.words) <= SHORT:
             self.ops.append(Noop(fact=fact, reason=f"{said}: not known to be true"))
             return
         value = clause.spans.get("value")
         if (value is None or value.p < VALUE) and (rule := self._context(fact)):
             self.ops.append(Noop(fact=fact, reason=f"{said}; {rule} (rule)"))
             return
-        here = [(place, other) for place, other in self.added.items() if other.kind == STATEMENT]
+        here = [(place, other) for place, other in self.added.items()]
         items = _changeable(entry, self.changed)
         sides = [*(_side(item) for item in items), *(_side(other) for _, other in here)]
         new = Side(clause, fact.speaker or "", folded(fact.subject or ""))
@@ -194,7 +197,8 @@ def _read_facts(ctx: SlotContext) -> dict[tuple[str, str], tuple[Clause | None, 
     readings: dict[tuple[str, str], tuple[Clause | None, float]] = {}
     for turn, texts in zip(chunk.turns, read_chunk(chunk, ctx), strict=True):
         for piece, reading in texts:
-            readings[turn.id, piece] = (None, reading.context)
+            best = max(reading.clauses, key=lambda clause: clause.keep, default=None)
+            readings[turn.id, piece] = (best, reading.context)
             for clause in reading.clauses:
                 readings[turn.id, clause.text] = (clause, reading.context)
     return readings
@@ -263,7 +267,8 @@ def _restated(
         start, end = place.span() if place is not None else (0, 0)
         swapped = words[:start] + value.text + words[end:]
         whole = clause.act == "correct" or len(clause.words) <= _FEW + len(value.text.split())
-        if place is not None and whole and len(swapped) <= _MAX_TEXT:
+        short = len(words.split()) <= SHORT
+        if place is not None and whole and short and len(swapped) <= _MAX_TEXT:
             time = fact.valid or time_told(swapped, earlier.said_at) or earlier.valid
             return swapped, time if clause.act == "correct" else fact.valid
     return fact.text, fact.valid

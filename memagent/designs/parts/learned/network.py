@@ -39,7 +39,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """What the network says of each of T tokens."""
+    """The outputs for each of T tokens."""
 
     hidden: Floats
     """(T, H)."""
@@ -51,7 +51,7 @@ class TokenOutput:
 
 @dataclass(frozen=True, slots=True)
 class ClauseOutput:
-    """What the network says of a statement."""
+    """The outputs for a statement."""
 
     act: Floats
     """(len(ACTS),) probabilities."""

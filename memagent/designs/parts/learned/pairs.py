@@ -17,9 +17,24 @@ from memagent.designs.parts.learned.labels import ACTS, KINDS
 from memagent.designs.parts.learned.network import Network, pair_scores, softmax
 from memagent.designs.parts.learned.reading import Clause
 from memagent.designs.parts.learned.tokens import Floats
+from memagent.state.tokens import tokenize
 
 COMPARED: Final = 18
 """Features of the comparison itself; the classes of both statements follow."""
+NAMED: Final = 2.0
+"""Added to the logit of replacing a memory that holds the value which a statement names as
+over. A rule: a new kind of statement names its old value more surely than it is like it.
+"""
+SURE_ACT: Final = 0.75
+"""Least probability of the act of a statement that takes a memory's place."""
+LEAST_VALUE: Final = 0.6
+"""Least probability of the value of a statement that replaces what it does not name."""
+SHORT: Final = 16
+"""Most words of statements that may replace each other without a named value. Training saw
+short statements only; in long ones the network sees changes that are none.
+"""
+_OVER: Final = frozenset(("end", "done", "move"))
+_ENDING: Final = _OVER | {"change", "correct", "retract"}
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
 """Width of a row of features."""
 
@@ -42,6 +57,8 @@ class Choice:
     """(1 + 2N,): new, then for each memory the same and replaced."""
     number: int
     """Which was chosen."""
+    p: float
+    """Probability of what it does, summed over the memories."""
 
     @property
     def target(self) -> int | None:
@@ -53,24 +70,68 @@ class Choice:
         """Whether the statement takes the memory's place."""
         return self.number > 0 and self.number % 2 == 0
 
-    @property
-    def p(self) -> float:
-        """Probability of the choice."""
-        return float(self.probabilities[self.number])
-
 
 def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
-    """Return the likeliest choice; `memories` are in the order of saying."""
-    probabilities = choice_probabilities(network, features_of(new, memories))
-    return Choice(probabilities, int(probabilities.argmax()))
+    """Return the choice; `memories` are in the order of saying.
+
+    First it is decided what the statement does (new, the same, in a memory's place), by
+    the sums over the memories; then to which memory.
+    """
+    features = features_of(new, memories)
+    logits = choice_logits(network, features)
+    for place, memory in enumerate(memories):
+        named = _names(new.clause, memory.clause)
+        if not named and not _fits(new.clause, memory.clause):
+            logits[2 + 2 * place] = -np.inf
+        elif named:
+            logits[2 + 2 * place] += NAMED
+    probabilities = softmax(logits)
+    same, replaced = probabilities[1::2], probabilities[2::2]
+    sums = (float(probabilities[0]), float(same.sum()), float(replaced.sum()))
+    if sums[0] >= max(sums):
+        return Choice(probabilities, 0, sums[0])
+    if sums[1] >= sums[2]:
+        return Choice(probabilities, 1 + 2 * int(same.argmax()), sums[1])
+    return Choice(probabilities, 2 + 2 * int(replaced.argmax()), sums[2])
 
 
-def choice_probabilities(network: Network, features: Floats) -> Floats:
-    """Return the distribution (1 + 2N,) for rows of features (N, F)."""
+def _names(new: Clause, memory: Clause) -> bool:
+    """Say whether a statement that ends or replaces something names it in the memory's words.
+
+    What it names must be of the memory's value, unless both are short.
+    """
+    if new.act not in _ENDING or new.act_p < SURE_ACT:
+        return False
+    span = new.spans.get("old") or (new.spans.get("value") if new.act in _OVER else None)
+    words = frozenset(span.text.lower().split()) if span is not None else frozenset[str]()
+    if not words or not words <= memory.words or not tokenize(" ".join(words)):
+        return False
+    return bool(words & _words(memory, "value")) or _short(new, memory)
+
+
+def _fits(new: Clause, memory: Clause) -> bool:
+    """Say whether a statement that does not name the memory may take its place.
+
+    Both must be short, and it must say that something is otherwise now and
+    have a value to put there, or share words of content with the memory.
+    """
+    if new.act not in _ENDING or new.act_p < SURE_ACT or not _short(new, memory):
+        return False
+    value = new.spans.get("value")
+    shared = set(tokenize(new.text)) & set(tokenize(memory.text))
+    return len(shared) > 1 or (value is not None and value.p >= LEAST_VALUE)
+
+
+def _short(new: Clause, memory: Clause) -> bool:
+    return max(len(new.words), len(memory.words)) <= SHORT
+
+
+def choice_logits(network: Network, features: Floats) -> Floats:
+    """Return the logits (1 + 2N,) for rows of features (N, F)."""
     logits = np.zeros(1 + 2 * len(features), dtype=np.float32)
     if len(features):
         logits[1:] = pair_scores(network, features).reshape(-1)
-    return softmax(logits)
+    return logits
 
 
 def same_as(network: Network, new: Side, memories: Sequence[Side]) -> list[int]:

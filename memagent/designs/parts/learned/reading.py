@@ -47,6 +47,8 @@ _CACHED: Final = 8_192
 """Most readings of a kind that are remembered."""
 _TAIL_CHARS: Final = 400
 _INSIDE: Final = BOUNDS.index("inside")
+_SHORT: Final = 4
+"""Words and signs of an appendix behind a comma ("not pasta.") that is no statement itself."""
 _GAP: Final = 3
 """Most words of a gap inside of a sentence that is filled."""
 _PARTS: Final = _ENDS | frozenset(",;:—–-()[]")
@@ -109,7 +111,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class TurnReading:
-    """What a turn states; `context` is the probability that it states nothing."""
+    """The statements of a turn; `context` is the probability that it states nothing."""
 
     clauses: tuple[Clause, ...]
     context: float
@@ -250,7 +252,11 @@ def _snapped(places: Sequence[tuple[int, int]], rows: TokenRows) -> list[tuple[i
             if words[after].text in _PARTS and words[after].text not in _ENDS:
                 break
             after += 1
-        wide.append((first, after))
+        short = after - first <= _SHORT and first > rows.context and wide
+        if short and wide[-1][1] >= first - 1 and words[first - 1].text == ",":
+            wide[-1] = (wide[-1][0], after)
+        else:
+            wide.append((first, after))
     return wide
 
 

@@ -43,7 +43,7 @@ class Noted(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """Where the ends of logs are noted, and the key of the notes."""
+    """The place where the ends of logs are noted, and the key of the notes."""
 
     tips: Path | None = None
     """None is beside the store."""

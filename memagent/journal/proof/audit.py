@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
 
-from memagent.journal.redactions import Redactions
+from memagent.journal.proof.redactions import Redactions
+from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import (
     ERASED,
     NAMELESS,
@@ -24,7 +25,6 @@ from memagent.journal.rows import (
     scope_digest,
 )
 from memagent.journal.schema import journal, payloads, scopes
-from memagent.journal.tips import Noted, TipBook
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20

@@ -14,7 +14,7 @@ from memagent.cli.terminal import pairs
 from memagent.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from memagent.journal.tips import Seal
+    from memagent.journal.proof.tips import Seal
 
 
 def backup(
@@ -41,8 +41,8 @@ def restore(
     force: Force = False,
 ) -> int:
     """Verify a backup and put it in the place of the store."""
+    from memagent.journal.proof.tips import Seal
     from memagent.journal.sqlite.copies import restore_store, verify_store
-    from memagent.journal.tips import Seal
 
     if not file.exists():
         raise StoreError(f"there is no backup at {file}")

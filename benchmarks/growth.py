@@ -1,0 +1,180 @@
+"""Benchmark of every verb of a memory by the number of its items.
+
+Each figure is the least processor time of some calls, in ms, on a memory in the process
+with the hashing embedder. `TTL add and search` is one item with an expiry and the
+search behind it, where as many others will expire. Promises: at 10,000 items a TTL add
+with its search takes at most 2 ms more than a plain one, a page of a list and the
+history of an item at most 5 ms, and nothing but what reads everything (search, export,
+`as_of`, figures of the graph, undo) takes more than 3 times what it takes at 1,000.
+
+    python benchmarks/growth.py [--sizes 1000 10000] [--baseline FOLDER]
+
+`--baseline` measures another checkout of this repository as well, in turn with this
+one, and prints how many times faster this one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from measured import report
+
+from memagent.core.answers import AsOf
+from memagent.embed.hashing import HashEmbedder
+from memagent.memory.bank import MemoryBank
+from memagent.memory.facade import Memory
+
+WORDS: Final = (
+    "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter "
+    "window river stone paper candle forest engine violin basket mirror ladder copper silver"
+).split()
+LINEAR: Final = frozenset(
+    {
+        "search",
+        "add and search",
+        "TTL add and search",
+        "export",
+        "as_of (said)",
+        "graph_stats",
+        "undo",
+    }
+)
+"""Verbs that read everything by their nature, and undo, which replays the journal."""
+START: Final = datetime(2024, 5, 1, tzinfo=UTC)
+_AT_ONCE: Final = 500
+
+
+async def filled(size: int, *, expiring: bool = False) -> Memory:
+    """Return a memory of items said on different days, in commits of 500."""
+    dice, bank = Random(1), MemoryBank(embedder=HashEmbedder(dim=64), clock=lambda: START)
+    memory = Memory(bank)
+    if expiring:
+        for number in range(size):
+            hours = timedelta(hours=1 + number % 999)
+            await memory.add(f"{dice.choice(WORDS)} {number}", ttl=hours)
+        return memory
+    for first in range(0, size, _AT_ONCE):
+        texts = [f"{' '.join(dice.choices(WORDS, k=6))} {first + n}" for n in range(_AT_ONCE)]
+        await memory.add_many(texts[: size - first])
+    return memory
+
+
+async def least_ms(make: Callable[[int], Awaitable[object]], *, calls: int) -> float:
+    """Return the least processor time of a call, after one that fills caches."""
+    best = float("inf")
+    for number in range(calls + 1):
+        began = time.process_time()
+        await make(number)
+        if number:
+            best = min(best, time.process_time() - began)
+    return round(1e3 * best, 3)
+
+
+async def measured(size: int) -> dict[str, float]:
+    """Return the processor time of each verb at a size, in ms."""
+    memory = await filled(size)
+    items = await memory.get_all()
+    await memory.search("boat harbour")
+    middle = len(items) // 2
+    row: dict[str, float] = {}
+
+    async def run(name: str, make: Callable[[int], Awaitable[object]], calls: int = 7) -> None:
+        row[name] = await least_ms(make, calls=calls)
+
+    async def add_and_search(number: int) -> None:
+        await memory.add(f"a fresh boat {number}")
+        await memory.search("fresh boat", k=5)
+
+    await run("search", lambda _: memory.search("boat harbour", k=10))
+    await run("get", lambda n: memory.get(items[middle + n].id))
+    await run("get_all (first 50)", lambda _: memory.get_all(limit=50))
+    if "after" in Memory.get_all.__annotations__:
+        last = items[middle].id
+        await run("get_all (50 from the middle)", lambda _: memory.get_all(limit=50, after=last))
+    await run("add", lambda n: memory.add(f"one more {n}", said_at=START))
+    await run("add and search", add_and_search)
+    await run("update", lambda n: memory.update(items[middle + 20 + n].id, f"changed {n}"))
+    await run("delete", lambda n: memory.delete(items[middle + 40 + n].id))
+    await run("restore (an item)", lambda n: memory.restore(items[middle + 40 + n].id))
+    await run("history", lambda n: memory.history(items[middle + 40 + n].id))
+    await run("undo", lambda _: memory.undo(), 3)
+    await run("snapshot", lambda _: memory.snapshot())
+    await run("fork", lambda _: memory.fork())
+    await run("graph_stats", lambda _: memory.graph_stats(), 2)
+    await run("as_of (said)", lambda _: memory.as_of(AsOf(said=START)), 2)
+    with tempfile.TemporaryDirectory() as folder:
+        await run("export", lambda n: memory.export(Path(folder) / f"{n}.json"), 2)
+    ending = await filled(size, expiring=True)
+
+    async def add_ending_and_search(number: int) -> None:
+        await ending.add(f"a fresh boat {number}", ttl=timedelta(days=99))
+        await ending.search("fresh boat", k=5)
+
+    row["TTL add and search"] = await least_ms(add_ending_and_search, calls=7)
+    return row
+
+
+def elsewhere(folder: Path, size: int) -> dict[str, float]:
+    """Return the figures of another checkout at a size."""
+    paths = os.pathsep.join([str(folder), str(Path(__file__).parent)])
+    out = subprocess.run(
+        [sys.executable, __file__, "--one", str(size)],
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(out.stdout)
+
+
+def main(sizes: list[int], baseline: Path | None) -> None:
+    """Measure, print and compare."""
+    rows = {size: elsewhere(Path(__file__).parents[1], size) for size in sizes}
+    small, large = rows[sizes[0]], rows[sizes[-1]]
+    results: dict[str, Any] = {
+        name: {f"{size:,}, ms": rows[size].get(name) for size in sizes} for name in small
+    }
+    growth = [large[name] / max(small[name], 0.05) for name in small.keys() - LINEAR]
+    promises: dict[str, tuple[float, float]] = {
+        "growth of the other verbs": (round(max(growth), 2), 3.0),
+        "TTL add and search over a plain one, ms": (
+            round(large["TTL add and search"] - large["add and search"], 2),
+            2.0,
+        ),
+        "history, ms": (large["history"], 5.0),
+        "a page of a list, ms": (large["get_all (first 50)"], 5.0),
+    }
+    if baseline is not None:
+        for size in sizes:
+            for name, before in elsewhere(baseline, size).items():
+                results[name][f"{size:,}, before"] = before
+                results[name][f"{size:,}, times faster"] = round(
+                    before / max(rows[size][name], 1e-3), 2
+                )
+    report("growth", results, promises=promises)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--baseline", type=Path)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        sys.stdout.write(json.dumps(asyncio.run(measured(options.one))) + "\n")
+    else:
+        main(options.sizes, options.baseline)

@@ -1,0 +1,1 @@
+"""Environments in which an agent acts: tasks with steps, one player loop, a checker."""

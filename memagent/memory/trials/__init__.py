@@ -1,0 +1,1 @@
+"""Trials over a bank, and the lessons that designs take from them."""

@@ -1,0 +1,156 @@
+"""Lessons of trials, and tidying: ops that a design proposes beside a conversation.
+
+A lesson is a commit like any other and marks its trial as taught in the same entry; a
+crash between report and lesson leaves an untaught trial, which `resume` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, OpLimits, Rejected, RejectReason
+from memagent.core.records import Chunk, ItemStats, MemoryItem, SourceRef
+from memagent.core.snapshot import Commit
+from memagent.core.trials import Trial
+from memagent.memory.bank import MemoryBank
+from memagent.memory.trials.reporting import raised
+from memagent.state.effects import plan_commit
+from memagent.state.fold import BankState, folded
+from memagent.state.validation import validate_ops
+
+Counts = Iterable[tuple[str, str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenLesson:
+    """A lesson to be written: what the learner wants, and what it was made with."""
+
+    ops: Sequence[MemoryOp] = ()
+    counts: Counts = ()
+    rejected: Sequence[Rejected] = ()
+    response_ids: tuple[str, ...] = ()
+
+
+async def take_lesson(
+    bank: MemoryBank, trial_id: str, lesson: TakenLesson, *, limits: OpLimits
+) -> Commit | None:
+    """Write a lesson and mark its trial as taught, in one entry; None when it is already.
+
+    Ops may name any active item; those that do not fit come back rejected.
+    """
+
+    def entry(state: BankState) -> Commit | None:
+        trial = state.trials.get(trial_id)
+        if trial is None or trial.outcome is None or trial.taught:
+            return None
+        session = state.sessions[trial_id]
+        chunk = Chunk(
+            id=f"{trial_id}#lesson",
+            session_id=trial_id,
+            index=0,
+            count=1,
+            at=session.at,
+            turns=session.turns,
+        )
+        batch = validate_ops(
+            lesson.ops,
+            visible=_visible(state, trial, lesson.ops),
+            limits=limits,
+            chunk=chunk,
+            existing_ids=state.items,
+        )
+        batch = batch.model_copy(update={"rejected": (*lesson.rejected, *batch.rejected)})
+        return _lesson_commit(state, trial, batch, lesson)
+
+    row = await bank.append(entry)
+    return row.entry if row is not None and isinstance(row.entry, Commit) else None
+
+
+async def refuse_lesson(bank: MemoryBank, trial_id: str, lesson: TakenLesson) -> Commit | None:
+    """Journal that the reporter refused a lesson; its trial is not taught again."""
+    rejected = tuple(
+        Rejected(reason=RejectReason.NOT_ACCEPTED, detail="refused after a try on a fork", op=op)
+        for op in lesson.ops
+    )
+    return await take_lesson(
+        bank,
+        trial_id,
+        TakenLesson(rejected=(*lesson.rejected, *rejected), response_ids=lesson.response_ids),
+        limits=OpLimits(),
+    )
+
+
+def _lesson_commit(state: BankState, trial: Trial, batch: OpBatch, lesson: TakenLesson) -> Commit:
+    source = SourceRef(
+        session_id=trial.id,
+        turn_ids=tuple(turn.id for turn in state.sessions[trial.id].turns),
+        response_ids=lesson.response_ids,
+        actor="lesson",
+    )
+    commit = plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}")
+    stats: dict[str, ItemStats] = {}
+    for item_id, name, by in lesson.counts:
+        if item_id in state.items:
+            known = stats.get(item_id) or state.stats.get(item_id, ItemStats())
+            stats[item_id] = raised(known, name, by)
+    taught = trial.model_copy(update={"taught": True})
+    return commit.model_copy(
+        update={"stats": tuple(stats.items()), "trials": ((trial.id, taught),)}
+    )
+
+
+def _visible(state: BankState, trial: Trial, ops: Sequence[MemoryOp]) -> dict[str, MemoryItem]:
+    """Return the active items that ops name, those shown, and those that say the same."""
+    named = [use.id for use in trial.shown]
+    for op in ops:
+        if isinstance(op, Add):
+            named.append(state.texts.get(folded(op.fact.text.strip()), ""))
+        elif op.id is not None:
+            named.append(op.id)
+    items = (state.items.get(item_id) for item_id in named)
+    return {item.id: item for item in items if item is not None and item.active}
+
+
+# -- tidying ---------------------------------------------------------------------------
+
+
+async def tidy_up(bank: MemoryBank, ops: Sequence[MemoryOp], *, limits: OpLimits) -> Commit | None:
+    """Write a keeper's ops as one commit of the actor `tidy`; None when there are none."""
+    if not ops:
+        return None
+    targets = {op.id: op for op in ops if not isinstance(op, Add) and op.id is not None}
+
+    def entry(state: BankState) -> Commit:
+        visible = {
+            item_id: item
+            for item_id in targets
+            if (item := state.items.get(item_id)) is not None and item.active
+        }
+        batch = validate_ops(ops, visible=visible, limits=limits, existing_ids=state.items)
+        return plan_commit(
+            state, batch, source=SourceRef(actor="tidy"), commit_id=f"c{state.seq + 1}"
+        )
+
+    row = await bank.append(entry)
+    assert row is not None and isinstance(row.entry, Commit)
+    return row.entry
+
+
+def least_useful(state: BankState, budget: int) -> list[Delete]:
+    """Return deletions that leave at most `budget` items: least value, then least used.
+
+    Ties go by date and id, oldest first. A memory that was never used loses its oldest.
+    """
+    items = list(state.active())
+
+    def worth(item: MemoryItem) -> tuple[float, int, float, str]:
+        stats = state.stats.get(item.id, ItemStats())
+        said = item.said_at.timestamp() if item.said_at else 0.0
+        return stats.q_value, stats.uses, said, item.id
+
+    surplus = max(len(items) - budget, 0)
+    return [
+        Delete(id=item.id, version=item.version, reason="over the budget")
+        for item in sorted(items, key=worth)[:surplus]
+    ]

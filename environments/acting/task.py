@@ -14,7 +14,7 @@ from memagent.core.records import Record, Text
 
 
 class Observation(Record):
-    """What a task shows after an action."""
+    """The state that a task shows after an action."""
 
     text: Text
     reward: float = 0.0

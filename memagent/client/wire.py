@@ -343,7 +343,7 @@ class TrialPage(Record):
 
 
 class TidyRequest(Record):
-    """How to tidy a memory."""
+    """The way to tidy a memory."""
 
     budget: Annotated[int, Field(ge=0)] | None = None
     """The most memories afterwards."""

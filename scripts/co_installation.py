@@ -98,10 +98,15 @@ def _run(command: Sequence[str], text: str, seconds: float | None) -> str:
 
 
 def quick_row(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
-    """Return a framework's versions alone and beside memagent, and whether the first goes."""
+    """Return a framework's versions alone and beside memagent, and whether the first goes.
+
+    A framework that cannot be resolved alone says nothing about memagent.
+    """
     name = framework.partition("[")[0]
     ours = requirements(EXTRAS)
-    alone = resolved([framework], resolver).get(name, "none")
+    alone = resolved([framework], resolver).get(name)
+    if alone is None:
+        return f"| {framework} | not checked: it cannot be resolved alone | |", True
     beside = resolved([f"{framework}=={alone}", *ours], resolver)
     return f"| {framework} | {alone} | {beside.get(name, 'none')} |", name in beside
 

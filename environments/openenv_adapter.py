@@ -9,7 +9,9 @@ What happens behind a call is told in `environments.gym_adapter`. Each session o
 server plays in a memory of its own.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeArgument=false, reportUntypedFunctionDecorator=false
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ the episode is over, each of these runs gets what the memory earned. What happen
 a call is told in `environments.gym_adapter`.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeArgument=false, reportUntypedFunctionDecorator=false
 
 from __future__ import annotations
 

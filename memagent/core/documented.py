@@ -57,7 +57,7 @@ class Documented(BaseModel, metaclass=_Deferring):
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         model: type[BaseModel] = cls
-        for name, description in field_docstrings(model).items():
+        for name, description in field_docstrings(model).items():  # pyright: ignore[reportArgumentType] - cached
             field = cls.model_fields.get(name)
             key = name if field is None else field.serialization_alias or field.alias or name
             if key in properties and (field is None or field.description is None):

@@ -42,7 +42,7 @@ def acting_names(tools: Iterable[Any]) -> frozenset[str]:
     return frozenset(
         str(getattr(tool, "name", None) or getattr(tool, "__name__", ""))
         for tool in tools
-        if getattr(tool, _MARK, False) or (getattr(tool, "metadata", None) or {}).get(_MARK)
+        if getattr(tool, _MARK, False) or _MARK in (getattr(tool, "metadata", None) or ())
     )
 
 

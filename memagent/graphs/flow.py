@@ -66,7 +66,8 @@ class Flow:
             StateGraph,
         )
 
-        graph: Any = StateGraph(self.state, context_schema=AgentContext)
+        make: Any = StateGraph
+        graph: Any = make(self.state, context_schema=AgentContext)
         for name, step in self.steps.items():
             graph.add_node(name, step.node)
         graph.add_edge(START, next(iter(self.steps)))

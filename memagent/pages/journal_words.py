@@ -9,7 +9,7 @@ thing up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -23,6 +23,7 @@ from memagent.core.snapshot import (
     Erased,
     GraphDelta,
     JournalRow,
+    Redacted,
     Restored,
     SessionStored,
     StatsDelta,
@@ -173,19 +174,25 @@ def describe_entry(row: JournalRow, state: BankState) -> EntryView:
             )
         case StatsDelta(updates=updates):
             return view(kind="stats", title=f"Use taught about {_count(updates, 'memory')}")
-        case TrialStarted(trial=trial):
-            shown = _count(trial.shown, "memory")
-            return view(kind="trial", title=f"A trial began with {shown}", notes=(trial.task,))
-        case TrialEnded(trial=trial):
-            return view(
-                kind="trial", title=_trial_title(trial), session_id=trial.id, commit_id=trial.id
-            )
+        case TrialStarted() | TrialEnded():
+            return _trial_view(row.entry, view)
         case Restored(changes=changes, digest=digest):
             title = f"The memory was set to a snapshot; {_count(changes, 'memory')} changed"
             notes = (f"digest {digest[:12]}",) if digest else ()
             return view(kind="restored", title=title, notes=notes)
         case Erased():
             return view(kind="erased", title="Everything before this was erased")
+        case Redacted(rewritten=rewritten, reason=reason):
+            title = f"Words were erased from {_count(rewritten, 'entry')}"
+            return view(kind="erased", title=title, notes=tuple(filter(None, [reason])))
+
+
+def _trial_view(entry: TrialStarted | TrialEnded, view: Callable[..., EntryView]) -> EntryView:
+    trial = entry.trial
+    if isinstance(entry, TrialStarted):
+        title = f"A trial began with {_count(trial.shown, 'memory')}"
+        return view(kind="trial", title=title, notes=(trial.task,))
+    return view(kind="trial", title=_trial_title(trial), session_id=trial.id, commit_id=trial.id)
 
 
 def _trial_title(trial: Trial) -> str:
@@ -344,5 +351,5 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _count(entries: Sequence[object], noun: str) -> str:
-    plural = "memories" if noun == "memory" else f"{noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{len(entries)} {noun if len(entries) == 1 else plural}"

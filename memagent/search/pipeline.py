@@ -112,7 +112,7 @@ async def recall(
 
 
 def most_similar(
-    texts: Sequence[str], vectors: Sequence[Vector], *, k: int, view: IndexView
+    texts: Sequence[str], vectors: Sequence[Vector | None], *, k: int, view: IndexView
 ) -> list[list[Candidate]]:
     """Return for each text the k items whose own texts are most like it, best first.
 
@@ -120,7 +120,7 @@ def most_similar(
     """
     words = [query_terms(text) for text in texts]
     terms = [view.arena.known_terms(some) for some in words]
-    scorings = Scoring.of_many(view, np.stack(vectors), terms, k1=K1, b=B)
+    scorings = Scoring.of_many(view, vectors, terms, k1=K1, b=B)
     return [
         _most_similar(scoring, unknown=len(some) - len(known), k=k, view=view)
         for scoring, some, known in zip(scorings, words, terms, strict=True)

@@ -22,7 +22,7 @@ from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
 from memagent.search.index import IndexView, Part, only_key, passing
-from memagent.search.segments import OWN, Floats, Gathered, Ints, Matrix, Products
+from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
 
 _MARGIN: Final = 16
 DECIMALS: Final = 6
@@ -115,24 +115,26 @@ class Scoring:
     @staticmethod
     def of_many(
         view: IndexView,
-        vectors: Matrix,
+        vectors: Sequence[Vector | None],
         terms: Sequence[Sequence[int]],
         *,
         k1: float,
         b: float,
     ) -> list[Scoring]:
-        """Return a scoring for each of many queries: `vectors` (F, D) and their terms.
+        """Return a scoring for each of many queries: F vectors (D,) and their terms.
 
-        Their products with the texts' own vectors are made in one pass over the rows.
+        Their products with the texts' own vectors are made in one pass over the rows,
+        if each has a vector.
         """
         several = [
             Scoring(view, vector=vector, terms=some, k1=k1, b=b)
             for vector, some in zip(vectors, terms, strict=True)
         ]
-        for part in view.pieces:
+        known = [vector for vector in vectors if vector is not None]
+        for part in view.pieces if known and len(known) == len(several) else ():
             rows = part.segment.rows[OWN]
             if rows.scans and len(part.segment) > _MARGIN:
-                products = rows.products_of(view.arena.matrix, vectors)
+                products = rows.products_of(view.arena.matrix, np.stack(known))
                 for scoring, own in zip(several, products, strict=True):
                     scoring._products[rows.reach] = own  # noqa: SLF001 (made here)
         return several

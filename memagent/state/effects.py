@@ -214,7 +214,7 @@ def _item_changes(draft: _Draft, old: MemoryItem, op: Update | Delete) -> dict[s
     evidence = op.source_turn_ids or draft.source.turn_ids
     trusts = [turn.trust for turn_id in evidence if (turn := draft.state.turn(turn_id))]
     metadata = op.metadata if op.metadata is None else dict(sorted(op.metadata.items()))
-    stated = {"kind": op.kind, "tags": op.tags, "metadata": metadata}
+    stated: dict[str, object] = {"kind": op.kind, "tags": op.tags, "metadata": metadata}
     return {name: value for name, value in stated.items() if value is not None} | {
         "text": op.text,
         "said_at": said_at,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 K = TypeVar("K")
 _WIDTH: Final = 64
@@ -98,7 +98,7 @@ class SortedSet(Generic[K]):
 
 
 def _set_of(root: Any) -> SortedSet[Any]:
-    made: SortedSet[Any] = SortedSet.__new__(SortedSet)
+    made = cast("SortedSet[Any]", object.__new__(SortedSet))
     made._root = root  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return made
 

@@ -67,7 +67,7 @@ def of_item(state: BankState, rows: Sequence[JournalRow], item_id: str, *, turns
 def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) -> Erasure:
     """Return the erasure of a session and of every memory that rests on it."""
     session = state.sessions.get(session_id)
-    turns = frozenset(turn.id for turn in session.turns) if session is not None else frozenset()
+    turns = frozenset(turn.id for turn in session.turns) if session else frozenset[str]()
     items = {
         item.id
         for item in state.items.values()
@@ -93,7 +93,7 @@ def _completed(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -
     """Add the erased texts and the nodes that go along."""
     texts = {version.text for name in erasure.items for version in state.versions(name)}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name))}
-    plain = frozenset(filter(None, map(folded, texts)))
+    plain = frozenset(plain for text in texts if (plain := folded(text)))
     with_texts = Erasure(erasure.items, erasure.turns, erasure.sessions, texts=plain)
     nodes = _erased_nodes(rows, with_texts)
     return Erasure(erasure.items, erasure.turns, erasure.sessions, nodes, plain)

@@ -184,10 +184,8 @@ async def list_memories(
     include_deleted: bool = False,
 ) -> Response:
     """List what is remembered, oldest said first; with `after`, from behind a memory on."""
-    parts = where.model_dump(exclude={"valid", "said"}).values()
-    terms = content_id(
-        "t", *(repr(sorted(part) if isinstance(part, frozenset) else part) for part in parts)
-    )
+    sets = where.model_dump(exclude={"valid", "said", "min_trust"}).values()
+    terms = content_id("t", *(repr(sorted(part)) for part in sets), str(where.min_trust))
     terms += f"{include_deleted}{as_of.model_dump_json()}"
     request = PageRequest("memories", page.cursor, page.limit, terms)
     place = after_of(call, request) or page.after

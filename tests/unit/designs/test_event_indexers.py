@@ -299,3 +299,12 @@ def test_topics_put_like_events_together_and_do_not_depend_on_chance() -> None:
     labels = topics_of(rows)
     assert labels == topics_of(rows) and len(set(labels)) == 2
     assert len(set(labels[::2])) == 1 and topics_of(rows[:0]) == []
+
+
+async def test_related_items_are_found_by_keyword_while_the_embedder_fails() -> None:
+    bank = MemoryBank(embedder=FailingEmbedder(dim=64))
+    agent = AsyncAgent(design=MODEL_FREE, model=silent(), bank=bank)
+    await agent.remember(SESSION)
+    (item, *_) = bank.state.active()
+    (found,) = await bank.most_similar([item.text], k=3)
+    assert item.id in [candidate.id for candidate in found]

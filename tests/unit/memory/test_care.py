@@ -16,6 +16,7 @@ from memagent.embed.hashing import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
+from memagent.pages.journal_words import describe_entry
 from memagent.state.validation import validate_ops
 
 IBAN, THIEF = "Ana's account is NO93 1111.", "Ana's account is NO66 9999."
@@ -257,3 +258,12 @@ def test_the_synchronous_agent_has_the_verbs() -> None:
         assert agent.memory.touched_by(WEB) == []
         assert agent.memory.erase(item.id).gone
         assert agent.memory.get_all() == []
+
+
+async def test_the_history_tells_of_words_that_were_erased(memory: Memory) -> None:
+    (item,) = await memory.get_all()
+    await memory.erase(item.id)
+    rows = [row async for row in memory.bank.rows()]
+    shown = [describe_entry(row, memory.bank.state) for row in rows]
+    assert shown[-1].kind == "erased"
+    assert shown[-1].title == "Words were erased from 2 entries"

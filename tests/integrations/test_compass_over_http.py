@@ -136,6 +136,7 @@ def scripted(body: Body, _: int) -> Reply:
             "subgoals": [between(user, "question"), "Find who it was"]
         },
         "answer questions from a memory": answered,
+        "Write what is still missing": lambda user: {"missing": between(user, "question")},
     }
     (reply,) = (make(user) for mark, make in calls.items() if mark in system)
     return Reply(

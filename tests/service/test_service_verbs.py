@@ -214,7 +214,7 @@ def test_expiry_works_over_http(client: Client) -> None:
 
 
 def test_the_client_has_every_verb_of_the_memory_with_its_parameters() -> None:
-    verbs = {name for name in vars(Memory) if not name.startswith("_")}
+    verbs = {name for name in dir(Memory) if not name.startswith("_")}
     assert verbs <= set(dir(RemoteMemory))
     for name in sorted(verbs):
         ours = inspect.signature(getattr(RemoteMemory, name)).parameters
@@ -222,7 +222,7 @@ def test_the_client_has_every_verb_of_the_memory_with_its_parameters() -> None:
         assert {one: parameter.default for one, parameter in ours.items()} == {
             one: parameter.default for one, parameter in theirs.items()
         }, name
-    assert {name for name in vars(SyncMemory) if not name.startswith("_")} <= verbs
+    assert {name for name in dir(SyncMemory) if not name.startswith("_")} <= verbs
 
 
 async def test_the_asynchronous_client_is_the_same(served: Served) -> None:

@@ -69,7 +69,9 @@ def test_every_example_of_a_body_is_taken(served: Served) -> None:
                     continue
                 body = example_of(content["application/json"]["schema"], schemas)
                 made = http.post("/v1/memories", json={"text": f"for {path}"}).json()["id"]
-                answer = http.request(method, path.replace("{memory_id}", made), json=body)
+                trial = http.post("/v1/trials", json={"task": f"try {path}"}).json()["trial"]["id"]
+                place = path.replace("{memory_id}", made).replace("{trial_id}", trial)
+                answer = http.request(method, place, json=body)
                 assert answer.status_code < 300, (path, body, answer.text)
                 tried.append(path)
     assert len(tried) >= 8

@@ -7,7 +7,6 @@ because people call the doctor when something is broken.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import re
@@ -323,6 +322,8 @@ async def _examine_users(report: Examination, store: Store) -> None:
     from memagent.journal.sqlite.journal import SqlJournal
 
     if isinstance(store.journal, SqlJournal):
+        import asyncio
+
         report.problems += await asyncio.to_thread(store.journal.compare_tips)
     for scope in await store.journal.scopes():
         faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []

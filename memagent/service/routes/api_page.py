@@ -32,12 +32,14 @@ _WORDS: Final = {
     "model": "memagent",
 }
 """Examples of texts by the name of their field."""
-_ASKING: Final = {
-    "Question": "text",
-    "ChatRequest": "text",
-    "SearchRequest": "text",
-    "ContextRequest": "text",
-    "ChatMessage": "content",
+_ASKED: Final = "Where does Ana live?"
+_ASKING: Final[Mapping[str, Schema]] = {
+    "Question": {"text": _ASKED},
+    "ChatRequest": {"text": _ASKED},
+    "SearchRequest": {"text": _ASKED},
+    "ContextRequest": {"text": _ASKED},
+    "ChatMessage": {"content": _ASKED},
+    "SourceFilter": {"speakers": ["Ana"]},
 }
 """The field of a question, by the schema; it is shown where it is optional as well."""
 _DEEPEST: Final = 6
@@ -149,8 +151,7 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
     reference = _name(schema)
     if reference:
         value = example_of(schemas[reference], schemas, name, depth + 1)
-        asking = {_ASKING[reference]: "Where does Ana live?"} if reference in _ASKING else {}
-        return value | asking
+        return value | _ASKING.get(reference, {})
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
             return example_of(schema[key][0], schemas, name, depth + 1)
@@ -167,7 +168,7 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
         case "array":
             return [example_of(schema.get("items", {}), schemas, name, depth + 1)]
         case "integer" | "number":
-            return schema.get("minimum", 1)
+            return max(schema.get("minimum", 1), 1)
         case "boolean":
             return False
         case "string":

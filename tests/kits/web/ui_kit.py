@@ -123,6 +123,7 @@ class Stock:
             f"/ui/snapshots/diff?before={first}&after={last}",
             "/ui/runs",
             "/ui/runs/one?name=first",
+            "/ui/trials",
         ]
 
     def of(self, address: str, user: str | None = None) -> str:

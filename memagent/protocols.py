@@ -211,5 +211,5 @@ class Journal(Protocol):
         ...
 
     async def scopes(self) -> list[Scope]:
-        """Every scope that has rows, in order of key."""
+        """Every scope that holds something, in order of key; erased ones are nameless."""
         ...

@@ -222,7 +222,7 @@ class JournalReader:
         return None if row is None or erased > seq else bytes(row.chain)
 
     def scopes(self) -> list[Scope]:
-        """Return every scope with rows, in order of key."""
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
         if not self.ready():
             return []
         with self._connected(WHOLE_STORE) as connection:

@@ -75,7 +75,7 @@ class Candidate:
             "expanded_from": self.expanded_from,
             "collapsed": self.collapsed,
             "rerank": self.rerank,
-            "trust": None,
+            "trust": None,  # of events; an item tells its own
             "tokens": self.tokens,
         }
         return item_hit(self.item, self.score, Relevance.trusted(why))

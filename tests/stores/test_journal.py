@@ -33,6 +33,7 @@ from memagent.core.snapshot import (
 )
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.in_memory import MemoryJournal
+from memagent.journal.proof.tips import TipBook
 from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing import check_journal
@@ -316,7 +317,8 @@ async def test_two_opens_of_one_path_share_a_writer(tmp_path: Path) -> None:
     SqlJournal(tmp_path / "j.db", synchronous="OFF").close()
 
 
-def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, fsync = list[int](), os.fsync
     with SqlJournal(tmp_path / "j.db") as journal:
         assert journal._writer is not None
         connection = journal._writer.committer.connected()
@@ -325,9 +327,16 @@ def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
             for name in ("journal_mode", "synchronous", "secure_delete")
         }
         assert settings == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1}
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["j.db", "j.db.lock"], (
-        "closing empties the write-ahead log"
-    )
+        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(fd) or fsync(fd))
+        for seq in range(5):
+            asyncio.run(journal.append(ANN, stats("a"), expect=seq))
+        assert synced == [], "SQLite syncs a commit; the notes of the ends cost no sync more"
+        noted, bad = TipBook(tmp_path / "j.db.tips").read()
+        assert ([end.seq for end in noted.values()], bad) == ([5], 0)
+    assert len(synced) == 1, "closing syncs the notes"
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        *("j.db", "j.db.lock", "j.db.tips")
+    ], "closing empties the write-ahead log"
     if os.name == "posix":
         assert (tmp_path / "j.db").stat().st_mode & 0o077 == 0, "a memory is its owner's alone"
 

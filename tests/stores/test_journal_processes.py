@@ -31,12 +31,12 @@ ANN = Scope(user_id="ann")
 HOLD = """
 import asyncio, sys
 from memagent.core.records import Scope
-from memagent.core.snapshot import Erased
+from memagent.core.snapshot import StatsDelta
 from memagent.journal.sqlite.journal import SqlJournal
 with SqlJournal(sys.argv[1]) as journal:
     print("open", flush=True)
     for expect, _ in enumerate(sys.stdin):
-        asyncio.run(journal.append(Scope(user_id="ann"), Erased(), expect=expect))
+        asyncio.run(journal.append(Scope(user_id="ann"), StatsDelta(), expect=expect))
         print("written", flush=True)
 print("closed", flush=True)
 """

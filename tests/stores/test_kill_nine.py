@@ -68,7 +68,7 @@ class Truth:
     def check(self, place: str) -> None:
         """Open the store as the next process would and compare."""
         with journal_at(place) as journal:
-            logs = asyncio.run(_read(journal))
+            logs = asyncio.run(_read(journal, {user for user, _ in self.rows}))
             for user, log in logs.items():
                 assert journal.verify(Scope(user_id=user)) == []
                 self._check_log(user, log)
@@ -133,11 +133,17 @@ def _points_of(place: str) -> tuple[str, ...]:
     return tuple(point for point in CRASH_POINTS if not point.startswith(here))
 
 
-async def _read(journal: DatabaseJournal) -> dict[str, list[JournalRow]]:
-    return {
-        scope.user_id: [row async for row in journal.since(scope, 0)]
-        for scope in await journal.scopes()
+async def _read(journal: DatabaseJournal, users: set[str]) -> dict[str, list[JournalRow]]:
+    """The logs of these users and of all that are listed; those that end erased are not."""
+    listed = {scope.user_id for scope in await journal.scopes()}
+    logs = {
+        user: [row async for row in journal.since(Scope(user_id=user), 0)]
+        for user in sorted(listed | users)
     }
+    assert listed == {
+        user for user, log in logs.items() if log and not isinstance(log[-1].entry, Erased)
+    }
+    return {user: log for user, log in logs.items() if log}
 
 
 def _older_database(place: str) -> None:

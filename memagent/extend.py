@@ -8,6 +8,8 @@ Names here keep their meaning from release to release; other modules may move.
 
 from __future__ import annotations
 
+from typing import Final
+
 from memagent.core.answers import Answer as Answer
 from memagent.core.answers import Filter as Filter
 from memagent.core.answers import Hit as Hit
@@ -69,5 +71,9 @@ from memagent.designs.parts.rules.manager import VerbatimManager as VerbatimMana
 from memagent.designs.parts.trivial import no_indexer as no_indexer
 from memagent.designs.prompting import Prompt as Prompt
 from memagent.designs.prompting import parse_prompt as parse_prompt
+from memagent.designs.verbatim import DESIGN as _VERBATIM
 from memagent.experience import Learned as Learned
 from memagent.experience import Recall as Recall
+
+VERBATIM: Final[MemoryDesign] = _VERBATIM
+"""The design `verbatim`, to fill some of its slots anew with `dataclasses.replace`."""

@@ -335,17 +335,12 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield from _other_environment(env)
     elif env.options:
         yield f"environment.options: {env.kind} has fields of its own and takes none"
+    if env.kind != "synthetic" and settings.agent.listening == "oracle":
+        yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
     if env.kind == "locomo":
         yield from _locomo(settings)
-    if env.kind != "synthetic":
-        if settings.agent.listening == "oracle":
-            yield (
-                'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
-            )
-        if settings.agent.answering == "reader":
-            yield (
-                'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
-            )
+    if env.kind != "synthetic" and settings.agent.answering == "reader":
+        yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
     path = model.path
     if (
         path is not None

@@ -19,22 +19,24 @@ KINDS = [
     name for name in available("environments") if name not in ("locomo", "longmemeval", "synthetic")
 ]
 OPTIONS = {"needle": "needles = 2", "task_stream": "tasks = 4"}
+LEAST_SESSIONS = {"whole_story": 3}
 
 
 def settings_of(folder: Path, kind: str, *, options: str = "", more: str = "") -> Path:
     table = f"\n[environment.options]\n{options}\n" if options else ""
+    sessions = LEAST_SESSIONS.get(kind, 2)
     return written(
         folder,
         replace=[
             ("turns = 4", f'kind = "{kind}"\n{more}{table}\n[agent]\nanswering = "policy"'),
-            ("[warmup]\nepisodes = 60\nsessions = 2\nepochs = 5", WARMUP),
+            (
+                "[warmup]\nepisodes = 60\nsessions = 2\nepochs = 5",
+                f"[warmup]\nepisodes = 4\nsessions = {sessions}\nepochs = 1",
+            ),
             ("[[stage]]\nsessions = 2\nsteps = 2\n\n", ""),
-            ("[[stage]]\nsessions = 3\nsteps = 2", "[[stage]]\nsessions = 2\nsteps = 1"),
+            ("[[stage]]\nsessions = 3\nsteps = 2", f"[[stage]]\nsessions = {sessions}\nsteps = 1"),
         ],
     )
-
-
-WARMUP = "[warmup]\nepisodes = 4\nsessions = 2\nepochs = 1"
 
 
 @pytest.mark.parametrize("kind", KINDS)

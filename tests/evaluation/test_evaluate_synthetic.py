@@ -443,9 +443,9 @@ def _relations() -> list[str]:
         (("--arms", "memory_r2_brief"), "needs a language model"),
         (("--categories", "none_such", "--arms", "empty"), "no question is asked"),
         (("--arms", "gold"), "turn arms: append_turns, rag,"),
-        (("--arms", "gold"), "designs: add_only,"),
+        (("--arms", "gold"), "designs: ace, add_only,"),
         (("--arms", "verbatm"), "(did you mean verbatim?)"),
-        (("--arms", "mine=bm25@x"), "no design is named 'bm25'; designs: add_only"),
+        (("--arms", "mine=bm25@x"), "no design is named 'bm25'; designs: ace, add_only"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_played(

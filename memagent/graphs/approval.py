@@ -10,13 +10,16 @@ stops with LangGraph's `interrupt`; without one the call is refused and the mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memagent.core.answers import Hit
 from memagent.core.exchange import Message, ToolCall
 from memagent.core.records import Trust, Turn
 
-T = TypeVar("T", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+T = TypeVar("T", bound="Callable[..., Any] | BaseTool")
 _MARK = "side_effects"
 REFUSED = (
     "Not run: this tool acts, and the conversation shows text that is not trusted. "

@@ -98,7 +98,7 @@ async def add_tail(path: Path) -> None:
     from memagent.open_store import OpenStore
 
     rng = random.Random(2)
-    vars(policy).update(FEWEST_ENTRIES=1 << 40)
+    policy.__dict__.update(FEWEST_ENTRIES=1 << 40)
     store = OpenStore.open(path=path)
     bank = store.bank(Scope(user_id="ana"))
     for number in range(TAIL):

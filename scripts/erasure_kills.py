@@ -37,7 +37,7 @@ def main() -> int:
     from memagent.journal.proof.file_search import files_of
     from memagent.journal.sqlite.journal import SqlJournal
 
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

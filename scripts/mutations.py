@@ -103,7 +103,7 @@ def read_archive(path: Path, digest: str) -> str:
 
 def main() -> int:
     """Run all mutations."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--flips", type=int, default=200, help="of each kind of file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="*", default=["journal", "log", "tips", "archive"])

@@ -95,7 +95,7 @@ def longest_ms(pattern: re.Pattern[str], chars: int, cap_s: float) -> tuple[floa
 
 def main() -> int:
     """Time all patterns."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--chars", type=int, default=100_000)
     parser.add_argument("--limit-ms", type=float, default=20.0)
     parser.add_argument("--cap-s", type=float, default=1.0)

@@ -119,7 +119,7 @@ async def _all(cases: int, seed: int) -> Counter[str]:
 
 def main() -> int:
     """Run all cases."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

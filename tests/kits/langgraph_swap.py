@@ -74,8 +74,8 @@ class SwappedStore(MemoryStore):
         import psycopg
         from psycopg.rows import dict_row
 
-        with psycopg.connect(self.place, autocommit=True, row_factory=dict_row) as connection:
-            yield connection.cursor()
+        with psycopg.connect(self.place, autocommit=True) as connection:
+            yield connection.cursor(row_factory=dict_row)
 
     def start_ttl_sweeper(self) -> None:
         """Do nothing: expired documents are not shown, swept or not."""
@@ -104,10 +104,8 @@ class AsyncSwappedStore(SwappedStore):
         import psycopg
         from psycopg.rows import dict_row
 
-        async with await psycopg.AsyncConnection.connect(
-            self.place, autocommit=True, row_factory=dict_row
-        ) as connection:
-            yield connection.cursor()
+        async with await psycopg.AsyncConnection.connect(self.place, autocommit=True) as connection:
+            yield connection.cursor(row_factory=dict_row)
 
     async def start_ttl_sweeper(self) -> None:
         """Do nothing."""

@@ -72,8 +72,12 @@ def scripted_model(words: Any) -> Any:
             call = {"name": "reply", "arguments": {"text": adding(prompt)}}
             return f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
 
-    size: dict[str, int] = {"hidden_size": 8, "intermediate_size": 8, "head_dim": 4}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    size: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "head_dim": 4}
+    heads: dict[str, Any] = {
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     return Scripted(Qwen3Config(vocab_size=len(words), **size, **heads))
 
 
@@ -83,7 +87,8 @@ def test_trls_trainer_takes_a_step_on_what_the_memory_earned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -28,14 +28,15 @@ from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan
 
 
-def _grading(tmp_path: Any, **weights: float) -> Grading:
+def _grading(tmp_path: Any, *, worth: float, temporal: float) -> Grading:
     args = LoGoGRPOConfig(
         output_dir=str(tmp_path),
         use_cpu=True,
         bf16=False,
         report_to=[],
         roles="answerer",
-        **weights,
+        worth=worth,
+        temporal=temporal,
     )
     tokenizer = policy_tokenizer()
     experience = experience_of(

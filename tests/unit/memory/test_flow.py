@@ -112,7 +112,7 @@ async def test_langgraph_runs_what_is_traced_or_inside_a_graph_or_has_tools() ->
     assert await ran() == "loop"
     assert await ran(replace(context, tools=(tool,))) == "pregel"
 
-    async def outer(_: Count) -> Count:
+    async def outer(state: Count) -> Count:
         return {"seen": await ran()}
 
     graph = StateGraph(Count)

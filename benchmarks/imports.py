@@ -62,7 +62,7 @@ def starts(store: Path) -> dict[str, Start]:
         EMPTY: Start("pass", vendors=frozenset()),
         "import memagent": Start("import memagent", most=15, vendors=frozenset()),
         "memagent --help": Start(
-            command("--help"), most=25, vendors=frozenset({"pydantic", "rich", "typer"})
+            command("--help"), most=35, vendors=frozenset({"pydantic", "rich", "typer"})
         ),
         LIBRARIES: Start(
             "import numpy\nfrom pydantic import BaseModel\nclass A(BaseModel): a: int"

@@ -90,7 +90,7 @@ async def build(path: Path, items: int) -> dict[str, float]:
     }
 
 
-async def add_tail(path: Path) -> None:
+async def add_tail(path: Path, entries: int = TAIL) -> None:
     """Add further entries that no checkpoint has."""
     from memagent.checkpoints import store as policy
     from memagent.core.ops import Add, OpBatch
@@ -101,7 +101,7 @@ async def add_tail(path: Path) -> None:
     policy.__dict__.update(FEWEST_ENTRIES=1 << 40)
     store = OpenStore.open(path=path)
     bank = store.bank(Scope(user_id="ana"))
-    for number in range(TAIL):
+    for number in range(entries):
         fact = Fact(text=f"{words(rng, 10)} {number}", subject=rng.choice(["Ana", "Bo"]))
         await bank.commit(OpBatch(accepted=(Add(fact=fact),)), source=SourceRef(actor="user"))
     store.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from memagent.config import AgentSettings, PostgresSettings, SqliteSettings, StoreSettings
 from memagent.core.records import Scope
@@ -20,6 +20,7 @@ from memagent.protocols import Clock, Embedder, Journal, Reranker, VectorIndex
 if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
     from memagent.journal.database import DatabaseJournal
+    from memagent.journal.postgres.backend import PostgresBackend
     from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.proof.tips import Seal
     from memagent.journal.sqlite.journal import SqlJournal
@@ -149,15 +150,20 @@ def _close(journal: PostgresJournal | SqlJournal, checkpoints: Checkpoints | Non
         journal.close()
 
 
-def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Checkpoints | None:
-    """Return the checkpoints beside a file; a server's memories have none."""
-    path: Path | None = getattr(journal, "path", None)
-    if path is None:
-        return None
+def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Checkpoints:
+    """Return the checkpoints beside a file, or on a server."""
     from memagent.checkpoints.store import Checkpoints
 
-    folder = path.with_name(f"{path.name}.checkpoints")
-    checkpoints = Checkpoints(folder, chain_at=journal.chain_at, writes=writes)
+    path: Path | None = getattr(journal, "path", None)
+    if path is not None:
+        from memagent.checkpoints.place import FolderPlace
+
+        place = FolderPlace(path.with_name(f"{path.name}.checkpoints"), writes=writes)
+    else:
+        from memagent.checkpoints.server import ServerPlace
+
+        place = ServerPlace(cast("PostgresBackend", journal.backend))
+    checkpoints = Checkpoints(place, chain_at=journal.chain_at, writes=writes)
     journal.erasing = checkpoints.erasing
     return checkpoints
 

@@ -33,10 +33,9 @@ async def audit_checkpoint(
 
     Decodes all of it; takes about as long as a replay. Changes nothing.
     """
-    path = checkpoints.path_of(scope)
-    if not path.exists():
+    size = checkpoints.place.size_of(scope)
+    if size is None:
         return CheckpointReport(None, 0)
-    size = path.stat().st_size
     try:
         content = checkpoints.read(scope)
     except (CheckpointUnusable, OSError) as exc:

@@ -1,4 +1,4 @@
-"""The checkpoints of a store: one file a memory, in a folder beside the journal.
+"""The checkpoints of a store: one a memory, in a folder beside the journal or on its server.
 
 A checkpoint is a cache. It is made in the background when a memory has grown, and when
 the store closes; it may be deleted at any time; and whatever is wrong with one is said
@@ -10,7 +10,6 @@ erased none of it is made, and the old one is gone before the erasure is written
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -29,9 +28,9 @@ from memagent.checkpoints.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
+from memagent.checkpoints.file import CheckpointUnusable
+from memagent.checkpoints.place import Begun, Place, Replacing, name_of
 from memagent.core.crash_points import reach
-from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.protocols import Embedder
 
@@ -48,7 +47,6 @@ GROWTH: Final = 8
 """A further checkpoint is made when a memory grew by one part in so many."""
 CLOSING_ENTRIES: Final = 64
 """Entries since the last checkpoint from which on closing makes another."""
-_SUFFIX: Final = ".ckpt"
 _PAUSE_S: Final = 0.0005
 
 
@@ -72,7 +70,7 @@ class Checkpointed(Protocol):
 
 @dataclass(slots=True)
 class _Guard:
-    """Keeps the writers of one folder apart from its erasers, within this process."""
+    """Keeps the writers of one place apart from its erasers, within this process."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     erasures: dict[str, int] = field(default_factory=dict[str, int])
@@ -84,7 +82,7 @@ _GUARDS: Final[dict[Path, _Guard]] = {}
 
 
 class Checkpoints:
-    """The checkpoints in a folder. Thread-safe.
+    """The checkpoints in a place. Thread-safe.
 
     `chain_at` returns the chain hash of a journal's row, None where the journal has no
     such row or was erased since; it may block and may raise.
@@ -92,12 +90,13 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: Path,
+        place: Place,
         *,
         chain_at: Callable[[Scope, int], bytes | None],
         writes: bool = True,
     ) -> None:
-        self._folder, self._chain_at, self._writes = folder, chain_at, writes
+        self.place, self._chain_at, self._writes = place, chain_at, writes
+        folder = place.path_of(Scope()).parent
         self._guard = _GUARDS.setdefault(folder.absolute(), _Guard())
         self._lock = self._guard.lock
         self._last: dict[str, int] = {}
@@ -105,13 +104,10 @@ class Checkpoints:
         self._memories: WeakSet[Checkpointed] = WeakSet()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
-        if writes:
-            for left in folder.glob(f"*{_SUFFIX}.*.tmp"):
-                left.unlink(missing_ok=True)
 
     def path_of(self, scope: Scope) -> Path:
         """Return the path of a memory's checkpoint, whether there is one or not."""
-        return self._folder / f"{_digest(scope)}{_SUFFIX}"
+        return self.place.path_of(scope)
 
     # -- reading -----------------------------------------------------------------------
 
@@ -129,7 +125,7 @@ class Checkpoints:
             _log.warning("the checkpoint %s is not used, the journal is replayed: %s", path, exc)
             if self._writes:
                 with suppress(OSError):
-                    path.unlink(missing_ok=True)
+                    self.place.drop(scope)
             return None
         seq = content.state.seq
         lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
@@ -137,7 +133,7 @@ class Checkpoints:
             # One that was made before its items were indexed is soon made again.
             self._last[scope.key] = 0 if lags else seq
         with suppress(OSError):
-            os.utime(path)
+            self.place.used(scope)
         return content
 
     def read(self, scope: Scope, embedder: Embedder | None = None) -> Projection:
@@ -146,7 +142,7 @@ class Checkpoints:
         None takes any embedder. Blocks. Raises `CheckpointUnusable`, `FileNotFoundError`
         where there is none, and `OSError`.
         """
-        file = CheckpointFile.open(self.path_of(scope))
+        file = self.place.open(scope)
         try:
             seq, (embedder_id, dim) = int(file.facts["seq"]), file.facts["embedder"]
         except (KeyError, TypeError, ValueError) as exc:
@@ -156,7 +152,7 @@ class Checkpoints:
             raise CheckpointUnusable("the journal was erased, or is shorter")
         if embedder is not None:
             embedder_id, dim = embedder.id, embedder.dim
-        content = read_checkpoint(file, Origin(_digest(scope), chain.hex(), embedder_id, dim))
+        content = read_checkpoint(file, Origin(name_of(scope), chain.hex(), embedder_id, dim))
         file.release()  # what only the checks touched
         return content
 
@@ -215,20 +211,19 @@ class Checkpoints:
         """Write a checkpoint unless the memory was erased since; failures are logged."""
         path, key = self.path_of(scope), scope.key
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             chain = self._chain_at(scope, content.state.seq)
             if chain is None:
                 return
-            origin = Origin(_digest(scope), chain.hex(), embedder.id, embedder.dim)
-            write_checkpoint(
-                path,
-                content,
-                origin,
-                most_bytes=MOST_BYTES,
-                pause=pause,
-                replacing=lambda: self._replacing(key, erasures),
-            )
-            self._trim()
+            origin = Origin(name_of(scope), chain.hex(), embedder.id, embedder.dim)
+
+            def make(path: Path, replacing: Replacing) -> None:
+                write_checkpoint(
+                    path, content, origin, most_bytes=MOST_BYTES, pause=pause, replacing=replacing
+                )
+
+            begun = Begun(scope, content.state.seq, chain, make)
+            self.place.put(begun, lambda: self._replacing(key, erasures))
+            self.place.trim(MOST_FOLDER_BYTES)
         except (CheckpointUnusable, OSError) as exc:
             _log.info("no checkpoint of %s was made: %s", path, exc)
         except Exception:
@@ -246,17 +241,6 @@ class Checkpoints:
                 raise CheckpointUnusable("the memory was erased meanwhile")
             yield
 
-    def _trim(self) -> None:
-        """Delete the checkpoints used longest ago while all take too much."""
-        files = [(entry, entry.stat()) for entry in os.scandir(self._folder)]
-        files = [pair for pair in files if pair[0].name.endswith(_SUFFIX)]
-        total = sum(stat.st_size for _, stat in files)
-        for entry, stat in sorted(files, key=lambda pair: pair[1].st_mtime):
-            if total <= MOST_FOLDER_BYTES:
-                return
-            Path(entry.path).unlink(missing_ok=True)
-            total -= stat.st_size
-
     # -- erasing -----------------------------------------------------------------------
 
     @contextmanager
@@ -269,30 +253,13 @@ class Checkpoints:
             self._guard.erasures[scope.key] = self._guard.erasures.get(scope.key, 0) + 1
             self._guard.erasing.add(scope.key)
         try:
-            self._delete(scope)
+            self.place.erase(scope)
             reach("ckpt.erased")
             yield
         finally:
             with self._lock:
                 self._last.pop(scope.key, None)
                 self._guard.erasing.discard(scope.key)
-
-    def _delete(self, scope: Scope) -> None:
-        path = self.path_of(scope)
-        if not self._folder.exists():
-            return
-        try:
-            path.unlink(missing_ok=True)
-            sync_folder(self._folder)
-        except OSError as exc:
-            raise StoreError(
-                f"the checkpoint {path} holds words of this memory and cannot be deleted "
-                f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
-            ) from exc
-
-
-def _digest(scope: Scope) -> str:
-    return hashlib.sha256(b"memagent/checkpoint/" + scope.key.encode()).hexdigest()
 
 
 def _give_way() -> None:

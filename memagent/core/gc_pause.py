@@ -11,6 +11,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Final
+
+NEVER: Final = 1_000_000_000
+"""A threshold of the oldest generation that is never reached."""
 
 
 @contextmanager
@@ -20,12 +24,13 @@ def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
     Objects that live on entry are left out. On leaving, the old settings return, with
     one collection of the rest.
 
-    Blocks may nest; the inner ones change nothing.
+    Blocks may nest; the inner ones change nothing, nor does a block in a process that
+    serves, which collects young garbage only.
     """
-    if gc.get_threshold()[0] >= new_objects:
+    before = gc.get_threshold()
+    if before[0] >= new_objects or before[2] >= NEVER:
         yield
         return
-    before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(new_objects, before[1], before[2])
     try:

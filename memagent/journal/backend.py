@@ -178,6 +178,10 @@ class Backend(Protocol):
         """
         ...
 
+    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:
+        """Delete what is kept of a scope beside its log, in the transaction that erases it."""
+        ...
+
     def in_transaction(self, connection: DriverConnection) -> bool:
         """Tell whether a transaction has to be rolled back."""
         ...

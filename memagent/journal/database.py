@@ -18,9 +18,11 @@ from typing import Final, TypeVar
 
 from memagent.core.errors import InputError, StoreReadOnly
 from memagent.core.records import Scope
+from memagent.core.slices import aside
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.open_database import OpenDatabase
 from memagent.journal.rows import (
+    PreparedEntry,
     StoredResponse,
     dates_of,
     from_microseconds,
@@ -32,6 +34,8 @@ from memagent.journal.transaction import AppendRequest
 T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
 _FIRST_ROWS: Final = 8
+_LARGE: Final = 64
+"""Entries and changes from which on they are encoded in a thread."""
 _MAX_DIGEST_CHARS: Final = 128
 
 
@@ -80,7 +84,10 @@ class DatabaseJournal(OpenDatabase):
         if not entries:
             return []
         dates = dates_of(entries, recorded_at, self._clock)
-        prepared = tuple(map(prepare_entry, entries, dates))
+        large = (
+            len(entries) + sum(len(getattr(entry, "changes", ())) for entry in entries) >= _LARGE
+        )
+        prepared = await aside(_prepared, entries, dates) if large else _prepared(entries, dates)
         request = AppendRequest(scope_key(scope), prepared, expect, response)
         with self.erasing(scope) if request.erases else nullcontext():
             appended = await self._writer.append(request)
@@ -105,7 +112,10 @@ class DatabaseJournal(OpenDatabase):
         if self._writer is None:
             raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
         now = dates_of((Redacted(),), None, self._clock)[0]
-        payloads = {seq: prepare_entry(entry, now) for seq, entry in sorted(rewritten.items())}
+        order = sorted(rewritten)
+        entries = [rewritten[seq] for seq in order]
+        prepared = await aside(_prepared, entries, [now] * len(entries))
+        payloads = dict(zip(order, prepared, strict=True))
         digests = tuple((seq, payload.digest.hex()) for seq, payload in payloads.items())
         entry = Redacted(rewritten=digests, reason=reason)
         request = AppendRequest(
@@ -150,6 +160,10 @@ class DatabaseJournal(OpenDatabase):
         key = scope_key(scope)
         head = None if self._writer is None else self._writer.committer.head(key)
         return self._reader.head(key) if head is None else head
+
+
+def _prepared(entries: Sequence[Entry], dates: Sequence[datetime]) -> tuple[PreparedEntry, ...]:
+    return tuple(map(prepare_entry, entries, dates))
 
 
 def _response(

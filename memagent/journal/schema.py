@@ -43,9 +43,9 @@ VERSION_TABLE: Final = "memagent_version"
 """Alembic's version table: its presence says that a database is ours."""
 FORMAT: Final = "memagent-journal/1"
 """Value of the `format` row in `meta`."""
-GUESTS: Final = "service_"
-"""Tables whose names begin so are kept by the REST service in the same place; the journal
-leaves them alone.
+GUESTS: Final = ("service_", "checkpoint")
+"""Tables whose names begin so are kept by the REST service, or as copies that may go at any
+time, in the same place; the journal leaves them alone.
 """
 
 metadata = MetaData()
@@ -136,11 +136,11 @@ three. A cache: any row may vanish.
 
 SETTING: Final = "memagent.scopes"
 """The variable that a transaction sets."""
-_NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
-_OWN: Final = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({_NAMED})))"
+NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
+_OWN: Final = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({NAMED})))"
 SEEN: Final = {
-    "scopes": f"digest = ANY ({_NAMED}) OR '*' = ANY ({_NAMED})",
-    "journal": f"{_OWN} OR '*' = ANY ({_NAMED})",
+    "scopes": f"digest = ANY ({NAMED}) OR '*' = ANY ({NAMED})",
+    "journal": f"{_OWN} OR '*' = ANY ({NAMED})",
     "payloads": _OWN,
     "idempotency": _OWN,
     "embeddings": f"coalesce(current_setting('{SETTING}', true), '') <> ''",

@@ -173,6 +173,7 @@ class Transaction:
                 self._cursor.execute(self._sql.rewrite_payload, row)
             self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
             self._cursor.execute(self._sql.drop_vectors)
+            self._backend.forget_copies(self._cursor, scope_digest(request.scope))
             self.erased = os.urandom(8).hex()
             for key in (SCRUB_KEY, ERASURE_KEY):
                 self._cursor.execute(self._sql.put_meta, (key, self.erased))

@@ -8,21 +8,21 @@ writes to a log of its own, so a thousand rollouts may start from one bank.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rpds import HashTrieSet
 
 from memagent.checkpoints.checkpoint import Projection
 from memagent.checkpoints.store import Checkpoints
-from memagent.core.answers import Filter, Hit, Query
+from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.crash_points import reach
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.memory.log import MemoryLog
-from memagent.memory.log_reader import NOTHING, system_clock
+from memagent.memory.log_reader import LARGE, NOTHING, system_clock
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
@@ -38,6 +38,11 @@ from memagent.state.fold import (
 )
 from memagent.vectors.projection import IndexProjection, Level
 
+_Name = tuple[int, AsOf]
+"""A view of the past: the last sequence that it shows, and what was asked for."""
+_MOST_PAST: Final = 2
+_LARGE_PAST: Final = 256
+"""Items from which on a view of the past is kept: to make it takes longer than a search."""
 _NO_ID = frozenset({""})
 """A filter on ids that no item passes."""
 
@@ -66,7 +71,8 @@ class MemoryBank(MemoryLog):
     """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
 
     __slots__ = (
-        "__weakref__", "_checkpoints", "_expiry", "_projector", "_remote", "_reranker", "_view"
+        "__weakref__", "_checkpoints", "_expiry", "_indexing", "_past", "_projector", "_remote",
+        "_reranker", "_view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (the collaborators of a memory)
@@ -95,6 +101,9 @@ class MemoryBank(MemoryLog):
         self._reranker = reranker
         self._view = IndexView(self._projector.arena)
         self._expiry = NEVER_LOOKED
+        self._past: tuple[tuple[_Name, MemoryBank], ...] = ()
+        self._indexing: asyncio.Lock | None = None
+        """Held by the one task that indexes many items."""
         self._checkpoints = checkpoints
         if checkpoints is not None:
             checkpoints.watch(self)
@@ -194,6 +203,20 @@ class MemoryBank(MemoryLog):
         before, self._expiry = self._expiry, self._expiry.at(self._state, self._clock())
         for item_id in self._expiry.since(before):
             self._pending = self._pending.insert(item_id)
+        if len(self._pending) < LARGE:
+            await self._index()
+        else:
+            if self._indexing is None:
+                self._indexing = asyncio.Lock()
+            async with self._indexing:
+                await self._index()
+        if self._remote is not None:
+            await self._remote.catch_up(self._present)
+        if self._checkpoints is not None:
+            self._checkpoints.grown(self, seq=self._state.seq, items=len(self._state.items))
+
+    async def _index(self) -> None:
+        """Let the search view follow the items that changed."""
         while len(self._pending):
             state, pending = self._state, self._pending
             if self._remote is not None:
@@ -205,10 +228,6 @@ class MemoryBank(MemoryLog):
             reach("refresh.caught_up")
             if self._pending is pending:
                 self._view, self._pending = view, NOTHING
-        if self._remote is not None:
-            await self._remote.catch_up(self._present)
-        if self._checkpoints is not None:
-            self._checkpoints.grown(self, seq=self._state.seq, items=len(self._state.items))
 
     async def settle(self) -> None:
         """Bring the networked index, if there is one, level with this memory.
@@ -238,6 +257,7 @@ class MemoryBank(MemoryLog):
         content = await asyncio.to_thread(load, self.scope, self.embedder) if load else None
         if content is not None and not self._state.seq:
             self._state, self._view, self._pending = *content[:2], HashTrieSet(content.pending)
+            self._origin = self._state
             # Forks made before keep the old one, whose arena their views go by.
             self._projector = Projector(self.embedder, self._view.arena)
             if self._remote is not None:
@@ -246,6 +266,7 @@ class MemoryBank(MemoryLog):
     def _forget(self) -> None:
         self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
+        self._past = ()
         if self._remote is not None:
             self._remote.erased()
 
@@ -289,10 +310,17 @@ class MemoryBank(MemoryLog):
         """Make a bank in memory from a snapshot. Raises `SnapshotMismatch` for an altered one."""
         return cls(embedder=embedder).at(snapshot)
 
-    def showing(self, state: BankState, *, at: datetime | None = None) -> MemoryBank:
+    def showing(
+        self,
+        state: BankState,
+        *,
+        at: datetime | None = None,
+        differing: Iterable[str] | None = None,
+    ) -> MemoryBank:
         """Return a read-only bank over a past or filtered state, searchable on its own.
 
-        Its clock stands still at the moment `at`, if one is given.
+        Its clock stands still at the moment `at`, if one is given. Where only the items
+        `differing` are other than in this bank, it takes over the index of the others.
         """
         clock = self._clock if at is None else lambda: at
         bank = MemoryBank(
@@ -303,5 +331,18 @@ class MemoryBank(MemoryLog):
             read_only=True,
         )
         bank._state = bank._base = state
-        bank._pending = HashTrieSet(state.items)
+        if differing is None:
+            bank._pending = HashTrieSet(state.items)
+        else:
+            bank._view = self._view
+            bank._pending = HashTrieSet({*self._pending, *self._expiry.ids, *differing})
         return bank
+
+    def past(self, name: _Name) -> MemoryBank | None:
+        """Return the view of the past that was kept under a name, None where none was."""
+        return next((view for known, view in self._past if known == name), None)
+
+    def keep_past(self, name: _Name, view: MemoryBank) -> None:
+        """Keep a view of the past of a large memory until words are erased; few at a time."""
+        if len(view.state.items) >= _LARGE_PAST:
+            self._past = (*self._past[1 - _MOST_PAST :], (name, view))

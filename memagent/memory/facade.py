@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
@@ -24,8 +24,9 @@ from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectRe
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
+from memagent.core.slices import aside
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.memory import timetravel
+from memagent.memory import timetravel, undo
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.hits import SearchHits
@@ -37,6 +38,7 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.fold import BankState
 from memagent.state.listing import Listing
 from memagent.tracing import operation_span, put_search, verb
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from memagent.memory.transfer import ExportReport
 
 _NO_FILTER = Filter()
+_LARGE: Final = 256
+"""Items from which on a list is made in a thread, unless it is a page of an order that is known."""
 
 
 class Memory(CareVerbs):
@@ -124,7 +128,11 @@ class Memory(CareVerbs):
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         listing = Listing(where=where, include_deleted=include_deleted, after=after)
-        return list(islice(listing.of(await self.bank.sync(), self.bank.now()), limit))
+        state, now = await self.bank.sync(), self.bank.now()
+        page = limit is not None and state.orders.derived and (where is None or where.empty)
+        if page or len(state.items) < _LARGE:
+            return list(islice(listing.of(state, now), limit))
+        return await aside(lambda: list(islice(listing.of(state, now), limit)))
 
     async def sessions(self) -> list[Session]:
         """Return the stored sessions with their raw turns, oldest first."""
@@ -169,7 +177,7 @@ class Memory(CareVerbs):
         """
         self._own(user_id)
         state = await self.bank.sync()
-        ops = tuple(Delete(id=item.id) for item in sorted(state.active(), key=lambda item: item.id))
+        ops = await aside(_deletions, state)
         if ops:
             await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return len(ops)
@@ -196,7 +204,7 @@ class Memory(CareVerbs):
 
         Raises `MemoryNotFound`, `StoreError`.
         """
-        return await timetravel.undo(self.bank, commit_id)
+        return await undo.undo(self.bank, commit_id)
 
     async def as_of(self, when: AsOf) -> Memory:
         """Return a read-only view of the memory at a point in time."""
@@ -206,7 +214,7 @@ class Memory(CareVerbs):
         """Return figures of the event graph as it stands."""
         from memagent.events.stats import graph_stats
 
-        return graph_stats(await self.bank.sync())
+        return await aside(graph_stats, await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
         """Return the memory as an immutable value."""
@@ -230,7 +238,8 @@ class Memory(CareVerbs):
         self, before: MemorySnapshot, after: MemorySnapshot | None = None
     ) -> SnapshotDiff:
         """Return the changes between two snapshots; `after` defaults to now."""
-        return timetravel.diff(before, after if after is not None else await self.snapshot())
+        after = after if after is not None else await self.snapshot()
+        return await aside(timetravel.diff, before, after)
 
     async def export(self, path: str | Path) -> ExportReport:
         """Write everything, history included, to one portable file."""
@@ -332,6 +341,11 @@ def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], Sea
         return SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
 
     return judged
+
+
+def _deletions(state: BankState) -> tuple[Delete, ...]:
+    """Return the ops that delete every item."""
+    return tuple(Delete(id=item.id) for item in sorted(state.active(), key=lambda item: item.id))
 
 
 def _written(commit: Commit) -> MemoryItem:

@@ -22,6 +22,7 @@ from memagent.core.errors import (
 )
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, Session, SourceRef
+from memagent.core.slices import Slices, aside
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -32,7 +33,7 @@ from memagent.core.snapshot import (
 )
 from memagent.events.rules import checked_delta
 from memagent.memory.chunking import session_entry
-from memagent.memory.log_reader import LogReader
+from memagent.memory.log_reader import LARGE, LogReader
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState
 
@@ -59,7 +60,8 @@ class MemoryLog(LogReader):
     async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
         """Carry out a batch in one journal append; `rejected` has the ops that no longer fit."""
         row = await self.append(
-            lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}")
+            lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}"),
+            large=len(batch.accepted) >= LARGE,
         )
         assert row is not None and isinstance(row.entry, Commit)
         return row.entry
@@ -80,10 +82,13 @@ class MemoryLog(LogReader):
         if known:
             await self.append(lambda _: StatsDelta(updates=known))
 
-    async def append(self, make: Callable[[BankState], Entry | None]) -> JournalRow | None:
+    async def append(
+        self, make: Callable[[BankState], Entry | None], *, large: bool = False
+    ) -> JournalRow | None:
         """Append the entry that `make` gives for the present state; None writes nothing.
 
-        `make` is called again when another writer was first.
+        `make` is called again when another writer was first; in a thread where it takes
+        long (`large`).
         """
         self._check_writable()
         self._own_loop()
@@ -92,7 +97,7 @@ class MemoryLog(LogReader):
         async with self._lock:
             for attempt in range(1, _ATTEMPTS + 1):
                 state = await self.sync()
-                entry = make(state)
+                entry = await aside(make, state) if large else make(state)
                 if entry is None:
                     return None
                 reach("bank.planned")
@@ -105,7 +110,7 @@ class MemoryLog(LogReader):
                     await asyncio.sleep(random() * _PAUSE_S * 2 ** min(attempt - 1, 5))
                     continue
                 reach("bank.appended")
-                self._advance(row)
+                await self._follow(row)
                 return row
         return None
 
@@ -129,7 +134,7 @@ class MemoryLog(LogReader):
             for _ in range(_ATTEMPTS):
                 state = await self.sync()
                 rows = [row async for row in self.rows()]
-                rewritten = make(state, rows)
+                rewritten = await aside(make, state, rows)
                 try:
                     row = await self._rewrite(rewritten, state.seq, reason)
                 except VersionConflict:
@@ -178,8 +183,10 @@ class MemoryLog(LogReader):
             ]
             for row in written:
                 self._log = self._log.push_front(row)
+        slices = Slices()
         for row in written:
-            self._advance(row)
+            await self._follow(row)
+            await slices.rest()
 
     async def _write(self, entry: Entry, seq: int) -> JournalRow:
         if self._journal is not None:

@@ -22,9 +22,13 @@ from memagent.core.errors import (
 )
 from memagent.core.gc_pause import rare_collections
 from memagent.core.records import MemoryItem, Relation, Scope, Session, Turn
+from memagent.core.slices import Slices, aside
 from memagent.core.snapshot import (
+    Commit,
+    Entry,
     JournalRow,
     Redacted,
+    Restored,
 )
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
@@ -32,8 +36,14 @@ from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
 _PASSES = 8
 """Most passes over the journal in one `sync`; a further one follows an erasure of words."""
+_FIRST_ROWS: Final = 8
+"""Further entries that every task replays for itself."""
 _REST: Final = 256
 """Entries from which on the garbage collector rests while they are replayed."""
+LARGE: Final = 64
+"""Changes from which on an entry is applied in a thread."""
+_KEPT: Final = 16
+"""Recent states of a long log that are kept, for a look at the past and for undo."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
@@ -49,10 +59,13 @@ class LogReader:
         "_base",
         "_clock",
         "_journal",
+        "_kept",
         "_lock",
         "_log",
         "_loop",
+        "_origin",
         "_pending",
+        "_reading",
         "_state",
         "read_only",
         "scope",
@@ -65,11 +78,15 @@ class LogReader:
         self.read_only = read_only
         self._journal = journal
         self._clock = clock
-        self._base = self._state = EMPTY_STATE
+        self._base = self._origin = self._state = EMPTY_STATE
         self._pending = NOTHING
         """Items that changed and that no search view has caught up with yet."""
         self._log: PersistentList[JournalRow] = PersistentList()
+        self._kept: tuple[BankState, ...] = ()
+        """States right before recent entries, where replaying all would take long."""
         self._lock: asyncio.Lock | None = None
+        self._reading: asyncio.Lock | None = None
+        """Held by the one task that replays many entries; the others wait for its work."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- reading -----------------------------------------------------------------------
@@ -99,14 +116,27 @@ class LogReader:
             for row in reversed(list(self._log)) if self._log and self._behind() else ():
                 self._advance(row)
             return self._state
+        head = await journal.head(self.scope)
+        if head <= self._state.seq:
+            return self._state
+        if head <= self._state.seq + _FIRST_ROWS:
+            await self._replay(journal, head)
+            return self._state
+        if self._reading is None:
+            self._reading = asyncio.Lock()
+        async with self._reading:
+            await self._replay(journal, head)
+        return self._state
+
+    async def _replay(self, journal: Journal, head: int) -> None:
+        """Replay what the journal has up to `head` at least."""
         for attempt in range(_PASSES):
-            head = await journal.head(self.scope)
             if head <= self._state.seq:
-                break
+                return
             if not self._state.seq and not attempt:
                 await self._begin()
             await self._catch_up(journal, head)
-        return self._state
+            head = await journal.head(self.scope)
 
     async def get(self, item_id: str) -> MemoryItem:
         """Return the present version of an item.
@@ -167,11 +197,16 @@ class LogReader:
             )
         if seq >= self._state.seq:
             return self._state
-        state = self._base
-        async for row in self.rows(after=self._base.seq):
+        state = max(
+            (kept for kept in (self._base, self._origin, *self._kept) if kept.seq <= seq),
+            key=lambda kept: kept.seq,
+        )
+        slices = Slices()
+        async for row in self.rows(after=state.seq) if state.seq < seq else no_rows():
             if row.seq > seq:
                 break
-            state = apply(state, row)
+            state = await applied(state, row)
+            await slices.rest()
         return state
 
     # -- replaying ---------------------------------------------------------------------
@@ -180,21 +215,40 @@ class LogReader:
         known = self._state.seq
         if row.seq <= known or (row.seq != known + 1 and row.entry.kind != "erased"):
             return  # another reader was first, or began again
-        self._state = apply(self._state, row)
-        if row.entry.kind == "erased":
-            self._forget()
-        for item_id in changed_items(row.entry):
+        self._take(apply(self._state, row), row.entry)
+
+    async def _follow(self, row: JournalRow) -> None:
+        """Advance by a row; a large one is applied in a thread meanwhile."""
+        while is_large(row.entry):
+            state = self._state
+            if row.seq != state.seq + 1:
+                break
+            after = await aside(apply, state, row)
+            if self._state is state:
+                self._take(after, row.entry)
+                return
+        self._advance(row)
+
+    def _take(self, after: BankState, entry: Entry) -> None:
+        """Go on from the state after an entry."""
+        if self._state.seq >= _REST:
+            self._kept = (*self._kept[1 - _KEPT :], self._state)
+        self._state = after
+        if entry.kind == "erased":
+            self._drop()
+        for item_id in changed_items(entry):
             self._pending = self._pending.insert(item_id)
 
     async def _catch_up(self, journal: Journal, head: int) -> None:
         """Replay what is new; begin again where words that were read are erased by now."""
-        start = self._state.seq
+        start, slices = self._state.seq, Slices()
         with rare_collections() if head > start + _REST else nullcontext():
             async for row in journal.since(self.scope, start):
                 if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
                     self._begin_again()
                     return
-                self._advance(row)
+                await self._follow(row)
+                await slices.rest()
 
     def _behind(self) -> bool:
         return next(iter(self._log)).seq > self._state.seq
@@ -203,6 +257,12 @@ class LogReader:
         """Drop everything read so far, because words in it were erased."""
         self._state = self._base
         self._pending = NOTHING
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop earlier states and what was derived from them; they may say what is erased."""
+        self._kept = ()
+        self._origin = self._base
         self._forget()
 
     async def _begin(self) -> None:
@@ -220,6 +280,22 @@ class LogReader:
                 f"the memory of user {self.scope.user_id!r} belongs to another event loop; "
                 "open one agent a loop, or use the synchronous Agent"
             )
+
+
+async def applied(state: BankState, row: JournalRow) -> BankState:
+    """Return the state after a row; a large one is applied in a thread."""
+    return await aside(apply, state, row) if is_large(row.entry) else apply(state, row)
+
+
+def is_large(entry: Entry) -> bool:
+    """Tell whether an entry changes so many items that it takes longer than a slice."""
+    return isinstance(entry, Commit | Restored) and len(entry.changes) >= LARGE
+
+
+async def no_rows() -> AsyncIterator[JournalRow]:
+    """Yield nothing."""
+    return
+    yield
 
 
 def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:

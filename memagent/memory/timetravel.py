@@ -1,8 +1,7 @@
-"""History, undo, restore, `as_of` and diff, as functions over a bank.
+"""History, restore, `as_of` and diff, as functions over a bank.
 
-Undo and restore append entries like any write, so they can be undone in turn and
-nothing is lost. Undoing the last commit gives the digest from before it, exactly;
-undoing an older one is refused when a later commit changed the same items.
+Restoring appends an entry like any write, so it can be undone in turn and nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from memagent.core.answers import AsOf
-from memagent.core.errors import MemoryNotFound, StoreError
+from memagent.core.errors import MemoryNotFound
 from memagent.core.ops import Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
+from memagent.core.slices import aside
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
@@ -26,12 +26,12 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     Restored,
     SnapshotDiff,
+    TurnsAdded,
 )
-from memagent.core.trials import TrialEnded
 from memagent.memory.bank import MemoryBank
+from memagent.memory.log_reader import no_rows
 from memagent.state.adjacency import graph_delta_between, item_node
-from memagent.state.fold import BankState, apply
-from memagent.state.undoing import inverse
+from memagent.state.fold import BankState, apply, changed_items
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------
@@ -85,93 +85,6 @@ async def _row(bank: MemoryBank, seq: int) -> JournalRow | None:
     return None
 
 
-# -- undo ------------------------------------------------------------------------------
-
-
-async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
-    """Take back a commit or a trial's report, by default the last one not yet undone.
-
-    A report has the trial's id; it stands while a lesson of its trial does. Raises
-    `MemoryNotFound`, or `StoreError` when later ones build on it.
-    """
-    await bank.sync()
-    target = await _commit_to_undo(bank, commit_id)
-    before = await bank.state_at(target.seq - 1)
-    commit = target.entry
-    assert isinstance(commit, Commit | TrialEnded)
-    row = await bank.append(lambda state: inverse(state, before, commit))
-    assert row is not None and isinstance(row.entry, Commit)
-    return row.entry
-
-
-async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
-    """Tell whether the commit that `undo` would take back brought an item into memory.
-
-    Raises as `undo` does.
-    """
-    await bank.sync()
-    target = await _commit_to_undo(bank, commit_id)
-    if not isinstance(target.entry, Commit):
-        return False
-    before = (await bank.state_at(target.seq - 1)).items
-    return any(
-        change.after is not None
-        and change.after.active
-        and ((old := before.get(change.id)) is None or not old.active)
-        for change in target.entry.changes
-    )
-
-
-async def _candidates(bank: MemoryBank) -> tuple[dict[str, JournalRow], set[str]]:
-    """Return the rows that changed memory, by name, and the names of those undone."""
-    undone: set[str] = set()
-    candidates: dict[str, JournalRow] = {}
-    async for row in bank.rows():
-        entry = row.entry
-        if isinstance(entry, TrialEnded):
-            undone.discard(entry.trial.id)
-            candidates[entry.trial.id] = row
-        elif isinstance(entry, Commit):
-            if entry.undoes is not None:
-                undone.add(entry.undoes)
-            if entry.changes or entry.stats or not entry.graph.empty:
-                candidates[entry.id] = row
-    return candidates, undone
-
-
-async def _commit_to_undo(bank: MemoryBank, commit_id: str | None) -> JournalRow:
-    candidates, undone = await _candidates(bank)
-    if commit_id is None:
-        commit_id = _last(candidates, undone)
-        if commit_id is None:
-            raise MemoryNotFound(f"nothing to undo for user {bank.scope.user_id!r}")
-    if commit_id in undone:
-        raise StoreError(f"commit {commit_id} was undone already; undo its undo to bring it back")
-    if commit_id not in candidates:
-        raise MemoryNotFound(
-            f"no commit {commit_id!r} that changed memory for user {bank.scope.user_id!r}"
-        )
-    for name, row in candidates.items():
-        lesson = isinstance(row.entry, Commit) and row.entry.source.session_id == commit_id
-        if lesson and name not in undone:
-            raise StoreError(f"cannot undo {commit_id}: its lesson {name} stands; undo that first")
-    return candidates[commit_id]
-
-
-def _last(candidates: Mapping[str, JournalRow], undone: set[str]) -> str | None:
-    """Return the name of the last entry that is neither undone nor an undo."""
-    newest = sorted(candidates.items(), key=lambda named: -named[1].seq)
-    return next(
-        (
-            name
-            for name, row in newest
-            if name not in undone
-            and not (isinstance(row.entry, Commit) and row.entry.undoes is not None)
-        ),
-        None,
-    )
-
-
 # -- restore ---------------------------------------------------------------------------
 
 
@@ -210,7 +123,7 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
 async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
     """Make the memory equal to a snapshot, digest included, in one journal entry."""
     target = bank.at(snapshot).state
-    await bank.append(lambda state: restoring_entry(state, target))
+    await bank.append(lambda state: restoring_entry(state, target), large=True)
 
 
 def restoring_entry(state: BankState, target: BankState) -> Restored:
@@ -266,32 +179,70 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     version. Items that had expired by the moment (the first given of recorded, said,
     valid) are hidden.
     """
-    state, recorded_at = await _recorded_state(bank, when.recorded)
+    state = await bank.sync()
+    seq, recorded_at = await _recorded(bank, when.recorded)
+    name = (min(seq, state.seq), when)
+    known = bank.past(name)
+    if known is not None:
+        return known
+    differing = await _changed_since(bank, seq)
+    past = await bank.state_at(seq)
     for moment, begins in ((when.said, _said), (when.valid, began)):
         if moment is not None:
-            state = _filtered(state, moment, begins)
-    return bank.showing(state, at=recorded_at or when.said or when.valid)
+            past, others = await aside(_filtered, past, moment, begins)
+            differing = None if differing is None else differing | others
+    view = bank.showing(past, at=recorded_at or when.said or when.valid, differing=differing)
+    bank.keep_past(name, view)
+    return view
 
 
-async def _recorded_state(
+async def _recorded(
     bank: MemoryBank, recorded: datetime | int | None
-) -> tuple[BankState, datetime | None]:
-    """Return the state that the journal held then, and the moment.
+) -> tuple[int, datetime | None]:
+    """Return the last sequence of the journal then, and the moment.
 
-    For a sequence number the moment is when its entry was recorded.
+    For a sequence number the moment is when its entry was recorded. Time never runs
+    backwards within a log, so a moment is found by halves.
     """
-    state = await bank.sync()
+    first, last = bank.base.seq, bank.state.seq
     if recorded is None:
-        return state, None
+        return last, None
     if isinstance(recorded, int):
-        row = await _row(bank, recorded) if 0 < recorded <= state.seq else None
-        return await bank.state_at(recorded), row.recorded_at if row is not None else None
-    base = bank.base
-    async for row in bank.rows(after=base.seq):
-        if row.recorded_at > recorded:
-            break
-        base = apply(base, row)
-    return base, recorded
+        row = await _row(bank, recorded) if 0 < recorded <= last else None
+        return recorded, row.recorded_at if row is not None else None
+    while first < last:
+        middle = (first + last + 1) // 2
+        row = await _next_row(bank, middle)
+        if row is not None and row.recorded_at <= recorded:
+            first = row.seq
+        else:
+            last = middle - 1
+    return first, recorded
+
+
+async def _next_row(bank: MemoryBank, seq: int) -> JournalRow | None:
+    """Return the first row from a sequence on that was not erased."""
+    async for row in bank.rows(after=seq - 1):
+        return row
+    return None
+
+
+async def _changed_since(bank: MemoryBank, seq: int) -> frozenset[str] | None:
+    """Return the items that are indexed otherwise now than at a sequence.
+
+    None where most are: to index all anew then takes less time.
+    """
+    state = bank.state
+    if state.seq - seq > state.seq // 2:
+        return None
+    changed: set[str] = set()
+    async for row in bank.rows(after=seq) if seq < state.seq else no_rows():
+        if row.entry.kind == "erased":
+            return None
+        changed.update(changed_items(row.entry))
+        if isinstance(row.entry, TurnsAdded):  # seen by the turns before them
+            changed.update(item.id for item in bank.view.of_session(row.entry.session_id))
+    return frozenset(changed) if 2 * len(changed) <= len(state.items) else None
 
 
 def _said(item: MemoryItem) -> datetime | None:
@@ -300,7 +251,8 @@ def _said(item: MemoryItem) -> datetime | None:
 
 def _filtered(
     state: BankState, moment: datetime, begins: Callable[[MemoryItem], datetime | None]
-) -> BankState:
+) -> tuple[BankState, frozenset[str]]:
+    """Return the state by a moment, and the ids of the items that differ there."""
     changes: list[ItemChange] = []
     nodes = {node.id: node for node in state.graph.all_nodes()}
     gone = {
@@ -333,7 +285,7 @@ def _filtered(
         recorded_at=moment,
         entry=Restored(digest="", changes=tuple(changes), graph=delta),
     )
-    return replace(apply(state, row), seq=seq)
+    return replace(apply(state, row), seq=seq), frozenset(change.id for change in changes)
 
 
 # -- diff ------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
 from memagent.core.records import MemoryItem, Record, Text, Trust
+from memagent.core.slices import Slices, aside
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry
@@ -80,7 +81,7 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
     `digest` is that of the state there.
     """
     seal = hashlib.sha256()
-    rows = 0
+    rows, slices = 0, Slices()
 
     def sealed(line: str) -> str:
         seal.update(line.encode() + b"\n")
@@ -92,7 +93,7 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
         )
     )
     if bank.base.seq:
-        entry = restoring_entry(EMPTY_STATE, await bank.state_at(seq))
+        entry = await aside(restoring_entry, EMPTY_STATE, await bank.state_at(seq))
         yield sealed(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
         rows = 1
     else:
@@ -101,6 +102,7 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
                 break
             yield sealed(row.model_dump_json())
             rows += 1
+            await slices.rest()
     yield json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n"
 
 
@@ -119,6 +121,16 @@ async def import_bank(
             f"the memory of user {bank.scope.user_id!r} is not empty; "
             "import into a new user, or erase this one first with reset()"
         )
+    rows, state = await aside(_read, path, most_trust)
+    moved = await aside(
+        lambda: [_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)]
+    )
+    await bank.replay(moved)
+    return _report(path, len(rows), state)
+
+
+def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
+    """Return the rows of an export and the state that they give; raise as `import_bank`."""
     header, rows = _checked(path)
     _refuse_trust_above(path, rows, most_trust)
     state = EMPTY_STATE
@@ -129,8 +141,7 @@ async def import_bank(
             f"{path}: the header says digest {str(header['digest'])[:12]}, "
             f"the rows give {state.digest()[:12]}"
         )
-    await bank.replay([_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)])
-    return _report(path, len(rows), state)
+    return rows, state
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:

@@ -11,7 +11,7 @@ the segments one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
@@ -128,6 +128,12 @@ class IndexView:
         return replace(
             self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context)
         )
+
+    def prepare(self, rules: Collection[Callable[[MemoryItem], float]]) -> None:
+        """Make what the first search of this view would make, with the columns of the rules."""
+        for piece in self.pieces:
+            for rule in rules:
+                piece.segment.column(rule)
 
     # -- looking up --------------------------------------------------------------------
 

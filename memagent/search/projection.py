@@ -15,15 +15,21 @@ import numpy as np
 
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.core.records import MemoryItem, Session, Turn
+from memagent.core.slices import Slices, aside
 from memagent.protocols import Embedder, Matrix, Vector
 from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView
 from memagent.search.segments import Doc, make_doc
+from memagent.search.weights import ITEM_RULES
 from memagent.state.fold import BankState
 from memagent.state.tokens import tokenize
 
 _MAX_INDEX_CHARS = 8_000
 _NEIGHBOURS = 2
+_LARGE = 256
+"""Documents from which on the new view is made in a thread."""
+_TEXTS_AT_ONCE = 512
+"""Texts that are embedded in one call."""
 
 
 def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
@@ -113,17 +119,24 @@ class Projector:
         """Return the view brought up to date for the changed items, without expired ones."""
         gone: list[str] = []
         fresh: list[MemoryItem] = []
+        texts: list[tuple[str, str]] = []
+        slices = Slices()
         for item_id in sorted(set(changed)):
             item = state.items.get(item_id)
             if item is not None and item.active and item_id not in expired:
                 fresh.append(item)
+                texts.append(index_texts(state, item))
             else:
                 gone.append(item_id)
-        texts = [index_texts(state, item) for item in fresh]
-        await self._fill_arena(texts)
-        docs = [self._doc(item, pair) for item, pair in zip(fresh, texts, strict=True)]
-        view = view.drop(gone) if gone else view
-        return view.put(docs) if docs else view
+            await slices.rest()
+        await self._fill_arena(texts, slices)
+        docs: list[Doc] = []
+        for item, pair in zip(fresh, texts, strict=True):
+            docs.append(self._doc(item, pair))
+            await slices.rest()
+        if len(gone) + len(docs) < _LARGE:
+            return _changed(view, gone, docs)
+        return await aside(_changed, view, gone, docs)
 
     def row_of(self, state: BankState, item: MemoryItem) -> int:
         """Return the arena row of an item's own text, `NO_ROW` without a vector."""
@@ -135,17 +148,33 @@ class Projector:
             return replace(doc, item=item.model_copy(update={"embedding_missing": True}))
         return doc
 
-    async def _fill_arena(self, texts: Sequence[tuple[str, str]]) -> None:
+    async def _fill_arena(self, texts: Sequence[tuple[str, str]], slices: Slices) -> None:
         # Own texts first: the rows of one field then lie side by side, and a scan of
         # one does not pass through the other's.
         ordered = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
-        missing = [text for text in ordered if self.arena.row(text) == NO_ROW]
-        if not missing:
-            return
-        try:
-            vectors = await self.embed(missing)
-        except EmbeddingError as failure:
-            self.failure = failure
-            return
-        self.failure = None
-        self.arena.put(missing, vectors)
+        missing: list[str] = []
+        for text in ordered:
+            if self.arena.row(text) == NO_ROW:
+                missing.append(text)
+            await slices.rest()
+        for at in range(0, len(missing), _TEXTS_AT_ONCE):
+            some = missing[at : at + _TEXTS_AT_ONCE]
+            try:
+                vectors = await self.embed(some)
+            except EmbeddingError as failure:
+                self.failure = failure
+                return
+            self.failure = None
+            self.arena.put(some, vectors)
+            await slices.rest()
+
+
+def _changed(view: IndexView, gone: Sequence[str], docs: Sequence[Doc]) -> IndexView:
+    """Return the view without some items and with these documents."""
+    view = view.drop(gone) if gone else view
+    if not docs:
+        return view
+    view = view.put(docs)
+    if len(docs) >= _LARGE:
+        view.prepare(ITEM_RULES.values())
+    return view

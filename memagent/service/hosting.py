@@ -29,6 +29,7 @@ from memagent.journal.sqlite.journal import SqlJournal
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
+from memagent.service.collector import collect_when_idle
 from memagent.service.data.cursors import Cursors
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.idempotency import IdempotentJournal, IdempotentRequests
@@ -161,6 +162,7 @@ class Service:
                     pruned_at = time.monotonic()
             except (MemAgentError, OSError) as exc:
                 _log.warning("housekeeping failed: %s", type(exc).__name__)
+            collect_when_idle(at_work=self.metrics.in_flight)
             await asyncio.sleep(_TIDYING_S)
 
     async def prune(self) -> int:

@@ -22,6 +22,7 @@ from memagent.service.binding import (
     server_class,
     server_config,
 )
+from memagent.service.collector import young_collections
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -79,7 +80,8 @@ def serve(
         server = server_class(uvicorn.Server, started)(config)
         ignore_signals()
         try:
-            server.run()
+            with young_collections():
+                server.run()
         except SystemExit as exc:  # uvicorn exits when it cannot bind
             raise no_address(host, port) from exc
         if not server.started:

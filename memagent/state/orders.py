@@ -80,8 +80,8 @@ class Orders:
         if keys is None:
             keys = SortedSet(age_key(tables, item) for item in tables.items.values())
             if len(keys):  # the empty state is shared by all memories
-                self._age = keys
                 self._unplaced |= _unplaced(tables, tables.items.values())
+                self._age = keys  # last: another thread may look meanwhile
         return keys
 
     def by_change(self, tables: ItemTables) -> SortedSet[ChangeKey]:
@@ -90,8 +90,8 @@ class Orders:
         if keys is None:
             keys = SortedSet(change_key(tables, item) for item in tables.items.values())
             if len(keys):
-                self._change = keys
                 self._unplaced |= _unplaced(tables, tables.items.values())
+                self._change = keys
         return keys
 
     def by_expiry(self, tables: ItemTables) -> SortedSet[ExpiryKey]:

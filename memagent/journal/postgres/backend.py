@@ -105,12 +105,12 @@ class PostgresBackend:
         """Name the scopes, lock them, read their ends."""
         by_digest = {scope_digest(scope): scope for scope in scopes}
         if not by_digest:
-            cursor.execute(f"BEGIN; {_naming([VECTORS_ONLY])}")
+            cursor.execute(f"BEGIN; {naming([VECTORS_ONLY])}")
             return {}
-        keys = ", ".join(str(key) for key in sorted(map(_lock_key, by_digest)))
+        keys = ", ".join(str(key) for key in sorted(map(lock_key, by_digest)))
         digests = ", ".join(f"'{digest}'" for digest in by_digest)
         cursor.execute(
-            f"BEGIN; {_naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
+            f"BEGIN; {naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
             f"unnest(ARRAY[{keys}]::bigint[]) k; "
             f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
         )
@@ -136,6 +136,14 @@ class PostgresBackend:
         rows = _last_result(cursor)
         return rows[0][0] if rows else ""
 
+    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:
+        """Delete a scope's checkpoint, where there are any."""
+        cursor.execute(
+            "DO $$ BEGIN IF to_regclass('checkpoints') IS NOT NULL THEN "
+            f"DELETE FROM checkpoint_parts WHERE digest = '{digest}'; "
+            f"DELETE FROM checkpoints WHERE digest = '{digest}'; END IF; END $$"
+        )
+
     def in_transaction(self, connection: Any) -> bool:
         """Tell whether the session is in one, or nobody knows."""
         return (
@@ -150,12 +158,14 @@ class PostgresBackend:
     def scrub(self, connection: Any) -> bool:
         """Vacuum the tables with text, or write them anew, which shuts others out meanwhile."""
         how = "(FULL)" if self.scrub_by == "rewrite" else "(INDEX_CLEANUP ON)"
+        kept = connection.execute("SELECT to_regclass('checkpoint_parts')").fetchone()[0]
+        tables = _WORDS if kept is None else f"{_WORDS}, checkpoints, checkpoint_parts"
         refusals: list[object] = []
         connection.add_notice_handler(
             refusals.append
         )  # a role that does not own the tables is told so by a warning only
         try:
-            connection.execute(f"VACUUM {how} {_WORDS}")
+            connection.execute(f"VACUUM {how} {tables}")
         finally:
             connection.remove_notice_handler(refusals.append)
         return not refusals
@@ -176,13 +186,13 @@ class PostgresBackend:
         """
         total = 0
         with closing(self.connect()) as connection:
-            connection.execute(f"BEGIN READ ONLY; {_naming([WHOLE_STORE])}")
+            connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
             every = [
                 digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()
             ]
             connection.execute("COMMIT")
             for start in range(0, len(every), _PRUNED_AT_ONCE):
-                connection.execute(f"BEGIN; {_naming(every[start : start + _PRUNED_AT_ONCE])}")
+                connection.execute(f"BEGIN; {naming(every[start : start + _PRUNED_AT_ONCE])}")
                 total += connection.execute(
                     "DELETE FROM idempotency WHERE created_us < %s", (before_us,)
                 ).rowcount
@@ -192,7 +202,7 @@ class PostgresBackend:
     def drop_response(self, digest: str, key: str) -> bool:
         """Delete one response."""
         with closing(self.connect()) as connection:
-            connection.execute(f"BEGIN; {_naming([digest])}")
+            connection.execute(f"BEGIN; {naming([digest])}")
             gone = connection.execute("DELETE FROM idempotency WHERE key = %s", (key,)).rowcount
             connection.execute("COMMIT")
         return gone > 0
@@ -208,7 +218,7 @@ class PostgresBackend:
     @contextmanager
     def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
         """Open a read-only transaction on one snapshot that sees these scopes alone."""
-        statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_naming(seen)}"
+        statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {naming(seen)}"
         with _ran(engine, statement) as (connection, _):
             yield connection
 
@@ -232,7 +242,7 @@ class AskedHeads:
         Raises `psycopg.Error`.
         """
         digest = scope_digest(scope)
-        statement = f"{_naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
+        statement = f"{naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
         with _ran(self._engine, statement) as (_, cursor):
             rows = _last_result(cursor)
         return rows[0][0] if rows else 0
@@ -330,7 +340,7 @@ def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection,
     return _first(engine, statements, again=False)
 
 
-def _naming(seen: Sequence[str]) -> str:
+def naming(seen: Sequence[str]) -> str:
     """Make the statement that names a transaction's scopes: digests, or a sign of `backend`."""
     return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
 
@@ -341,7 +351,7 @@ def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
     return cursor.fetchall()
 
 
-def _lock_key(digest: str) -> int:
+def lock_key(digest: str) -> int:
     """Return the 64-bit key of a scope's advisory lock.
 
     Scopes that share one by chance merely wait for each other.

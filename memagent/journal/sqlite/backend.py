@@ -112,6 +112,9 @@ class SqliteBackend:
         """Return "": only this process erases, and it forgets its vectors when it does."""
         return ""
 
+    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:  # interface
+        """Do nothing: copies lie in files of their own, which go before."""
+
     def in_transaction(self, connection: Any) -> bool:
         """Tell whether the connection is in one."""
         return connection.in_transaction

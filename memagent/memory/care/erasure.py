@@ -17,6 +17,7 @@ from typing import Literal
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemoryNotFound
 from memagent.core.reports import ErasureReceipt, Place
+from memagent.core.slices import aside
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten
@@ -74,8 +75,8 @@ async def _erased(
         _replayed(rows, changes)
         return changes
 
-    first = chosen(bank.state, [row async for row in bank.rows()])
-    needles = _needles(bank, first)
+    first = await aside(chosen, bank.state, [row async for row in bank.rows()])
+    needles = await aside(_needles, bank, first)
     before = await asyncio.to_thread(bank.search_files, needles)
     reach("redact.planned")
     row = await bank.redact(make, reason=what)
@@ -100,10 +101,15 @@ async def _erased(
             )
             for place, (size, count) in sorted(after.items())
         ),
-        left_in=tuple(sorted(item.id for item in state.items.values() if erasure.names(item.text))),
+        left_in=await aside(_still_named, state, erasure),
         scrubbed=not bank.scrub_due,
         at=row.recorded_at,
     )
+
+
+def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
+    """Return the items whose texts still say what was erased."""
+    return tuple(sorted(item.id for item in state.items.values() if erasure.names(item.text)))
 
 
 def _replayed(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> None:

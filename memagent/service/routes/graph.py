@@ -14,6 +14,7 @@ from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphFormat
 from memagent.core.records import Event, EventEdge, Id, NodeKind
 from memagent.core.reports import GraphStats
+from memagent.core.slices import aside
 from memagent.events.visibility import OutOfSight, events_in_sight
 from memagent.service.routes.memories import Reader, as_of_query
 from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
@@ -41,7 +42,7 @@ async def list_events(
     """List the open events, by id."""
     with call.agent() as agent:
         state = await agent.bank.sync()
-        events = list(events_in_sight(state, expired=agent.bank.expired).values())
+        events = await aside(_events, state, agent.bank.expired)
     items, further = page_of(
         call, events, PageRequest("events", cursor, limit), id_of=lambda event: event.id
     )
@@ -58,7 +59,8 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
     A node is an event, a memory, a person or a topic.
     """
     with call.agent() as agent:
-        view = neighbourhood(await agent.bank.sync(), event_id, agent.bank.expired)
+        state = await agent.bank.sync()
+        view = await aside(neighbourhood, state, event_id, agent.bank.expired)
     if view is None:
         raise MemoryNotFound(f"no event {event_id!r} for user {call.scope.user_id!r}")
     near = [
@@ -66,6 +68,10 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
     ]
     near.sort(key=lambda each: (each.node.kind is not NodeKind.EVENT, each.node.id, each.edge.key))
     return record(Neighbours(node=view[0], neighbours=tuple(near)))
+
+
+def _events(state: BankState, expired: Container[str]) -> list[Event]:
+    return list(events_in_sight(state, expired=expired).values())
 
 
 def neighbourhood(

@@ -31,10 +31,10 @@ from memagent.core.recipes import Recipe
 from memagent.core.records import Id, MemoryItem, Moment, Trust, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
-from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import ranked
 from memagent.memory.options import trusting
+from memagent.memory.undo import adds_items
 from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
@@ -281,7 +281,7 @@ async def undo(body: UndoRequest, call: Writer) -> Response:
 
 async def _refuse_removal(call: Call, bank: MemoryBank, commit_id: str | None) -> None:
     """Raise `ServiceError` where undoing a commit takes a memory away."""
-    if await timetravel.adds_items(bank, commit_id):
+    if await adds_items(bank, commit_id):
         call.need("memory:delete", "takes away a memory that the commit added")
 
 

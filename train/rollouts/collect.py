@@ -28,6 +28,7 @@ from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
 from train.rollouts.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
 from train.rollouts.questions import AskedAfter, as_played, is_due
+from train.rollouts.slots import NO_HINTER, Hinter
 from train.sampling.policy import Call, PolicyModel
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ class RolloutPlan:
     selector: AnchorSelector = uniform
     allocator: Allocator = even
     """Spreads the reruns over the chosen sessions."""
+    hinter: Hinter = NO_HINTER
+    """Tells how much of a session's hints its runs are given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,6 +183,10 @@ class Experience:
                 self.collector.spread.see(comparison.session, comparison.rewards_G)
             if comparison.name is not None:
                 self.collector.history.see(comparison.name, comparison.rewards_G)
+            if comparison.session is not None:
+                episode_id = comparison.episode_key.partition("/")[2]
+                name = f"{episode_id}/{comparison.session}"
+                self.collector.plan.hinter.see(name, comparison.rewards_G)
         return comparisons
 
 

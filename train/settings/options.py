@@ -171,9 +171,7 @@ class LoGoOptions:
     )
     allocation: str = field(
         default="even",
-        metadata={
-            "help": "How reruns and answers are spread over groups: even, dars, knapsack or vade."
-        },
+        metadata={"help": "How reruns and answers are spread over groups; see Techniques below."},
     )
     selectors: list[str] = field(
         default_factory=list[str],

@@ -180,6 +180,7 @@ def test_a_step_drift_is_tracked_within_thirty_visits_only_with_decay() -> None:
         draws, history = random.Random(3), SuccessHistory(decay=decay)
         for visit in range(130):
             rate = 0.1 if visit < 100 else 0.8
+            history.version = visit
             history.see("p", [float(draws.random() < rate) for _ in range(8)])
         return abs(history.mean("p") - 0.8)
 
@@ -203,6 +204,8 @@ def test_a_history_is_saved_and_loaded_whole() -> None:
     history.see("p", [1.0, 0.25])
     again.load(history.state())
     assert (again.beliefs, again.rates) == (history.beliefs, history.rates)
+    history.version = again.version = 3
+    assert again.belief("p") == history.belief("p") != history.beliefs["p"]
 
 
 @pytest.mark.parametrize("name", ["even", "dars", "dars_hardness", "knapsack", "vade"])
